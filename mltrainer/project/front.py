@@ -355,12 +355,12 @@ class Project:
             [('gradient clipping', 'no difference shown'), ('model.dropout=0.3', 'is better')]
         """
         with self._tools(tell) as tools:
-            return ablate(tools, swaps, seeds)
+            return ablate(tools, swaps, seeds).written()
 
     def components(self, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Found:
         """Return the swaps of `ablate`, the number of its runs, and its estimated time; nothing is trained."""
         with self._tools(None) as tools:
-            return listed(tools, swaps, seeds)
+            return listed(tools, swaps, seeds).written()
 
     def seeds(self, count: int = SEEDS, *, tell: Tell | None = None) -> Found:
         """Train the config on fresh seeds and return how its metric spreads, as `mltrainer seeds --json` prints it.
@@ -374,7 +374,7 @@ class Project:
             InputError: Too few or too many.
         """
         with self._tools(tell) as tools:
-            return seed_variance(tools, count)
+            return seed_variance(tools, count).written()
 
     # --- cures ---
 

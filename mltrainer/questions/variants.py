@@ -11,6 +11,7 @@ from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate, check_gates, why_closed
+from mltrainer.questions.ablation.findings import ChangedKey
 from mltrainer.records.job import AblationJob, Variant, file_rows
 from mltrainer.records.reading import Record
 from mltrainer.runs.contract import contract_of
@@ -19,8 +20,6 @@ from mltrainer.workspace import Project, digest
 TOOL = "ablation_study"
 PHASE = "ablation"  # what the runs are told to be of
 FEWEST_SEEDS, MOST_SEEDS = 2, 20  # the exact test goes through 2**n sums
-
-Found = dict[str, Any]
 
 
 def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool, str, str]:
@@ -69,7 +68,9 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         seeds: On how many fresh seeds; 0: on the config's own.
         phase: What its runs are told to be of.
     """
-    program: Found = {"data_files": file_rows(planning.data["evidence"]["data"]["files"])} if config.task.is_opaque else {}
+    program: dict[str, Any] = (
+        {"data_files": file_rows(planning.data["evidence"]["data"]["files"])} if config.task.is_opaque else {}
+    )
     if not program:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
@@ -91,11 +92,11 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
     )
 
 
-def changed_keys(config: TrainingConfig, swap: Swap) -> list[Found]:
+def changed_keys(config: TrainingConfig, swap: Swap) -> list[ChangedKey]:
     """Return the keys that a swap was told to change, each with what it was and is then; those that stay are left out."""
     values = config.model_dump()
-    rows = [{"key": key, "before": _held(values, key), "after": value} for key, value in swap.changes.items()]
-    return [row for row in rows if row["before"] != row["after"]]
+    rows = [ChangedKey(key=key, before=_held(values, key), after=value) for key, value in swap.changes.items()]
+    return [row for row in rows if row.before != row.after]
 
 
 def _held(values: Any, key: str) -> Any:

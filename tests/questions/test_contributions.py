@@ -14,23 +14,25 @@ import pytest
 from mltrainer.configs.components import Swap
 from mltrainer.gates.statistics import fewest_pairs, holm
 from mltrainer.questions.ablation.contributions import contributions
-from mltrainer.questions.ablation.report import _cells
+from mltrainer.questions.ablation.findings import MeasuredRun, Row
+from mltrainer.questions.ablation.report import Words, _cells
 from mltrainer.reports.values import number, signed
 
 WHOLE = (0.91, 0.93, 0.90, 0.94, 0.92, 0.95, 0.89, 0.93)
 
 
-def runs(values: Sequence[float | None], **about: Any) -> list[dict[str, Any]]:
+def runs(values: Sequence[float | None], **about: Any) -> list[MeasuredRun]:
     """Return runs with these metrics; None is a training that failed."""
-    common = {"run": "r", "parameters": 10, "step_us": 100.0, "weights_sha256": None, **about}
+    common = {"state": "", "wall_s": 1.0, "run": "r", "parameters": 10, "step_us": 100.0, "weights_sha256": None, **about}
     reason = "the loss was not finite at step 3"
-    return [{**common, "value": "nan" if v is None else v, "reason": reason if v is None else None} for v in values]
+    rows = [{**common, "value": "nan" if v is None else v, "reason": reason if v is None else None} for v in values]
+    return [MeasuredRun.model_validate(row) for row in rows]
 
 
 def table(*variants: Sequence[float | None], whole: Sequence[float | None] = WHOLE, mode: str = "max") -> dict[str, Any]:
     count = min(len(side) for side in (whole, *variants))
     swaps = [Swap(f"part {nr}", {"clip": None}, takes_out=True) for nr in range(len(variants))]
-    return contributions(swaps, [runs(side[:count]) for side in (whole, *variants)], range(count), mode, 0.05)
+    return contributions(swaps, [runs(side[:count]) for side in (whole, *variants)], range(count), mode, 0.05).written()
 
 
 def moved(by: float, *, count: int = 8, spread: float = 0.001) -> list[float]:
@@ -73,7 +75,8 @@ def test_the_interval_of_a_difference_is_the_inverted_test_and_stands_so_in_the_
     (whole_low, whole_high), whole = ends_by_inversion(WHOLE, 0.05), table(other)["whole"]
     assert whole["interval"] == pytest.approx([whole_low, whole_high], abs=4e-5)
     assert whole["mean"] == pytest.approx(float(np.mean(WHOLE)))
-    cells = _cells({**row, "keys": []}, {"parameters_change": False, "pace_changes": False})
+    words = Words(better="", folds="", confidence="", by_luck="", parameters_change=False, pace_changes=False)
+    cells = _cells(Row.model_validate({**row, "keys": [], "command": None}), words)
     shown = [number(end, 4) for end in row["difference_interval"]]
     assert cells[3] == f"{signed(row['difference'], 4)} [{shown[0]}, {shown[1]}]"
 
@@ -92,7 +95,7 @@ def test_p_is_that_of_the_permutation_test_of_another_library() -> None:
 
 
 def test_a_swap_of_ones_own_is_better_or_worse() -> None:
-    found = contributions([Swap("lr", {"optimizer.lr": 1.0})], [runs(WHOLE), runs(moved(0.1))], range(8), "max", 0.05)
+    found = contributions([Swap("lr", {"optimizer.lr": 1.0})], [runs(WHOLE), runs(moved(0.1))], range(8), "max", 0.05).written()
     assert verdicts(found) == ["is better"]
 
 
@@ -107,7 +110,7 @@ def test_without_a_difference_none_is_shown_and_the_seeds_are_told_that_would() 
 @pytest.mark.parametrize(("digest", "why"), [("a", "the same weights on every seed"), (None, "the same metric on every seed")])
 def test_a_component_that_never_acts_is_told(digest: str | None, why: str) -> None:
     same = runs(WHOLE, weights_sha256=digest)
-    (row,) = contributions([Swap("clip", {"clip": None}, True)], [same, same], range(8), "max", 0.05)["rows"]
+    (row,) = contributions([Swap("clip", {"clip": None}, True)], [same, same], range(8), "max", 0.05).written()["rows"]
     assert (row["verdict"], row["why"]) == ("no difference", why)
 
 
@@ -145,8 +148,11 @@ def test_a_whole_config_that_failed_is_compared_with_nothing() -> None:
     ("times", "pace"), [([50.0] * 8, 0.5), ([95.0] * 8, None), ([50.0] * 7 + [120.0], None), ([50.0] * 4, None)]
 )
 def test_a_steps_time_is_told_where_every_seed_says_the_same(times: list[float], pace: float | None) -> None:
-    sides = [runs(WHOLE[: len(times)]), [{**run, "step_us": us} for run, us in zip(runs(WHOLE), times, strict=False)]]
-    (row,) = contributions([Swap("clip", {"clip": None})], sides, range(len(times)), "max", 0.05)["rows"]
+    sides = [
+        runs(WHOLE[: len(times)]),
+        [run.model_copy(update={"step_us": us}) for run, us in zip(runs(WHOLE), times, strict=False)],
+    ]
+    (row,) = contributions([Swap("clip", {"clip": None})], sides, range(len(times)), "max", 0.05).written()["rows"]
     assert row["pace"] == pace
 
 

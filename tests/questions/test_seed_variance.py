@@ -18,7 +18,8 @@ from tests.questions.test_ablation import run as ablated
 def run(project: Project, values: Values, seeds: int = 5) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what is found, and the job, without training."""
     jobs: list[dict[str, Any]] = []
-    return seed_variance(Tools(project, lambda event: None, invented(values, jobs)), seeds), jobs[0]
+    found = seed_variance(Tools(project, lambda event: None, invented(values, jobs)), seeds)
+    return found.written(), jobs[0]
 
 
 def test_mean_interval_and_what_luck_makes_of_two_runs(digits: Project) -> None:

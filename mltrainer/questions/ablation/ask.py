@@ -21,6 +21,17 @@ from mltrainer.gates.gate import check_gates, gates_before
 from mltrainer.gates.statistics import fewest_pairs
 from mltrainer.questions.ablation.contributions import contributions
 from mltrainer.questions.ablation.figure import of_ablation
+from mltrainer.questions.ablation.findings import (
+    Code,
+    Contribution,
+    Listed,
+    Measured,
+    Plan,
+    PlannedSwap,
+    Row,
+    Source,
+    Table,
+)
 from mltrainer.questions.ablation.report import markdown
 from mltrainer.questions.exploration import require_no_secret
 from mltrainer.questions.variants import (
@@ -34,15 +45,15 @@ from mltrainer.questions.variants import (
     require_one_trainer,
     whole_config,
 )
+from mltrainer.records.common import MetricChoice
 from mltrainer.records.reading import Record
 from mltrainer.runs.launcher import Tools
 from mltrainer.search.pool import places
-from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_json, write_text
+from mltrainer.workspace import LOCK_FILE, Project, locked, write_json, write_text
 
 FOLDER = "optimization"  # of the phase beside whose reports its page lies
 PAGE, DATA = "ablation.md", "ablation.json"
 
-Found = dict[str, Any]
 Asked = Sequence[str | Mapping[str, Any]]
 
 
@@ -73,18 +84,17 @@ class Ablation:
     planning: Record
     asked: tuple[str, ...]
 
-    def head(self) -> Found:
-        """Return the plan of an ablation: config, metric, level, swaps, and number of runs."""
-        return {
-            "config": {"file": self.file, "why": self.why, "folds": self.config.split.folds},
-            "metric": self.config.metric.model_dump(),
-            "level": self.level,
-            "swaps": [{"name": swap.name, "keys": changed_keys(self.config, swap)} for swap in self.swaps],
-            "runs": self.seeds * (1 + len(self.swaps)),
-        }
+    def plan(self) -> Plan:
+        """Return config, metric, level and number of runs."""
+        return Plan(
+            config=Source(file=self.file, why=self.why, folds=self.config.split.folds),
+            metric=MetricChoice.model_validate(self.config.metric.model_dump()),
+            level=self.level,
+            runs=self.seeds * (1 + len(self.swaps)),
+        )
 
 
-def listed(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
+def listed(tools: Tools, asked: Asked, seeds: int | None = None) -> Listed:
     """Return the swaps of an ablation, its number of runs, and its estimated time; nothing is trained.
 
     Raises:
@@ -93,20 +103,19 @@ def listed(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
     """
     ablation = _prepared(tools.project, asked, seeds)
     each, workers = _seconds_of_a_run(tools.project, ablation), _workers(ablation.config)
-    head = ablation.head()
-    return {**head, "seeds": ablation.seeds, "run_s": each, "workers": workers, "about_s": each * head["runs"] / workers}
+    plan = ablation.plan()
+    swaps = [PlannedSwap(name=swap.name, keys=changed_keys(ablation.config, swap)) for swap in ablation.swaps]
+    about = each * plan.runs / workers
+    return Listed.of(plan, swaps=swaps, seeds=ablation.seeds, run_s=each, workers=workers, about_s=about)
 
 
-def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
+def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Table:
     """Train a config and what each swap makes of it on the same fresh seeds, and write the table as a page with its figure.
 
     Args:
         tools: The project's tools.
         asked: Of each swap a component's key or name, `KEY=VALUE`, or values by dotted key; empty: every component.
         seeds: How many; None: as few as can show a difference of each among all.
-
-    Returns:
-        The table as plain data, as it is written beside the page.
 
     Raises:
         GateError: Planning's gate does not hold.
@@ -117,10 +126,10 @@ def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Found:
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         ablation = _prepared(project, asked, seeds)
         tools.note(f"{ablation.file}: {ablation.why}")
-        measured = tools.run(
-            TOOL, job_of(project.root, ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE)
-        )
-        return _written(project, _table(project, ablation, measured))
+        job = job_of(project.root, ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE)
+        table = _table(project, ablation, Measured.model_validate(tools.run(TOOL, job)))
+        _write(project, table)
+        return table
 
 
 # --- what is compared -----------------------------------------------------------------------------
@@ -168,30 +177,27 @@ def _workers(config: TrainingConfig) -> int:
 # --- its table ------------------------------------------------------------------------------------
 
 
-def _table(project: Project, ablation: Ablation, measured: Found) -> Found:
-    sides, seeds = measured["sides"], measured["seeds"]
-    judged = contributions(ablation.swaps, sides, seeds, ablation.config.metric.mode, ablation.level)
-    rows = [
-        {**row, "keys": changed_keys(ablation.config, swap), "command": _command(ablation, swap, row["verdict"])}
-        for row, swap in zip(judged["rows"], ablation.swaps, strict=True)
-    ]
-    head = ablation.head()
+def _table(project: Project, ablation: Ablation, measured: Measured) -> Table:
+    judged = contributions(ablation.swaps, measured.sides, measured.seeds, ablation.config.metric.mode, ablation.level)
     source = ablation.planning.data["source"]
-    found = plain(
-        {
-            "mltrainer": mltrainer.__version__,
-            "project": ablation.config.name,
-            **{key: head[key] for key in ("config", "metric", "level", "runs")},
-            "seeds": seeds,
-            **judged,
-            "rows": rows,
-            "trained_s": sum(run["wall_s"] or 0.0 for runs in sides for run in runs),
-            "code": {key: source[key] for key in ("commit", "sha256")},
-            "command": shlex.join(["mltrainer", "ablate", *ablation.asked, "--seeds", str(ablation.seeds)]),
-            "page": project.relative(project.phase_dir(FOLDER) / PAGE),
-        }
+    return Table.of(
+        ablation.plan(),
+        mltrainer=mltrainer.__version__,
+        project=ablation.config.name,
+        seeds=measured.seeds,
+        whole=judged.whole,
+        rows=[_row(ablation, row, swap) for row, swap in zip(judged.rows, ablation.swaps, strict=True)],
+        comparisons=judged.comparisons,
+        fewest_seeds=judged.fewest_seeds,
+        trained_s=sum(run.wall_s or 0.0 for runs in measured.sides for run in runs),
+        code=Code(commit=source["commit"], sha256=source["sha256"]),
+        command=shlex.join(["mltrainer", "ablate", *ablation.asked, "--seeds", str(ablation.seeds)]),
+        page=project.relative(project.phase_dir(FOLDER) / PAGE),
     )
-    return dict(found)
+
+
+def _row(ablation: Ablation, row: Contribution, swap: Swap) -> Row:
+    return Row.of(row, keys=changed_keys(ablation.config, swap), command=_command(ablation, swap, row.verdict))
 
 
 def _command(ablation: Ablation, swap: Swap, verdict: str) -> str | None:
@@ -200,10 +206,9 @@ def _command(ablation: Ablation, swap: Swap, verdict: str) -> str | None:
     return f"mltrainer phase run {phase} {as_typed(swap.changes)}" if verdict in ("hurts", "is better") else None
 
 
-def _written(project: Project, table: Found) -> Found:
+def _write(project: Project, table: Table) -> None:
     """Write a table as data, as a figure and as a page that shows both; the page comes last."""
     folder, figure = project.phase_dir(FOLDER), of_ablation(table)
-    write_json(folder / DATA, table)
+    write_json(folder / DATA, table.written())
     write_text(folder / figure.file, figure.content)
     write_text(folder / PAGE, markdown(table, replace(figure, content="")))
-    return table

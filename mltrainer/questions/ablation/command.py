@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli import completion
-from mltrainer.cli.common import AsJson, Folder, group
+from mltrainer.cli.common import AsJson, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.project.front import Project
+from mltrainer.questions.ablation import ask
 from mltrainer.questions.ablation.report import listed_text, text
 from mltrainer.questions.variants import FEWEST_SEEDS, MOST_SEEDS
 
@@ -44,6 +44,6 @@ def ablate(
 
     The table, with intervals and verdicts, lies in phases/04_optimization/ablation.md. No gate and no record changes.
     """
-    project, asked = Project(folder), swaps or []
-    found = project.components(*asked, seeds=seeds) if only_list else project.ablate(*asked, seeds=seeds)
+    with tools(folder) as running:
+        found = ask.listed(running, swaps or [], seeds) if only_list else ask.ablate(running, swaps or [], seeds)
     return show(found, listed_text if only_list else text, as_json)

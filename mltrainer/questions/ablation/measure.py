@@ -7,6 +7,7 @@ from typing import Any
 
 from mltrainer.configs.components import OPTIONS, Swap
 from mltrainer.errors import GateError
+from mltrainer.questions.ablation.findings import Measured, MeasuredRun
 from mltrainer.records.job import AblationJob, Variant
 from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
@@ -14,7 +15,6 @@ from mltrainer.search.seeded import fresh_seeds, on_seeds
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.workspace import write_json
 
-Row = dict[str, Any]
 WHOLE = "the whole config"
 
 
@@ -41,7 +41,8 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
             found = on_seeds(runs, sides, fresh, config.metric)
         except GateError as error:  # as where the samples are others
             raise GateError(error.message, where=error.where, mend=_mend(job.variants, error)) from error
-    write_json(runs.folder / "result.json", {"seeds": fresh, "sides": [[_told(row) for row in rows] for rows in found.values()]})
+    measured = Measured(seeds=fresh, sides=[[_measured(row) for row in rows] for rows in found.values()])
+    write_json(runs.folder / "result.json", measured.written())
     return 0
 
 
@@ -51,13 +52,15 @@ def _mend(variants: list[Variant], error: GateError) -> str | None:
     return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.mend
 
 
-def _told(row: Row) -> Row:
-    """Return a run's row: outcome, number of parameters, weights' digest, median step time and wall time."""
+def _measured(row: dict[str, Any]) -> MeasuredRun:
     result = row["result"]
-    return {
-        **{key: row[key] for key in ("state", "value", "reason")},
-        "run": result["id"],
-        **{key: result.get(key) for key in ("parameters", "weights_sha256")},
-        "step_us": (result.get("step_time_us") or {}).get("median"),
-        "wall_s": result["wall_s"],
-    }
+    return MeasuredRun(
+        state=row["state"],
+        value=row["value"],
+        reason=row["reason"],
+        run=result["id"],
+        parameters=result.get("parameters"),
+        weights_sha256=result.get("weights_sha256"),
+        step_us=(result.get("step_time_us") or {}).get("median"),
+        wall_s=result["wall_s"],
+    )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.handbook import ABLATION
+from mltrainer.questions.ablation.findings import ChangedKey, Listed, Row, Table
 from mltrainer.reports.terminal import table as text_table
 from mltrainer.reports.values import counted, duration, given, number, signed
 
@@ -15,51 +17,62 @@ if TYPE_CHECKING:
 
 SURE = ("helps", "hurts", "is worse", "is better")
 
-Found = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Words:
+    """What is said of a whole table.
+
+    Attributes:
+        better: Which values of the metric are better.
+        folds: That each seed is measured on one fold.
+        confidence: Of the intervals.
+        by_luck: The probability of a shown difference where there is none.
+        parameters_change: Whether a swap changes their number.
+        pace_changes: Whether a swap changes the time of a step.
+    """
+
+    better: str
+    folds: str
+    confidence: str
+    by_luck: str
+    parameters_change: bool
+    pace_changes: bool
 
 
-def markdown(table: Found, figure: Figure) -> str:
+def markdown(table: Table, figure: Figure) -> str:
     """Return the page; identical tables give identical bytes."""
     from mltrainer.reports import templates
 
-    names = {"table": table, "figure": figure, "rows": [_row(row) for row in table["rows"]], **_words(table)}
-    return templates.filled(templates.frame(ABLATION), names)
-
-
-def _words(table: Found) -> dict[str, Any]:
-    """Return the template's names for the whole table: its direction, folds, confidence level, shown and failed rows."""
-    rows, extra = table["rows"], _has_extra(table)
-    return {
-        "better": "larger" if table["metric"]["mode"] == "max" else "smaller",
-        "folds": f", each on one of {table['config']['folds']} folds in turn" if table["config"]["folds"] else "",
+    rows = [{**row.written(), "swap": swap_text(row.keys)} for row in table.rows]
+    names = {
+        "table": table.written(),
+        "figure": figure,
+        "rows": rows,
         "shown": [row for row in rows if row["verdict"] in SURE],
         "failed": [row for row in rows if row["failed"]],
-        "confidence": f"{number(100 * (1 - 2 * table['level']), 2)} %",
-        "by_luck": f"{number(100 * 2 * table['level'], 2)} %",
-        **extra,
     }
+    return templates.filled(templates.frame(ABLATION), {**names, **asdict(_words(table))})
 
 
-def _has_extra(table: Found) -> dict[str, bool]:
-    rows, whole = table["rows"], table["whole"]
-    return {
-        "parameters_change": any(row["parameters"] not in (None, whole["parameters"]) for row in rows),
-        "pace_changes": any(row["pace"] is not None for row in rows),
-    }
+def _words(table: Table) -> Words:
+    return Words(
+        better="larger" if table.metric.mode == "max" else "smaller",
+        folds=f", each on one of {table.config.folds} folds in turn" if table.config.folds else "",
+        confidence=f"{number(100 * (1 - 2 * table.level), 2)} %",
+        by_luck=f"{number(100 * 2 * table.level, 2)} %",
+        parameters_change=any(row.parameters not in (None, table.whole.parameters) for row in table.rows),
+        pace_changes=any(row.pace is not None for row in table.rows),
+    )
 
 
-def _row(row: Found) -> dict[str, Any]:
-    return {**row, "swap": swap_text(row["keys"]), "said": said(row)}
-
-
-def said(row: Found) -> str:
+def said(row: Row) -> str:
     """Return a row's verdict with its reason."""
-    return f"{row['verdict']}: {row['why']}" if row["why"] else str(row["verdict"])
+    return f"{row.verdict}: {row.why}" if row.why else row.verdict
 
 
-def swap_text(keys: Sequence[Found]) -> str:
+def swap_text(keys: Sequence[ChangedKey]) -> str:
     """Return the keys that are swapped, each with what it was and is then."""
-    return "; ".join(f"{row['key']}: {_value(row['before'])} → {_value(row['after'])}" for row in keys)
+    return "; ".join(f"{row.key}: {_value(row.before)} → {_value(row.after)}" for row in keys)
 
 
 def _value(value: Any) -> str:
@@ -71,51 +84,51 @@ def _value(value: Any) -> str:
 # --- the terminal ---------------------------------------------------------------------------------
 
 
-def text(table: Found) -> str:
+def text(table: Table) -> str:
     """Return the table as a person reads it at the keyboard, with what is to be known of it."""
-    metric, whole, count = table["metric"]["name"], table["whole"], len(table["seeds"])
+    metric, whole, count = table.metric.name, table.whole, len(table.seeds)
     words = _words(table)
-    mean = f"{metric} {number(whole['mean'], 5)}{_interval(whole['interval'])}"
-    where = f"{table['config']['file']} ({table['config']['why']})"
-    change = f"mean difference to the whole config on the same seeds, and its {words['confidence']} interval"
+    mean = f"{metric} {number(whole.mean, 5)}{_interval(whole.interval)}"
+    where = f"{table.config.file} ({table.config.why})"
+    change = f"mean difference to the whole config on the same seeds, and its {words.confidence} interval"
     lines = [
-        f"{where}: {mean} on validation, mean of {counted(count, 'fresh seed')}{words['folds']}; {words['better']} is better",
+        f"{where}: {mean} on validation, mean of {counted(count, 'fresh seed')}{words.folds}; {words.better} is better",
         "",
-        text_table([_cells(row, words) for row in table["rows"]], _heads(metric, words)).rstrip("\n"),
+        text_table([_cells(row, words) for row in table.rows], _heads(metric, words)).rstrip("\n"),
         "",
         f"change: {change}, not corrected for being several",
         _corrected(table, words),
-        f"wrote {table['page']}, with its figure and its numbers",
-        *(f"next, {_with(row)}: {row['command']}" for row in table["rows"] if row["command"]),
+        f"wrote {table.page}, with its figure and its numbers",
+        *(f"next, {_with(row)}: {row.command}" for row in table.rows if row.command),
     ]
     return "\n".join(lines)
 
 
-def _with(row: Found) -> str:
-    return f"without {row['name']}" if row["takes_out"] else f"with {row['name']}"
+def _with(row: Row) -> str:
+    return f"without {row.name}" if row.takes_out else f"with {row.name}"
 
 
-def _corrected(table: Found, words: Mapping[str, Any]) -> str:
-    if not table["comparisons"]:
+def _corrected(table: Table, words: Words) -> str:
+    if not table.comparisons:
         return "verdict: nothing could be compared"
-    several = f"{counted(table['comparisons'], 'comparison')} (Holm)"
+    several = f"{counted(table.comparisons, 'comparison')} (Holm)"
     return (
         f"verdict: exact sign-flip test, corrected for {several}: if no swap made a difference, one would be shown with a "
-        f"probability of at most {words['by_luck']}"
+        f"probability of at most {words.by_luck}"
     )
 
 
-def _heads(metric: str, words: Mapping[str, Any]) -> list[str]:
-    extra = ["parameters"] * words["parameters_change"] + ["step time"] * words["pace_changes"]
+def _heads(metric: str, words: Words) -> list[str]:
+    extra = ["parameters"] * words.parameters_change + ["step time"] * words.pace_changes
     return ["component", "swap", metric, "change", "worse", "better", *extra, "verdict"]
 
 
-def _cells(row: Found, words: Mapping[str, Any]) -> list[str]:
-    change = f"{signed(row['difference'], 4)}{_interval(row['difference_interval'])}" if row["difference"] is not None else "-"
-    counts = [str(row["worse"]), str(row["better"])] if row["difference"] is not None else ["-", "-"]
-    extra = [number(row["parameters"])] * words["parameters_change"] + [_pace(row["pace"])] * words["pace_changes"]
-    mean = "-" if row["mean"] is None else number(row["mean"], 5)
-    return [row["name"], swap_text(row["keys"]), mean, change, *counts, *extra, said(row)]
+def _cells(row: Row, words: Words) -> list[str]:
+    change = f"{signed(row.difference, 4)}{_interval(row.difference_interval)}" if row.difference is not None else "-"
+    counts = [str(row.worse), str(row.better)] if row.difference is not None else ["-", "-"]
+    extra = [number(row.parameters)] * words.parameters_change + [_pace(row.pace)] * words.pace_changes
+    mean = "-" if row.mean is None else number(row.mean, 5)
+    return [row.name, swap_text(row.keys), mean, change, *counts, *extra, said(row)]
 
 
 def _pace(pace: float | None) -> str:
@@ -126,17 +139,17 @@ def _interval(ends: Sequence[float] | None) -> str:
     return f" [{number(ends[0], 4)}, {number(ends[1], 4)}]" if ends else ""
 
 
-def listed_text(found: Found) -> str:
+def listed_text(found: Listed) -> str:
     """Return the planned swaps as a table, and the estimated time of all runs."""
-    rows = [[row["name"], swap_text(row["keys"])] for row in found["swaps"]]
-    about = f"about {duration(found['about_s'])}, {counted(found['workers'], 'run')} at a time, each {duration(found['run_s'])}"
-    many = f"the whole config and {counted(len(rows), 'swap')} on {counted(found['seeds'], 'seed')}"
+    rows = [[row.name, swap_text(row.keys)] for row in found.swaps]
+    about = f"about {duration(found.about_s)}, {counted(found.workers, 'run')} at a time, each {duration(found.run_s)}"
+    many = f"the whole config and {counted(len(rows), 'swap')} on {counted(found.seeds, 'seed')}"
     return "\n".join(
         [
-            f"{found['config']['file']} ({found['config']['why']})",
+            f"{found.config.file} ({found.config.why})",
             "",
             text_table(rows, ["component", "swap"]).rstrip("\n"),
             "",
-            f"{counted(found['runs'], 'run')}: {many}; {about}",
+            f"{counted(found.runs, 'run')}: {many}; {about}",
         ]
     )

@@ -7,37 +7,33 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any
+from collections.abc import Sequence
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates, gates_before
 from mltrainer.questions.ablation.contributions import contributions
+from mltrainer.questions.ablation.findings import Measured, Spread
 from mltrainer.questions.seed_variance.figure import of_seeds
+from mltrainer.questions.seed_variance.findings import SeedVariance, Source
 from mltrainer.questions.seed_variance.report import markdown
 from mltrainer.questions.variants import MOST_SEEDS, PHASE, TOOL, job_of, level_of, require_one_trainer, whole_config
-from mltrainer.reports.values import as_float, finite
+from mltrainer.records.common import MetricChoice
+from mltrainer.reports.values import finite
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_json, write_text
+from mltrainer.workspace import LOCK_FILE, Project, locked, write_json, write_text
 
 SEEDS = 5  # unless asked otherwise
 FEWEST_SEEDS = 3  # of fewer a spread tells nothing
 FOLDER, PAGE, DATA = "seeds", "seeds.md", "result.json"
 
-Found = dict[str, Any]
 
-
-def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
+def seed_variance(tools: Tools, seeds: int = SEEDS) -> SeedVariance:
     """Train a config on fresh seeds, and return how its metric spreads; the page lies in `.mltrainer/seeds/`.
 
     Args:
         tools: The project's tools.
         seeds: How many.
-
-    Returns:
-        `mean`, its `interval` (None of fewer than `fewest_seeds`), `deviation`, `values`, what `failed`, and `luck`: the
-        difference of two runs, of one seed each, that is exceeded in one of twenty cases by luck alone, if the metric is about
-        normal.
 
     Raises:
         GateError: Planning's gate does not hold.
@@ -53,19 +49,27 @@ def seed_variance(tools: Tools, seeds: int = SEEDS) -> Found:
         config, _, file, why = whole_config(project, planning)
         _require_seeded(project, config)
         tools.note(f"{file}: {why}; {seeds} seeds")
-        measured = tools.run(TOOL, job_of(project.root, planning.record, config, [], seeds, PHASE))
-        level = level_of(project)
-        table = contributions([], measured["sides"], measured["seeds"], config.metric.mode, level)
-        folder = project.state_dir / FOLDER
-        told = {"file": file, "why": why, "program": config.task.is_opaque}
-        head = {"config": told, "metric": config.metric.model_dump(), "confidence": 1 - 2 * level}
-        page = project.relative(folder / PAGE)
-        known = {"seeds": measured["seeds"], "fewest_seeds": table["fewest_seeds"], **spread(table["whole"])}
-        found = dict(plain({**head, **known, "baseline": _baseline(project), "page": page}))
+        job = job_of(project.root, planning.record, config, [], seeds, PHASE)
+        measured = Measured.model_validate(tools.run(TOOL, job))
+        level, folder = level_of(project), project.state_dir / FOLDER
+        table = contributions([], measured.sides, measured.seeds, config.metric.mode, level)
+        deviation = deviation_of(table.whole.values)
+        found = SeedVariance(
+            **{key: getattr(table.whole, key) for key in Spread.model_fields},
+            config=Source(file=file, why=why, program=config.task.is_opaque),
+            metric=MetricChoice.model_validate(config.metric.model_dump()),
+            confidence=1 - 2 * level,
+            seeds=measured.seeds,
+            fewest_seeds=table.fewest_seeds,
+            deviation=deviation,
+            luck=None if deviation is None else 1.959964 * math.sqrt(2) * deviation,
+            baseline=_baseline(project),
+            page=project.relative(folder / PAGE),
+        )
         figure = of_seeds(found)
         write_text(folder / figure.file, figure.content)
         write_text(folder / PAGE, markdown(found, figure))
-        write_json(folder / DATA, found)
+        write_json(folder / DATA, found.written())
         return found
 
 
@@ -82,12 +86,10 @@ def _require_seeded(project: Project, config: TrainingConfig) -> None:
         raise InputError(told, where="task.script", mend='give it one, as in "python train.py --seed {seed}", then mltrainer run')
 
 
-def spread(whole: Found) -> Found:
-    """Return the values over seeds, their mean and interval, the deviation of a run, and the chance difference of two."""
-    values = [as_float(value) for value in whole["values"] if finite(value)]
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    luck = None if deviation is None else 1.959964 * math.sqrt(2) * deviation
-    return {**{key: whole[key] for key in ("values", "mean", "interval", "failed", "runs")}, "deviation": deviation, "luck": luck}
+def deviation_of(values: Sequence[float]) -> float | None:
+    """Return the standard deviation of single runs, without those that failed; None of fewer than two."""
+    finite_ones = [float(value) for value in values if math.isfinite(value)]
+    return statistics.stdev(finite_ones) if len(finite_ones) > 1 else None
 
 
 def _baseline(project: Project) -> float | None:

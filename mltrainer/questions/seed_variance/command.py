@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, Folder, group
+from mltrainer.cli.common import AsJson, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.project.front import Project
-from mltrainer.questions.seed_variance.ask import FEWEST_SEEDS, SEEDS
+from mltrainer.questions.seed_variance.ask import FEWEST_SEEDS, SEEDS, seed_variance
 from mltrainer.questions.seed_variance.report import text
 from mltrainer.questions.variants import MOST_SEEDS
 
@@ -26,5 +25,6 @@ def seeds(
 
     Its runs are kept and found again, by `ablate` too; no gate and no record changes. The page lies in .mltrainer/seeds/.
     """
-    found = Project(folder).seeds(count)
+    with tools(folder) as running:
+        found = seed_variance(running, count)
     return show(found, text, as_json)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mltrainer.figures.canvas import Series
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
-from mltrainer.reports.values import as_float, counted, number, visible
+from mltrainer.questions.seed_variance.findings import SeedVariance
+from mltrainer.reports.values import counted, number, visible
 
 FILE = "seeds.svg"
 
 
-def of_seeds(found: Mapping[str, Any]) -> Figure:
+def of_seeds(found: SeedVariance) -> Figure:
     """Return a dot for each seed, and lines for the mean and for the baseline, which has the config's own seed."""
-    name = visible(found["metric"]["name"])
-    values = [(float(nr), as_float(value)) for nr, value in enumerate(found["values"], 1)]
+    name = visible(found.metric.name)
+    values = [(float(nr), value) for nr, value in enumerate(found.values, 1)]
     ends = (values[0][0], values[-1][0])
-    lines = {"mean": found["mean"], "the baseline": found["baseline"]}
+    lines = {"mean": found.mean, "the baseline": found.baseline}
     series = [Series("one seed", values, dots=True)]
     series += [Series(what, [(x, value) for x in ends], dashed=True) for what, value in lines.items() if value is not None]
-    told = (
-        "there is no mean"
-        if found["mean"] is None
-        else f"mean {number(found['mean'])}, deviation {number(found['deviation'], 3)}"
-    )
+    told = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation, 3)}"
     caption = f"{name} of {counted(len(values), 'fresh seed')}: {told}."
     title = "The same config on several seeds"
     chart = DRAWER.line_chart(title, caption, series, x_label="seed", y_label=name)

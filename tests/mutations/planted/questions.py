@@ -30,15 +30,15 @@ FAULTS = (
     Fault(
         "a difference counts without its correction for being several",
         "mltrainer/questions/ablation/contributions.py",
-        'if row["p_corrected"] <= level:',
-        'if row["p"] <= level:',
+        "if p_corrected <= level:",
+        "if row.p <= level:",
         TABLE,
     ),
     Fault(
         "the deviation of a single run divides by n",
         "mltrainer/questions/seed_variance/ask.py",
-        "deviation = statistics.stdev(values) if len(values) > 1 else None",
-        "deviation = statistics.pstdev(values) if len(values) > 1 else None",
+        "return statistics.stdev(finite_ones) if len(finite_ones) > 1 else None",
+        "return statistics.pstdev(finite_ones) if len(finite_ones) > 1 else None",
         SEEDS,
     ),
     Fault(
@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "the confidence of a mean over seeds is that of one side",
         "mltrainer/questions/seed_variance/ask.py",
-        '"confidence": 1 - 2 * level',
-        '"confidence": 1 - level',
+        "confidence=1 - 2 * level",
+        "confidence=1 - level",
         SEEDS,
     ),
     Fault(
