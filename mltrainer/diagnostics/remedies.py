@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from mltrainer.configs.components import swaps_of
 from mltrainer.configs.loading import EXCLUSIVE, flatten, validate_values
@@ -244,12 +244,28 @@ def _is_larger(old: float, new: float, mode: str) -> bool:
     return (new > old) == (mode == "max")
 
 
-def ranked(rows: Sequence[Mapping[str, Any]], mode: str) -> list[Mapping[str, Any]]:
-    """Return the rows of candidates, the best first: by verdict, then by the metric, then in the order in which they came."""
+class Judged(Protocol):
+    """A candidate on which there is a verdict."""
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`."""
+        ...
+
+    @property
+    def value(self) -> float:
+        """The metric; NaN where it failed."""
+        ...
+
+
+AnyJudged = TypeVar("AnyJudged", bound=Judged)
+
+
+def ranked(rows: Sequence[AnyJudged], mode: str) -> list[AnyJudged]:
+    """Return candidates, the best first: by verdict, then by the metric, then in the order in which they came."""
     sign = -1.0 if mode == "max" else 1.0
 
-    def place(row: Mapping[str, Any]) -> tuple[int, float]:
-        value = float(row["value"])
-        return VERDICTS.index(row["verdict"]), math.inf if math.isnan(value) else sign * value
+    def place(row: AnyJudged) -> tuple[int, float]:
+        return VERDICTS.index(row.verdict), math.inf if math.isnan(row.value) else sign * row.value
 
     return sorted(rows, key=place)

@@ -399,7 +399,7 @@ class Project:
             [('the shipped baseline template', 'cures'), ('optimizer.lr=0.002', 'helps')]
         """
         with self._tools(tell) as tools:
-            return try_fixes(tools, find_run(self._places, run), epochs)
+            return try_fixes(tools, find_run(self._places, run), epochs).written()
 
     def apply_fix(self, changes: Mapping[str, Any] | None = None, *, run: str = "baseline", tell: Tell | None = None) -> Found:
         """Write a change of the config into the project's own files, as `mltrainer diagnose --apply` does.
@@ -417,7 +417,7 @@ class Project:
         """
         with self._tools(tell) as tools:
             chosen = first_suggestion(self._places, find_run(self._places, run)) if changes is None else changes
-            return apply_fix(tools, chosen)
+            return apply_fix(tools, chosen).written()
 
     # --- samples ---
 

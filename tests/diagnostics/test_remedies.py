@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,10 +141,10 @@ def test_a_metric_without_an_interval_never_helps_and_what_looks_worse_cures_not
 
 def test_the_best_stands_first_by_verdict_then_metric() -> None:
     pairs = [("changes nothing", 0.9), ("cures", 0.8), ("makes it worse", NAN), ("cures", 0.85), ("helps", 0.99)]
-    rows = [{"verdict": verdict, "value": value} for verdict, value in pairs]
-    found = [(row["verdict"], row["value"]) for row in ranked(rows, "max")]
+    rows = [SimpleNamespace(verdict=verdict, value=value) for verdict, value in pairs]
+    found = [(row.verdict, row.value) for row in ranked(rows, "max")]
     assert found[:4] == [("cures", 0.85), ("cures", 0.8), ("helps", 0.99), ("changes nothing", 0.9)]
-    assert ranked(rows, "min")[0]["value"] == 0.8
+    assert ranked(rows, "min")[0].value == 0.8
 
 
 # --- what is tried --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from mltrainer.diagnostics.remedies import Candidate
 from mltrainer.errors import InputError
 from mltrainer.handbook import shipped_folder
 from mltrainer.questions.remediation import ask
+from mltrainer.questions.remediation.findings import Trial
 from mltrainer.questions.remediation.report import text
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.job import AblationJob
@@ -34,6 +35,11 @@ def tools(project: Project, launch: Any = never) -> Tools:
     return Tools(project, lambda event: None, launch)
 
 
+def measured(run: str, value: float) -> dict[str, Any]:
+    row = {"state": "finished", "run": run, "value": value, "reason": None, "wall_s": 1.0}
+    return {**row, "parameters": None, "weights_sha256": None, "step_us": None}
+
+
 def template_of(project: Project) -> str:
     return (project.root / BASELINE).read_text()
 
@@ -49,7 +55,7 @@ def test_where_nothing_fired_it_says_so_and_trains_nothing(digits: Project, monk
     whole = ask.diagnoses_of
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run)))
     found = ask.try_fixes(tools(digits), find_run(digits, "baseline"))
-    assert (found["rows"], found["best"], found["fired"]) == ([], None, [])
+    assert (found.rows, found.best, found.fired) == ([], None, [])
 
 
 def test_what_is_only_about_time_is_told_and_not_tried(digits: Project, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
@@ -68,16 +74,16 @@ def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, m
     def launch(project: Project, tool: str, job: AblationJob, on_event: Any, variables: Any = None) -> None:
         assert tool == "ablation_study"
         jobs.append(job.written())
-        side = {"run": baseline, "value": 0.9, "reason": None, "wall_s": 1.0}
+        side = measured(baseline, 0.9)
         write_json(project.root / job.folder / "result.json", {"seeds": [42], "sides": [[side]] * (1 + len(job.variants))})
 
     whole = ask.diagnoses_of
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "underfitting"))
     found = ask.try_fixes(tools(digits, launch), baseline, 5)
-    assert (jobs[0]["seeds"], jobs[0]["config"]["epochs"], found["epochs"]) == (0, 5, 5)
-    assert found["symptoms"] == []  # so short a trial does not show it, which is said
-    assert {row["verdict"] for row in found["rows"]} == {"changes nothing"}
-    assert found["best"] is None
+    assert (jobs[0]["seeds"], jobs[0]["config"]["epochs"], found.epochs) == (0, 5, 5)
+    assert found.symptoms == []  # so short a trial does not show it, which is said
+    assert {row.verdict for row in found.rows} == {"changes nothing"}
+    assert found.best is None
     with pytest.raises(InputError, match="13 are no shorter trial"):
         ask.try_fixes(tools(digits), baseline, 13)
 
@@ -87,7 +93,7 @@ def test_what_lies_within_the_interval_of_so_few_rows_helps_nothing_and_the_tabl
     rows: int, word: str, digits: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = tried(digits, monkeypatch, rows, [0.9777, 0.9888])
-    assert [row["verdict"] for row in found["rows"]] == [word]
+    assert [row.verdict for row in found.rows] == [word]
     told = text(found)
     assert ("within what 358 validation rows leave to chance at 95 % (1 change compared)" in told) == (rows == 358)
     assert ("none of them helps" in told) == (rows == 358)
@@ -95,16 +101,16 @@ def test_what_lies_within_the_interval_of_so_few_rows_helps_nothing_and_the_tabl
 
 def test_each_of_several_changes_has_its_part_of_the_level(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     alone, among = (tried(digits, monkeypatch, 358, [0.93, *values]) for values in ([0.966], [0.966, 0.966, 0.966, 0.966]))
-    assert {row["verdict"] for row in alone["rows"]} == {"helps"}
-    assert {row["verdict"] for row in among["rows"]} == {"not told apart"}
+    assert {row.verdict for row in alone.rows} == {"helps"}
+    assert {row.verdict for row in among.rows} == {"not told apart"}
 
 
-def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: list[float]) -> dict[str, Any]:
+def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: list[float]) -> Trial:
     """Return what a trial of changes finds whose runs gave these accuracies on so many rows, the unchanged config's first."""
     baseline = find_run(project, "baseline")
 
     def launch(project: Project, tool: str, job: AblationJob, on_event: Any, variables: Any = None) -> None:
-        sides = [[{"run": baseline, "value": value, "reason": None, "wall_s": 1.0}] for value in values]
+        sides = [[measured(baseline, value)] for value in values]
         write_json(project.root / job.folder / "result.json", {"seeds": [42], "sides": sides})
 
     changes = [Candidate(f"change {nr}", {"optimizer.lr": 0.1 + nr}, "a test") for nr in range(1, len(values))]
@@ -112,7 +118,7 @@ def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: 
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "underfitting"))
     monkeypatch.setattr(ask, "candidates", lambda *_, **__: (changes, []))
     monkeypatch.setattr(ask, "result_of", lambda *_: {**result_of(project, baseline), "measured_samples": {"validation": rows}})
-    return dict(ask.try_fixes(tools(project, launch), baseline, 5))
+    return ask.try_fixes(tools(project, launch), baseline, 5)
 
 
 def test_epochs_go_with_try_alone(digits: Project, cli: Cli) -> None:
@@ -124,7 +130,7 @@ def test_epochs_go_with_try_alone(digits: Project, cli: Cli) -> None:
 
 def test_a_change_goes_into_a_copy_of_the_shipped_template_whose_comments_stay(digits: Project) -> None:
     commit(digits.root)
-    found = ask.apply_fix(tools(digits), {"optimizer.lr": 0.25})
+    found = ask.apply_fix(tools(digits), {"optimizer.lr": 0.25}).written()
     shipped = (shipped_folder() / BASELINE).read_text()
     assert template_of(digits) == shipped.replace("lr: 1.0e-3 ", "lr: 0.25   ")
     changed = [line for line in found["diff"].splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
@@ -135,7 +141,7 @@ def test_a_change_goes_into_a_copy_of_the_shipped_template_whose_comments_stay(d
 
 def test_keys_go_where_they_stand(digits: Project) -> None:
     commit(digits.root)
-    found = ask.apply_fix(tools(digits), {"epochs": 3, "model.dropout": 0.4, "batch_size": 32})
+    found = ask.apply_fix(tools(digits), {"epochs": 3, "model.dropout": 0.4, "batch_size": 32}).written()
     paths = {"phases/01_planning/training_config.yaml", "mltrainer.yaml", BASELINE}
     assert {file["path"] for file in found["files"]} == paths  # the epochs were edited before
     config = ask._present(tools(digits)).config

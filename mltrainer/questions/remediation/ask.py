@@ -20,33 +20,35 @@ from mltrainer.configs.loading import as_typed, assign, read_text, validate, val
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.templates import BASELINE, BaselineTemplate, baseline_template
-from mltrainer.diagnostics.remedies import CURES, HELPS, Candidate, Outcome, candidates, ranked, symptoms_of, verdict
+from mltrainer.diagnostics.remedies import CURES, HELPS, Outcome, candidates, ranked, symptoms_of, verdict
+from mltrainer.diagnostics.remedies import Candidate as Change
 from mltrainer.diagnostics.rules import changes_to_try, diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, plan_config
+from mltrainer.questions.ablation.findings import Measured, MeasuredRun
 from mltrainer.questions.exploration import require_no_secret
+from mltrainer.questions.remediation.findings import Applied, Candidate, LeftOut, Training, Trial, WrittenFile
 from mltrainer.questions.variants import TOOL, changed_keys, job_of, require_one_trainer
+from mltrainer.records.common import MetricChoice
 from mltrainer.records.reading import read_record
 from mltrainer.reproducibility import git
 from mltrainer.runs.find import config_of, diagnoses_of, references_of, result_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, Project, locked, plain, write_atomic
+from mltrainer.workspace import LOCK_FILE, Project, locked, write_atomic
 
 PHASE = "diagnose"  # what its runs are told to be of
 ON_OWN_SEED = 0
 NO_TIMES = "trainings side by side do not show how fast each would be alone"
 MODELS: dict[str, Any] = {"template": BaselineTemplate, "project": ProjectConfig, "config": TrainingConfig}
 
-Found = dict[str, Any]
-
 
 # --- trying ---------------------------------------------------------------------------------------
 
 
-def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Found:
+def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Trial:
     """Train what may cure a run beside its unchanged config on the same seed, diagnose each, and tell what each of them did.
 
     Args:
@@ -55,7 +57,7 @@ def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Found:
         epochs: For how many epochs each is trained; None: as long as the run was to be.
 
     Returns:
-        The table as plain data, the best candidate first; without rows where nothing fired, and then nothing is trained.
+        The candidates, the best first; none where nothing fired, and then nothing is trained.
 
     Raises:
         GateError: Planning's gate does not hold.
@@ -69,10 +71,18 @@ def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Found:
         config = _shortened(TrainingConfig.model_validate(config_of(project, run)), epochs)
         asked, left_out = candidates(found, config, baseline_template(None), is_shorter=epochs is not None)
         left_out += [{"name": row.id, "reason": NO_TIMES} for row in found if row.state == "fired" and row.id not in fired]
-        head = {"run": run, "epochs": config.epochs, "metric": config.metric.model_dump(), "fired": fired, "left_out": left_out}
-        if not asked:
-            return {**head, "symptoms": fired, "unchanged": None, "rows": [], "best": None}
-        return dict(plain({**head, **_tried(tools, run, config, asked, fired)}))
+        nothing = Trial(
+            run=run,
+            epochs=config.epochs,
+            metric=MetricChoice.model_validate(config.metric.model_dump()),
+            fired=fired,
+            left_out=[LeftOut.model_validate(row) for row in left_out],
+            symptoms=fired,
+            unchanged=None,
+            rows=[],
+            best=None,
+        )
+        return _tried(tools, nothing, config, asked) if asked else nothing
 
 
 def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
@@ -88,52 +98,55 @@ def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
     return validate_values(TrainingConfig, {**config.model_dump(), "epochs": epochs}, f"--epochs {epochs}")
 
 
-def _tried(tools: Tools, run: str, config: TrainingConfig, asked: list[Candidate], fired: list[str]) -> Found:
+def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Change]) -> Trial:
+    """Return a trial with what the changes did."""
     project = tools.project
     (planning,) = gates_before(project, "baseline", "a trial of changes")
     assert planning.record is not None
     require_one_trainer(project, "a trial of changes")
     require_no_secret([one.changes for one in asked])
     swaps = [Swap(one.name, one.changes) for one in asked]
-    tools.note(f"run {run}: {', '.join(fired)} fired; training {len(asked)} changes beside the unchanged config")
-    measured = tools.run(TOOL, job_of(project.root, planning.record, config, swaps, ON_OWN_SEED, PHASE))
-    references = references_of(project, run)
-    unchanged, *others = (_side(project, side, references) for (side,) in measured["sides"])
-    symptoms = [name for name in fired if name in unchanged["fired"]]
+    tools.note(f"run {trial.run}: {', '.join(trial.fired)} fired; training {len(asked)} changes beside the unchanged config")
+    job = job_of(project.root, planning.record, config, swaps, ON_OWN_SEED, PHASE)
+    references = references_of(project, trial.run)
+    sides = Measured.model_validate(tools.run(TOOL, job)).sides
+    unchanged, *others = (_training(project, side, references) for (side,) in sides)
+    symptoms = [name for name in trial.fired if name in unchanged.fired]
     rows = [_row(config, one, unchanged, after, symptoms, len(asked)) for one, after in zip(asked, others, strict=True)]
     best = ranked(rows, config.metric.mode)
-    helps = best[0]["verdict"] in (CURES, HELPS)
-    return {"symptoms": symptoms, "unchanged": unchanged, "rows": best, "best": best[0] if helps else None}
+    helps = best[0].verdict in (CURES, HELPS)
+    found = {"symptoms": symptoms, "unchanged": unchanged, "rows": best, "best": best[0] if helps else None}
+    return trial.model_copy(update=found)
 
 
-def _side(project: Project, side: Mapping[str, Any], references: Mapping[str, Any] | None) -> Found:
+def _training(project: Project, side: MeasuredRun, references: Mapping[str, Any] | None) -> Training:
     """Return the outcome of a training: value, findings and fit; a process that died left no result to diagnose."""
-    told = {"run": side["run"], "value": side["value"], "reason": side["reason"], "wall_s": side["wall_s"]}
-    result = result_of(project, side["run"])
+    told: dict[str, Any] = {"run": side.run, "value": side.value, "reason": side.reason, "wall_s": side.wall_s}
+    result = result_of(project, side.run)
     if result is None:
-        return {**told, "fired": [], "critical": [], "fit": "unknown", "samples": None}
+        return Training(**told, fired=[], critical=[], fit="unknown", samples=None)
     judged = Run.of(result, references)
-    shown = Outcome.of(diagnose(judged, project.root), judged, side["value"])
-    return {**told, "fired": list(shown.fired), "critical": list(shown.critical), "fit": shown.fit, "samples": shown.samples}
+    shown = Outcome.of(diagnose(judged, project.root), judged, side.value)
+    return Training(**told, fired=list(shown.fired), critical=list(shown.critical), fit=shown.fit, samples=shown.samples)
 
 
-def _row(config: TrainingConfig, one: Candidate, before: Found, after: Found, symptoms: list[str], changes: int) -> Found:
+def _row(config: TrainingConfig, one: Change, before: Training, after: Training, symptoms: list[str], changes: int) -> Candidate:
     word, why = verdict(_outcome(before), _outcome(after), symptoms, config.metric.mode, changes)
-    return {
-        "candidate": one.name,
-        "why": one.why,
-        "changes": one.changes,
-        "keys": changed_keys(config, Swap(one.name, one.changes)),
-        **after,
-        "verdict": word,
-        "because": why,
-        "command": command(one.changes),
-    }
+    return Candidate.of(
+        after,
+        candidate=one.name,
+        why=one.why,
+        changes=one.changes,
+        keys=changed_keys(config, Swap(one.name, one.changes)),
+        verdict=word,
+        because=why,
+        command=command(one.changes),
+    )
 
 
-def _outcome(side: Mapping[str, Any]) -> Outcome:
-    value = float(side["value"]) if side["reason"] is None else math.nan
-    return Outcome(tuple(side["fired"]), tuple(side["critical"]), side["fit"], value, side["samples"])
+def _outcome(side: Training) -> Outcome:
+    value = float(side.value) if side.reason is None else math.nan
+    return Outcome(tuple(side.fired), tuple(side.critical), side.fit, value, side.samples)
 
 
 def command(changes: Mapping[str, Any]) -> str:
@@ -161,7 +174,7 @@ class _File:
     is_new: bool
 
 
-def first_suggestion(project: Project, run: str) -> Found:
+def first_suggestion(project: Project, run: str) -> dict[str, Any]:
     """Return the first change that the diagnostics of a run suggest, critical ones first.
 
     Raises:
@@ -173,7 +186,7 @@ def first_suggestion(project: Project, run: str) -> Found:
     return found[0].set
 
 
-def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Found:
+def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Applied:
     """Write a change of the config into the project's own files, for a person to review and planning to take up.
 
     A key goes where its value stands now: a key that was edited in `training_config.yaml` there, one of `mltrainer.yaml` there,
@@ -182,9 +195,6 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Found:
     Args:
         tools: The project's tools.
         changes: Dotted key and value.
-
-    Returns:
-        `changes`, `files` (path, and whether it is new), the unified `diff`, and `next`, commands.
 
     Raises:
         InputError: A value does not fit, a file has changes that are not committed, or all stands there already; nothing is
@@ -200,12 +210,12 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Found:
         _require_committed(project, [file.path for file in texts if not file.is_new])
         for file, text in texts.items():
             write_atomic(project.root / file.path, text.encode())
-    return {
-        "changes": dict(changes),
-        "files": [{"path": file.path, "is_new": file.is_new} for file in texts],
-        "diff": "".join(_diff(file, text) for file, text in texts.items()),
-        "next": _next([file for file in texts if file.is_new]),
-    }
+    return Applied(
+        changes=dict(changes),
+        files=[WrittenFile(path=file.path, is_new=file.is_new) for file in texts],
+        diff="".join(_diff(file, text) for file, text in texts.items()),
+        next=_next([file for file in texts if file.is_new]),
+    )
 
 
 def _present(tools: Tools) -> Plan:

@@ -5,36 +5,44 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from mltrainer.cli.common import tools
 from mltrainer.cli.output import emit, show
 from mltrainer.errors import InputError
-from mltrainer.project.front import Project
+from mltrainer.questions.remediation.ask import apply_fix, first_suggestion, try_fixes
+from mltrainer.questions.remediation.findings import Applied, Trial
 from mltrainer.questions.remediation.report import applied_text, text
+from mltrainer.runs.find import find_run
 
 
 def remedy(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_apply: bool, as_json: bool) -> int:
     """Try changes that may cure a run's findings, or write one into the config files, or both."""
-    project, found = Project(folder), dict[str, Any]()
+    found: dict[str, Any] = {}
+    tried = None
     if is_try:
-        found["tried"] = project.try_fixes(run, epochs=epochs)
+        with tools(folder) as running:
+            tried = try_fixes(running, find_run(running.project, run), epochs)
+        found["tried"] = tried.written()
         if not as_json:
-            show(found["tried"], text, as_json=False)
+            show(tried, text, as_json=False)
     if is_apply:
-        found["applied"] = project.apply_fix(_chosen(found.get("tried")), run=run)
+        applied = _applied(folder, run, tried)
+        found["applied"] = applied.written()
         if not as_json:
-            show(found["applied"], applied_text, as_json=False)
+            show(applied, applied_text, as_json=False)
     if as_json:
         emit(found)
     return 0
 
 
-def _chosen(tried: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the changes of the best candidate; None where none were tried.
+def _applied(folder: Path | None, run: str, tried: Trial | None) -> Applied:
+    """Write the change of the best candidate; where none were tried, the first suggested one.
 
     Raises:
-        InputError: None of them helps.
+        InputError: None of the candidates helps.
     """
-    if tried is None:
-        return None
-    if tried["best"] is None:
+    if tried is not None and tried.best is None:
         raise InputError("nothing to apply: no change was found that cures or helps; nothing was written")
-    return dict(tried["best"]["changes"])
+    with tools(folder) as running:
+        best = tried.best if tried is not None else None
+        changes = first_suggestion(running.project, find_run(running.project, run)) if best is None else best.changes
+        return apply_fix(running, changes)
