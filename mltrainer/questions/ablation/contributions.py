@@ -32,7 +32,7 @@ PERHAPS = {"helps": "may help", "hurts": "may hurt", "is worse": "may be worse",
 
 
 def contributions(swaps: Sequence[Swap], sides: Sequence[Runs], seeds: Sequence[int], mode: str, level: float) -> Contributions:
-    """Return what each swap of an ablation contributes.
+    """Return the contribution of each swap of an ablation.
 
     Args:
         swaps: What was swapped.
