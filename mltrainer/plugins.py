@@ -1,4 +1,4 @@
-"""Plug-ins: trackers, optimizers, tasks and exporters that installed distributions add through entry points.
+"""Plug-ins: trackers, optimizers, tasks, questions, exporters and executors of installed distributions, by entry points.
 
 To look for one reads the distributions' metadata alone; `load` imports it. A distribution that lies in a project's folder is
 none: whoever sent the project would run code by it. What is built in comes first, so that no plug-in takes its name over.
@@ -30,7 +30,7 @@ class Plugin:
     """What a distribution adds under a name.
 
     Attributes:
-        kind: Of the entry-point group `mltrainer.<kind>`: "trackers", "optimizers", "tasks" or "exporters".
+        kind: "trackers", "optimizers", "tasks", "questions", "exporters" or "executors", of the group `mltrainer.<kind>`.
         name: What a config or a command line calls it.
         value: `module:attribute`.
         distribution: The distribution's name.
@@ -46,6 +46,11 @@ class Plugin:
 
     def __str__(self) -> str:
         return f"{self.name} of {self.distribution} {self.version}"
+
+    @property
+    def summary(self) -> str:
+        """What its distribution says of itself in one line."""
+        return self.metadata.metadata["Summary"] or str(self)
 
     @property
     def packages(self) -> set[str]:

@@ -9,8 +9,10 @@ import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]  # the only place that has the former
 from typer.main import get_command
 
-from mltrainer import __version__
+from mltrainer import __version__, plugins
 from mltrainer.cli.catalogue import ABOUT, COMMANDS, EXAMPLE, PROGRAM, program_help
+
+QUESTIONS = "questions"  # the plug-ins that are commands, each a `typer.Typer`
 
 
 class LazyGroup(TyperGroup):
@@ -21,8 +23,10 @@ class LazyGroup(TyperGroup):
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)  # names alone, of which the nearest is suggested
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, importing its module; None where there is none of that name."""
-        return command(cmd_name) if cmd_name in COMMANDS else None
+        """Return a command, importing its module; None where there is none of that name, built in or installed."""
+        if cmd_name in COMMANDS:
+            return command(cmd_name)
+        return get_command(plugins.load(QUESTIONS, cmd_name, cmd_name)) if plugins.find(QUESTIONS, cmd_name) else None
 
     def get_help(self, ctx: Any) -> str:
         """Return the program's help without importing any command."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mltrainer import plugins
 from mltrainer.questions.registry import EXPLORE, LOOK, QUESTIONS
 
 
@@ -73,10 +74,16 @@ OPTIONS = {
 
 def program_help() -> str:
     """Return the program's help."""
-    tables = {**{title: _lines(entries) for title, entries in SECTIONS.items()}, "Options": list(OPTIONS.items())}
+    tables = {**{title: _lines(entries) for title, entries in SECTIONS.items()}, **_installed(), "Options": list(OPTIONS.items())}
     width = max(len(name) for rows in tables.values() for name, _ in rows)
     shown = ["\n".join([f"{title}:", *(f"  {name:{width}}  {text}" for name, text in rows)]) for title, rows in tables.items()]
     return "\n\n".join([f"Usage: {PROGRAM} [OPTIONS] COMMAND [ARGS]...", f"  {ABOUT}", *shown, f"  {EXAMPLE}"])
+
+
+def _installed() -> dict[str, list[tuple[str, str]]]:
+    """Return the section of the commands that installed distributions add, with what these say of themselves."""
+    found = {name: rows[0].summary for name, rows in plugins.installed("questions").items() if name not in COMMANDS}
+    return {"Of installed packages": list(found.items())} if found else {}
 
 
 def _lines(entries: dict[str, Entry]) -> list[tuple[str, str]]:

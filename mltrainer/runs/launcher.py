@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mltrainer import plugins
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.executors import local
@@ -28,6 +29,7 @@ Event = dict[str, Any]
 Tell = Callable[[Event], None]
 LOG_FILE = "log.txt"
 EXECUTOR: Executor = local
+EXECUTOR_VARIABLE = "MLTRAINER_EXECUTOR"  # names an installed executor: where processes run is the machine's matter, no project's
 POLL_S = 0.2  # a tool that ends closes the pipe, which is seen at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
@@ -103,13 +105,26 @@ def launch(project: Project, tool: str, job: JobBase, on_event: Tell, variables:
     command = _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark})
     with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
         with machine_faults(str(folder / LOG_FILE)):
-            process = EXECUTOR.start(command)
+            process = _executor().start(command)
         signals.pass_on_to(process)
         try:
             code, end = _follow(process, on_event, signals)
         finally:
             redact_file(folder / LOG_FILE)  # once nobody writes it: what a killed command leaves, the next one on the run cleans
     _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
+
+
+def _executor() -> Executor:
+    """Return the executor that the machine's user names, else the local one.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    name = os.environ.get(EXECUTOR_VARIABLE)
+    if not name:
+        return EXECUTOR
+    found: Executor = plugins.load("executors", name, EXECUTOR_VARIABLE)
+    return found
 
 
 def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[str, str]) -> Command:

@@ -24,15 +24,15 @@ def install(site: Path, name: str, as_name: str | None = None) -> Path:
     project = tomllib.loads((PACKAGES / name / "pyproject.toml").read_text("utf-8"))["project"]
     shutil.copytree(PACKAGES / name, site, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pyproject.toml", "__pycache__"))
     (group, points), *_ = project["entry-points"].items()
-    write_metadata(site, as_name or project["name"], group, points)
+    write_metadata(site, as_name or project["name"], group, points, project.get("description", ""))
     return site
 
 
-def write_metadata(site: Path, name: str, group: str, points: dict[str, str]) -> None:
+def write_metadata(site: Path, name: str, group: str, points: dict[str, str], summary: str = "") -> None:
     """Write the metadata of a distribution with entry points."""
     own = site / f"{name.replace('-', '_')}-1.0.dist-info"
     own.mkdir(parents=True, exist_ok=True)
-    (own / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
+    (own / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nSummary: {summary}\n", "utf-8")
     lines = "".join(f"{key} = {value}\n" for key, value in points.items())
     (own / "entry_points.txt").write_text(f"[{group}]\n{lines}", "utf-8")
     files = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.py"))
