@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 
 def printable(text: str) -> str:
@@ -26,7 +26,18 @@ def emit(value: Any) -> None:
     sys.stdout.write(pretty_json(value).decode())
 
 
-def show(found: Any, text: Callable[[Any], str], as_json: bool) -> int:
+class Written(Protocol):
+    """What a file or `--json` can hold."""
+
+    def written(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        ...
+
+
+AnyWritten = TypeVar("AnyWritten", bound=Written)
+
+
+def show(found: AnyWritten, text: Callable[[AnyWritten], str], as_json: bool) -> int:
     """Print what a command found, as one JSON object or as the text of it for a person; return the exit code."""
-    emit(found if isinstance(found, dict) else found.written()) if as_json else print(printable(text(found)), flush=True)
+    emit(found.written()) if as_json else print(printable(text(found)), flush=True)
     return 0

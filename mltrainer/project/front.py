@@ -458,7 +458,7 @@ class Project:
             name = find_run(self._places, run)
             of_run = {"hardest": hardest, "mislabelled": mislabelled}
             chosen, since = question(self._places, name, step, epoch, finding, [one for one, on in of_run.items() if on])
-            return show_rows(tools, name, chosen, checkpoint, most, since)
+            return show_rows(tools, name, chosen, checkpoint, most, since).written()
 
     # --- exploring ---
 

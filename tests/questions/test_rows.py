@@ -15,6 +15,7 @@ from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
 from mltrainer.questions.rows.content import png
+from mltrainer.questions.rows.findings import FoundRows
 from mltrainer.questions.rows.report import facts, page
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import tools_of
@@ -94,11 +95,12 @@ def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project,
     train(project, **TABLE)
     found = rows(cli, project, "--step", "9")
     assert (found["as_recorded"], found["epoch"], found["checkpoint"], len(found["rows"])) == (True, 2, "step 8", 8)
-    told = facts(found)
+    typed = FoundRows.model_validate(found)
+    told = facts(typed)
     assert "No checkpoint of step 9 is kept: this one is 1 step earlier than that, and answers otherwise." in told
-    later = facts({**found, "checkpoint": "step 5,609".replace(",", "")})
+    later = facts(typed.model_copy(update={"checkpoint": "step 5609"}))
     assert any("this one is 5,600 steps later than that" in line for line in later)
-    assert not any("No checkpoint" in line for line in facts({**found, "checkpoint": "step 9"}))
+    assert not any("No checkpoint" in line for line in facts(typed.model_copy(update={"checkpoint": "step 9"})))
     losses = [row["loss"] for row in found["rows"]]
     assert losses == sorted(losses, reverse=True)
     assert sum(losses) / 8 == pytest.approx(found["recorded_loss"], abs=0.1)
@@ -225,7 +227,7 @@ def test_what_a_cell_holds_does_not_act_in_a_page(project: Project, cli: Cli) ->
     train(project, **TABLE)
     found = rows(cli, project, "--hardest", "--most", "80")
     assert EVIL in str(found)
-    shown = page(found)
+    shown = page(FoundRows.model_validate(found))
     assert "<script" not in shown
     assert "default-src 'none'" in shown
     assert "http" not in shown.replace("http-equiv", "")

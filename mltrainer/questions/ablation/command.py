@@ -44,6 +44,10 @@ def ablate(
 
     The table, with intervals and verdicts, lies in phases/04_optimization/ablation.md. No gate and no record changes.
     """
+    if only_list:
+        with tools(folder) as running:
+            planned = ask.listed(running, swaps or [], seeds)
+        return show(planned, listed_text, as_json)
     with tools(folder) as running:
-        found = ask.listed(running, swaps or [], seeds) if only_list else ask.ablate(running, swaps or [], seeds)
-    return show(found, listed_text if only_list else text, as_json)
+        table = ask.ablate(running, swaps or [], seeds)
+    return show(table, text, as_json)

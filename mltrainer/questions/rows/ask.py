@@ -13,6 +13,7 @@ from typing import Any, Literal
 from mltrainer.checkpointing.manifest import folders, step_of
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.questions.rows.findings import FoundRows, Samples
 from mltrainer.records.job import RowsJob
 from mltrainer.runs.find import config_of, diagnose_run, result_of
 from mltrainer.runs.launcher import Tools
@@ -22,7 +23,6 @@ TOOL = "row_inspector"
 SHOWN = 20  # rows, unless asked otherwise; a step has its batch
 Chosen = Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
 OF_RUN: dict[str, Chosen] = {"label_noise": "mislabelled", "nonfinite_data": "nonfinite"}  # findings of samples, not of a step
-Found = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Question:
 
 def show_rows(
     tools: Tools, run: str, question: Question, checkpoint: str | None = None, most: int | None = None, since: str | None = None
-) -> Found:
+) -> FoundRows:
     """Return samples of a run: where each comes from, what it looks like, and how a checkpoint does on it.
 
     Args:
@@ -63,8 +63,8 @@ def show_rows(
         job = _job(project, run, config, question, step, shown)
         found = tools.run(TOOL, job)
     since = since or _untaken(question, result_of(project, run) or {})
-    head = {"run": run, "chosen": question.chosen, "number": question.number, "because": since, "checkpoint": _told(step)}
-    return {**head, **{key: value for key, value in found.items() if key != "schema"}}
+    samples = Samples.model_validate({key: value for key, value in found.items() if key != "schema"})
+    return FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_told(step))
 
 
 def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int | None) -> RowsJob:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import AnyRun, AsJson, Folder, file_name, group
+from mltrainer.cli.common import AnyRun, AsJson, Folder, file_name, group, tools
 from mltrainer.cli.output import show, warn
 from mltrainer.errors import InputError
-from mltrainer.project.front import Project
 from mltrainer.questions.rows import report
+from mltrainer.questions.rows.ask import question, show_rows
+from mltrainer.questions.rows.findings import FoundRows
+from mltrainer.runs.find import find_run
 from mltrainer.workspace import write_atomic, write_text
 
 PAGES = (".html", ".md")
+ASKED = ("step", "epoch", "finding", "hardest", "mislabelled")
 
 app = group()
 
@@ -51,12 +54,15 @@ def rows(
 
     Without RUN: the newest phase's run. No gate, no record and no run changes; the test split stays sealed.
     """
-    of_run = {"hardest": hardest or None, "mislabelled": mislabelled or None}
-    asked: dict[str, Any] = {"step": step, "epoch": epoch, "finding": finding, **of_run}
-    question = _one(asked)
+    of_run = [name for name, is_on in (("hardest", hardest), ("mislabelled", mislabelled)) if is_on]
+    if len([one for one in (step, epoch, finding, *of_run) if one is not None]) != 1:
+        raise typer.BadParameter("name one of them.", param_hint=" / ".join(f"'--{name}'" for name in ASKED))
     if out is not None and out.suffix not in PAGES:
         raise InputError(f"a page ends in {' or '.join(PAGES)}, not in {out.suffix!r}", where="--out")
-    found = Project(folder).rows(run, checkpoint=checkpoint, most=most, **question)
+    with tools(folder) as running:
+        name = find_run(running.project, run)
+        chosen, since = question(running.project, name, step, epoch, finding, of_run)
+        found = show_rows(running, name, chosen, checkpoint, most, since)
     show(found, report.text, as_json)
     if out is not None:
         _write(found, out)
@@ -64,15 +70,7 @@ def rows(
     return 0
 
 
-def _one(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the one question that was asked."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    if len(given) != 1:
-        raise typer.BadParameter("name one of them.", param_hint=" / ".join(f"'--{name}'" for name in asked))
-    return given
-
-
-def _write(found: dict[str, Any], out: Path) -> None:
+def _write(found: FoundRows, out: Path) -> None:
     """Write a page of what was found, its name ending in one of `PAGES`."""
     if out.suffix == ".html":
         write_text(out, report.page(found))

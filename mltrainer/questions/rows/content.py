@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.questions.rows.findings import Content
 from mltrainer.questions.rows.scoring import one
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import tensors_in
@@ -22,8 +23,8 @@ MOST_NUMBERS, MOST_LETTERS = 12, 400
 CHANNELS = (1, 3)
 
 
-def contents(opened: OpenTask, config: TrainingConfig, split: str, ids: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield `place`, `cells`, `picture` (a PNG in base64 or None) and `values` of some samples of a split."""
+def contents(opened: OpenTask, config: TrainingConfig, split: str, ids: list[int]) -> Iterator[Content]:
+    """Yield the contents of some samples of a split."""
     samples = opened.split(split)
     position = {int(sample): place for place, sample in enumerate(samples.ids.tolist())}
     positions = np.array([position[sample] for sample in ids], dtype=np.int64)
@@ -35,7 +36,7 @@ def contents(opened: OpenTask, config: TrainingConfig, split: str, ids: list[int
             inputs = None if cells else _inputs(one(batch, place, count), opened.task.target_key)
             picture = None if inputs is None else picture_of(inputs)
             values = [] if inputs is None or picture is not None else inputs.flatten()[:MOST_NUMBERS].tolist()
-            yield {"place": opened.place(sample), "cells": cells, "picture": picture, "values": values}
+            yield Content(place=opened.place(sample), cells=cells, picture=picture, values=values)
         begins += count
 
 

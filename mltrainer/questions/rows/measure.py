@@ -16,6 +16,7 @@ from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.questions.rows.content import contents
+from mltrainer.questions.rows.findings import Content, Facts, Row, Samples
 from mltrainer.questions.rows.scoring import Score, by_loss, doubtful, one, scores
 from mltrainer.records.job import RowsJob
 from mltrainer.reproducibility import fingerprint
@@ -25,9 +26,8 @@ from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, rec
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches, plan_for
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE
-from mltrainer.workspace import plain, write_json
+from mltrainer.workspace import write_json
 
-Found = dict[str, Any]
 OPEN = ("train", "validation")  # the test split stays sealed
 
 
@@ -63,13 +63,13 @@ class Answer:
     Attributes:
         scores: Those that are shown, in order.
         total: Number of samples found, of which these are the first.
-        facts: Further keys of the result.
+        facts: What is common to them.
         reasons: Why each is shown, by id.
     """
 
     scores: list[Score]
     total: int
-    facts: Found
+    facts: Facts
     reasons: dict[int, str]
 
 
@@ -87,8 +87,8 @@ def work(job: RowsJob, root: Path, events: Events) -> int:
     """
     look = _opened(job, root)
     answer = ANSWERS[job.chosen](look)
-    found = {"schema": 1, "total": answer.total, **answer.facts, "rows": _shown(look, answer)}
-    write_json(root / job.folder / RESULT_FILE, plain(found))
+    found = Samples.of(answer.facts, total=answer.total, rows=_shown(look, answer))
+    write_json(root / job.folder / RESULT_FILE, {"schema": 1, **found.written()})
     look.opened.close()
     return 0
 
@@ -105,19 +105,27 @@ def _opened(asked: RowsJob, root: Path) -> Look:
     return Look(asked, config, opened, model.to(config.device), plan, root / asked.run_folder)
 
 
-def _shown(look: Look, answer: Answer) -> list[Found]:
+def _shown(look: Look, answer: Answer) -> list[Row]:
     """Return the rows of an answer's samples, with their contents."""
-    looks: dict[int, Found] = {}
+    looks: dict[int, Content] = {}
     for split in OPEN:
         ids = [score.sample for score in answer.scores if score.split == split]
         looks |= dict(zip(ids, contents(look.opened, look.config, split, ids), strict=True)) if ids else {}
-    return [{**_row(look, score), "reason": answer.reasons.get(score.sample), **looks[score.sample]} for score in answer.scores]
+    return [_row(look, score, looks[score.sample], answer.reasons.get(score.sample)) for score in answer.scores]
 
 
-def _row(look: Look, score: Score) -> Found:
+def _row(look: Look, score: Score, content: Content, reason: str | None) -> Row:
     classes = look.opened.task.classes if hasattr(look.opened.task, "classes") else None
-    named = {key: _named(getattr(score, key), classes) for key in ("label", "answer")}
-    return {"sample": score.sample, "split": score.split, "loss": score.loss, **named, "share": score.share}
+    return Row.of(
+        content,
+        sample=score.sample,
+        split=score.split,
+        loss=score.loss,
+        label=_named(score.label, classes),
+        answer=_named(score.answer, classes),
+        share=score.share,
+        reason=reason,
+    )
 
 
 def _named(value: int | float | None, classes: Sequence[str] | None) -> float | str | None:
@@ -144,7 +152,7 @@ def of_step(look: Look) -> Answer:
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
     recorded = None if line is None else fingerprint.float_of(line[2])
     found = by_loss(look.scores("train", positions))
-    facts = {"step": step, "epoch": epoch + 1, "as_recorded": same, "recorded_loss": recorded}
+    facts = Facts(step=step, epoch=epoch + 1, as_recorded=same, recorded_loss=recorded)
     return Answer(found[: look.asked.most], len(found), facts, {})
 
 
@@ -156,7 +164,7 @@ def of_epoch(look: Look) -> Answer:
     steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in enumerate(order)}
     found = by_loss(look.scores("train"))
     shown = found[: look.asked.most]
-    return Answer(shown, len(found), {"epoch": epoch}, {score.sample: f"step {steps[score.sample]}" for score in shown})
+    return Answer(shown, len(found), Facts(epoch=epoch), {score.sample: f"step {steps[score.sample]}" for score in shown})
 
 
 def _chain(look: Look) -> list[list[str]]:
@@ -180,7 +188,7 @@ def _within(number: int | None, most: int, what: str) -> int:
 def hardest(look: Look) -> Answer:
     """Return the samples with the largest losses, of training and validation."""
     found = by_loss([score for split in OPEN for score in look.scores(split)])
-    return Answer(found[: look.asked.most], len(found), {}, {})
+    return Answer(found[: look.asked.most], len(found), Facts(), {})
 
 
 def mislabelled(look: Look) -> Answer:
@@ -202,7 +210,7 @@ def mislabelled(look: Look) -> Answer:
     unseen = doubtful(validation)
     shown = sorted([*doubted, *unseen], key=lambda pair: (pair[0], pair[1].sample))[: look.asked.most]
     reasons = {score.sample: f"margin {margin:.3g}, rather {_rather(look, score)}" for margin, score in shown}
-    return Answer([score for _, score in shown], len(below) + len(unseen), {"notes": _notes(margins)}, reasons)
+    return Answer([score for _, score in shown], len(below) + len(unseen), Facts(notes=_notes(margins)), reasons)
 
 
 def _margins(look: Look) -> np.ndarray:
@@ -233,7 +241,7 @@ def nonfinite(look: Look) -> Answer:
         ids = look.opened.split(split).ids
         reasons |= {int(ids[position]): reason for position, reason in bad.items()}
         scored += look.scores(split, np.array([*bad][: look.asked.most], dtype=np.int64)) if bad else []
-    return Answer(scored[: look.asked.most], len(reasons), {}, reasons)
+    return Answer(scored[: look.asked.most], len(reasons), Facts(), reasons)
 
 
 def _not_finite_of(look: Look, split: str) -> dict[int, str]:
