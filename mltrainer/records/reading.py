@@ -104,6 +104,17 @@ def _validated(content: dict[str, Any], phase: str, sha256: str, name: str) -> R
     return Record(content, sha256, tuple(f"{name} lacks what {phase} records: {hole}" for hole in holes), typed)
 
 
+def sound_record(project: Project, phase: str) -> Envelope[Any] | None:
+    """Return a phase's record as a model; None where there is none that can be trusted."""
+    record = read_record(project, phase)
+    return record.typed if record is not None else None
+
+
+def sound_records(project: Project) -> list[Envelope[Any]]:
+    """Return the records that can be trusted, in the order of their phases."""
+    return [record for phase in PHASES if (record := sound_record(project, phase)) is not None]
+
+
 def read_records(project: Project) -> dict[str, Record]:
     """Return every phase's record by its phase's name; a phase that has not run is not in it."""
     found = ((phase, read_record(project, phase)) for phase in PHASES)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.checkpointing.ranking import best_row, flat_metrics
 from mltrainer.configs.loading import flatten
@@ -17,12 +17,15 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, read_rows, steps_written
 from mltrainer.records.diagnostics import Diagnosis
-from mltrainer.records.reading import Record, read_record, run_of
+from mltrainer.records.reading import Record, read_record, run_of, sound_records
 from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tasks.proportions import metric_verdict
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
+
+if TYPE_CHECKING:
+    from mltrainer.records.envelope import Envelope
 
 Results = dict[str, dict[str, Any]]  # by run
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
@@ -87,7 +90,7 @@ def _chain(project: Project) -> list[Record]:
     found: list[Record] = []
     for phase in PHASES:
         record = read_record(project, phase)
-        if record is None or record.faults or record.data.get("previous") != (found[-1].sha256 if found else None):
+        if record is None or record.faults or record.trusted.previous != (found[-1].sha256 if found else None):
             break
         found.append(record)
     return found
@@ -239,8 +242,15 @@ def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
 
 def references_of(project: Project, run: str) -> dict[str, Any] | None:
     """Return the plain models that a run was compared with, as a phase's record holds them."""
-    evidence = [record.evidence for phase in PHASES if (record := read_record(project, phase)) and not record.faults]
-    return next((part.get("references") for part in evidence if (part.get("run") or {}).get("id") == run), None)
+    found = (record.evidence for record in sound_records(project) if _has_run(record, run))
+    references = next((getattr(evidence, "references", None) for evidence in found), None)
+    return references.written() if references is not None else None
+
+
+def _has_run(record: Envelope[Any], run: str) -> bool:
+    """Return True if a record's evidence holds a run's result."""
+    held = getattr(record.evidence, "run", None)
+    return held is not None and held.id == run
 
 
 def config_of(project: Project, run: str) -> dict[str, Any]:
@@ -248,6 +258,6 @@ def config_of(project: Project, run: str) -> dict[str, Any]:
     config = read_if_whole(project.runs_dir / run / JOB_FILE).get("config")
     if isinstance(config, dict):
         return config
-    evidence = [record.evidence for phase in PHASES if (record := read_record(project, phase)) and not record.faults]
-    own = [part["config"] for part in evidence if (part.get("run") or {}).get("id") == run and "config" in part]
-    return dict([*own, *(part["config"] for part in evidence if "config" in part), {}][0])
+    told = [record for record in sound_records(project) if hasattr(record.evidence, "config")]
+    own = [record for record in told if _has_run(record, run)]
+    return dict([*own, *told][0].evidence.config) if told else {}

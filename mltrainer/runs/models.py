@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from mltrainer.workspace import Project
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from mltrainer.records.finalization import Finalization
 
 WEIGHTS_FILE = "model.safetensors"
 FINISH = "mltrainer run"
@@ -34,7 +35,7 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
     from mltrainer.checkpointing.loading import from_checkpoint
 
     result = result_of(project, run) or {}
-    _refuse_program(result, run)
+    _refuse_program(bool(result.get("program")), run)
     best = next((row for row in result.get("checkpoints", []) if "best" in row["roles"] and row["verified"]), None)
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", mend=FINISH)
@@ -59,15 +60,16 @@ def final_model(project: Project) -> nn.Module:
         raise InputError("finalization has not run, so there is no final model", mend=FINISH)
     if record.faults:
         raise GateError(record.faults[0], mend="mltrainer gate check finalization")
-    _refuse_program(record.evidence["run"], record.evidence["run"]["id"])
-    row = next((row for row in record.evidence["model_files"] if Path(row["path"]).name == WEIGHTS_FILE), None)
+    final: Finalization = record.trusted.evidence
+    _refuse_program(final.run.program is not None, final.run.id)
+    row = next((row for row in final.model_files if Path(row.path).name == WEIGHTS_FILE), None)
     if row is None:
         raise InputError(f"finalization wrote no {WEIGHTS_FILE}", mend='load_model(project, "finalization") takes the checkpoint')
-    return from_safetensors(_config(record.evidence["config"]), project.root, project.root / row["path"], row)
+    return from_safetensors(_config(final.config), project.root, project.root / row.path, row.written())
 
 
-def _refuse_program(result: Mapping[str, Any], run: str) -> None:
-    if result.get("program"):
+def _refuse_program(is_program: bool, run: str) -> None:
+    if is_program:
         told = f"run {run} was trained by a program: only it can load the files that it left"
         raise InputError(told, mend="load them by code of your own; the delivered ones lie in phases/05_finalization/final_model")
 

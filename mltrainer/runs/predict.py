@@ -23,6 +23,8 @@ from mltrainer.workspace import Project, sha256_file
 if TYPE_CHECKING:
     import numpy as np
 
+    from mltrainer.records.finalization import Finalization
+
 SCRIPT = "inference.py"
 WAIT_S = 60.0  # for a line, then again
 FINISH = "mltrainer run"
@@ -43,17 +45,17 @@ def delivered(project: Project) -> Path:
         raise InputError("finalization has delivered no model", mend=FINISH)
     if record.faults:
         raise GateError(record.faults[0], mend="mltrainer gate check finalization")
-    rows = record.evidence["model_files"]
-    for row in rows:
-        path = project.root / row["path"]
+    final: Finalization = record.trusted.evidence
+    for row in final.model_files:
+        path = project.root / row.path
         if not path.is_file():
-            raise InputError("a file of the delivered model is not here", where=row["path"], mend=BRING)
-        if sha256_file(path) != row["sha256"]:
-            raise GateError("a file of the delivered model is not the one that was delivered", where=row["path"], mend=BRING)
-    script = next((row["path"] for row in rows if Path(row["path"]).name == SCRIPT), None)
-    if script is None and record.evidence["run"].get("program"):
+            raise InputError("a file of the delivered model is not here", where=row.path, mend=BRING)
+        if sha256_file(path) != row.sha256:
+            raise GateError("a file of the delivered model is not the one that was delivered", where=row.path, mend=BRING)
+    script = next((row.path for row in final.model_files if Path(row.path).name == SCRIPT), None)
+    if script is None and final.run.program:
         told = f"only the program knows how its model is asked: it left no {SCRIPT}"
-        raise InputError(told, where=record.evidence["config"]["task"]["script"], mend="ask it by code of your own")
+        raise InputError(told, where=final.config["task"]["script"], mend="ask it by code of your own")
     if script is None:
         raise InputError(f"the delivered model has no {SCRIPT}", mend="mltrainer phase run finalization")
     return project.root / Path(script).parent

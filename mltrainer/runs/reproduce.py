@@ -10,10 +10,10 @@ from typing import Any
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.plugins import located
 from mltrainer.records.common import FileRow
-from mltrainer.records.job import TrainingJob, file_rows
-from mltrainer.records.partial import partial
-from mltrainer.records.planning import Environment
-from mltrainer.records.reading import read_record
+from mltrainer.records.job import TrainingJob
+from mltrainer.records.optimization import Searched
+from mltrainer.records.planning import Data, Environment
+from mltrainer.records.reading import sound_record
 from mltrainer.records.run import Run
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.causes import sentence
@@ -148,11 +148,12 @@ _UNTRAINED: Row = {
 
 def _other_seeds(project: Project, run: str) -> list[float]:
     """Return the metric of a run's config under the fresh seeds that optimization trained it on; none where it did not."""
-    record = read_record(project, "optimization")
-    evidence = record.evidence if record is not None and not record.faults else {}
-    sides = {"baseline": evidence.get("baseline"), "candidate": evidence.get("replay")}
-    side = next((name for name, part in sides.items() if part and part.get("run") == run), None)
-    return [float(value) for value in evidence["comparison"][side]] if side else []
+    record = sound_record(project, "optimization")
+    if record is None or not isinstance(record.evidence, Searched):
+        return []
+    sides = ((record.evidence.baseline, "baseline"), (record.evidence.replay, "candidate"))
+    side = next((name for part, name in sides if part.run == run), None)
+    return [float(value) for value in getattr(record.evidence.comparison, side)] if side else []
 
 
 def _answer(run: str, row: Row | None, differences: list[Row], error: MltrainerError | None) -> Row:
@@ -175,11 +176,11 @@ def _refuse_edited(project: Project, run: str) -> None:
     path = project.runs_dir / run / RESULT_FILE
     name, found = project.relative(path), sha256_file(path)
     for phase in PHASES:
-        record = read_record(project, phase)
-        for row in record.data.get("inputs", []) if record and not record.faults else []:
-            if row["path"] == name and row["sha256"] != found:
+        record = sound_record(project, phase)
+        for row in record.inputs if record else []:
+            if row.path == name and row.sha256 != found:
                 raise GateError(
-                    f"it is not the file that the record of {phase} is bound to: {row['sha256'][:12]} -> {found[:12]}",
+                    f"it is not the file that the record of {phase} is bound to: {row.sha256[:12]} -> {found[:12]}",
                     where=name,
                     mend=f"bring the file back, or mltrainer phase run {phase}",
                 )
@@ -205,9 +206,8 @@ def environment_differences(project: Project, result: Run) -> list[Row]:
 
 def data_differences(project: Project, result: Run) -> list[Row]:
     """Return the data files that are not what they were, where planning's record is the run's."""
-    evidence = _planning(project, "data")
-    rows = file_rows(evidence["files"]) if evidence is not None and evidence["sha256"] == result.data_sha256 else []
-    return _changed(project, rows, "data")
+    data: Data | None = _planning(project, "data")
+    return _changed(project, data.files if data is not None and data.sha256 == result.data_sha256 else [], "data")
 
 
 def code_differences(project: Project, result: Run) -> list[Row]:
@@ -216,13 +216,14 @@ def code_differences(project: Project, result: Run) -> list[Row]:
 
 
 def _planned_environment(project: Project) -> Environment | None:
-    found = _planning(project, "environment")
-    return None if found is None else partial(Environment, found)
+    found: Environment | None = _planning(project, "environment")
+    return found
 
 
-def _planning(project: Project, key: str) -> Row | None:
-    record = read_record(project, PHASES[0])
-    return record.evidence.get(key) if record is not None and not record.faults else None
+def _planning(project: Project, part: str) -> Any:
+    """Return a part of what planning measured; None where planning has no sound record, or did not come to it."""
+    record = sound_record(project, PHASES[0])
+    return getattr(record.evidence, part, None) if record is not None else None
 
 
 def _changed(project: Project, rows: Iterable[FileRow], kind: str) -> list[Row]:

@@ -13,6 +13,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Environment
+from mltrainer.records.reading import read_record
 from mltrainer.runs import rebuild as rebuilding
 from mltrainer.runs import reproduce
 from mltrainer.runs.rebuild import find_interpreter, rebuild
@@ -95,7 +96,7 @@ def test_a_reproduction_in_the_recorded_environment_is_that_environments_own(
 
     monkeypatch.setattr(reproduce, "rebuild", lambda *_: Path("/there/bin/python"))
     monkeypatch.setattr("mltrainer.runs.reproduce.subprocess.run", run)
-    name = reproduce.read_record(digits, "baseline").evidence["run"]["id"]  # type: ignore[union-attr]
+    name = read_record(digits, "baseline").evidence["run"]["id"]  # type: ignore[union-attr]
     assert reproduce.reproduce_elsewhere(digits, name, print, 5, as_json=True) == 5
     expected = ["/there/bin/python", "-P", "-m", "mltrainer", "reproduce", name, "--project", str(digits.root)]
     assert started == [[*expected, "--steps", "5", "--json"]]
