@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
@@ -12,7 +12,8 @@ from mltrainer.search.runs import Runs
 from mltrainer.search.seeded import fresh_seeds, sown
 from mltrainer.search.sharing import Machines, Sharing
 from mltrainer.search.space import Values, trial_config
-from mltrainer.search.study import outcome, told
+from mltrainer.search.study import outcome
+from mltrainer.search.trial import Ended, Trained
 
 Row = dict[str, Any]
 SIDES = ("baseline", "candidate")
@@ -59,30 +60,31 @@ class Comparison:
         runs.events.send("note", text=f"baseline and candidate on {len(self.seeds)} fresh seeds, as planned{which}")
         with machines.comparison(f"{self._name['candidate_sha256'][:6]} {self.number}") as sharing:
             found = self._trained(runs, sharing)
-        values = {side: [one["value"] for one in found[side]] for side in SIDES}
+        values = {side: [one.value for one in found[side]] for side in SIDES}
         budget = {side: trained(found[side], self.sides[side]) for side in SIDES}
         return {"seeds": self.seeds, **values, "budget": budget, **about}
 
-    def _trained(self, runs: Runs, sharing: Sharing) -> dict[str, list[Row]]:
-        named = [{"side": name, "seed": seed} for name in SIDES for seed in self.seeds]
+    def _trained(self, runs: Runs, sharing: Sharing) -> dict[str, list[Ended]]:
+        named: list[Values] = [{"side": name, "seed": seed} for name in SIDES for seed in self.seeds]
         asked = [one for name in SIDES for one in sown(self.sides[name], self.seeds)]
         found = together(runs, sharing, list(zip(asked, named, strict=True)), self.metric)
-        for row, one in zip(named, found, strict=True):
-            runs.events.send("note", text=f"  {row['side']}, seed {row['seed']}: {told(one, self.metric)}")
+        places = ((side, seed) for side in SIDES for seed in self.seeds)
+        for (side, seed), one in zip(places, found, strict=True):
+            runs.events.send("note", text=f"  {side}, seed {seed}: {one.told(self.metric.name)}")
         return {"baseline": found[: len(self.seeds)], "candidate": found[len(self.seeds) :]}
 
 
-def trained(rows: Sequence[Row], config: TrainingConfig) -> Row:
+def trained(rows: Sequence[Ended], config: TrainingConfig) -> Row:
     """Return a side's budget: its epochs, and for each run the numbers of steps and of trained samples."""
     is_opaque = config.task.is_opaque
     return {
         "epochs": None if is_opaque else config.epochs,
-        "steps": [row["steps"] for row in rows],
-        "samples": [None if is_opaque else row.get("samples") for row in rows],
+        "steps": [row.steps for row in rows],
+        "samples": [None if is_opaque else row.samples for row in rows],
     }
 
 
-def samples_of(result: Row) -> int | None:
+def samples_of(result: Mapping[str, Any]) -> int | None:
     """Return the number of training samples that a run has seen, repeated ones included; None where unknown."""
     size, batch = result.get("train_samples"), (result.get("batch_size") or 0) * (result.get("accumulate") or 1)
     if not size or not batch:
@@ -91,7 +93,7 @@ def samples_of(result: Row) -> int | None:
     return int(epochs * size + steps * batch)
 
 
-def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Row]:
+def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Ended]:
     """Return the outcomes of runs, each trained by one of the machines that share them.
 
     Args:
@@ -100,7 +102,7 @@ def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig,
         asked: Their configs, each with the values that name it.
         metric: The one to measure.
     """
-    found: dict[int, Row] = {}
+    found: dict[int, Ended] = {}
     training: set[int] = set()
     while len(found) < len(asked):
         runs.live.at("runs", len(found), len(asked))
@@ -120,12 +122,5 @@ def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig,
     return [found[nr] for nr in range(len(asked))]
 
 
-def _row(result: Row, metric: Metric) -> Row:
-    return {
-        **outcome(result, metric),
-        "run": result["id"],
-        "history": [],
-        "curve": [],
-        "samples": samples_of(result),
-        **{key: result[key] for key in ("steps", "wall_s")},
-    }
+def _row(run: Trained, metric: Metric) -> Ended:
+    return Ended(**vars(outcome(run, metric)), run=run.id, steps=run.steps, wall_s=run.wall_s, samples=samples_of(run.result))

@@ -15,10 +15,8 @@ from typing import Any
 from mltrainer.checkpointing.ranking import best_row, rank_of
 from mltrainer.configs.project import Metric
 from mltrainer.reproducibility import seeds
+from mltrainer.search.trial import Evaluations, Rungs, Trial
 from mltrainer.trainers.native.stopping import best_at, missed_rung
-
-Row = dict[str, Any]
-Rungs = list[tuple[float, float]]
 
 
 def rungs_of(pruning: Mapping[str, Any] | None, epochs: int) -> list[float]:
@@ -62,36 +60,36 @@ def expected_share(pruning: Mapping[str, Any], epochs: int) -> float:
     return math.fsum(w * t for w, t in zip(weights, trained, strict=True)) / math.fsum(weights) / epochs
 
 
-def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Sequence[Row], metric: Metric) -> Rungs:
+def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Sequence[Trial], metric: Metric) -> Rungs:
     """Return the least value for a trial at each of its rungs: a place in the best `1 / eta` of the older trials there.
 
     Args:
         pruning: `eta`, and how the rungs lie.
         own: The trial's rungs.
-        older: The trials that decide, with the `history` of each and their `rungs`.
+        older: The trials that decide.
         metric: The objective, with the direction of better values.
     """
     if pruning is None:
         return []
     found = []
     for epoch in own:
-        there = sorted((value for row in older if (value := _reached(row, epoch, metric)) is not None), reverse=True)
+        there = sorted((value for trial in older if (value := _reached(trial, epoch, metric)) is not None), reverse=True)
         if len(there) + 1 >= pruning["eta"]:
             least = there[(len(there) + 1) // pruning["eta"] - 1]
             found.append((epoch, least if metric.mode == "max" else -least))
     return found
 
 
-def _reached(row: Row, epoch: float, metric: Metric) -> float | None:
+def _reached(trial: Trial, epoch: float, metric: Metric) -> float | None:
     """Return a trial's best value at a rung, larger being better; that of its whole history where it finished before the rung."""
-    if epoch not in row["own"]:
+    if epoch not in trial.rungs:
         return None
-    value = best_at(row["history"], epoch, metric)
-    ended = row["state"] == "finished" and row["history"]
-    return max(rank_of(each, metric)[0] for each in row["history"]) if value is None and ended else value
+    value = best_at(trial.history, epoch, metric)
+    ended = trial.state == "finished" and trial.history
+    return max(rank_of(row, metric)[0] for row in trial.history) if value is None and ended else value
 
 
-def cut(history: list[Row], limits: Rungs, metric: Metric) -> tuple[list[Row], float | None]:
+def cut(history: Evaluations, limits: Rungs, metric: Metric) -> tuple[Evaluations, float | None]:
     """Return a run's evaluations up to the rung that ends the trial, and that rung; all of them and None where none does.
 
     The run may have gone on for another study: what this one sees of it is the same.
@@ -103,7 +101,7 @@ def cut(history: list[Row], limits: Rungs, metric: Metric) -> tuple[list[Row], f
     return history[: last + 1], epoch
 
 
-def best_of(history: list[Row], metric: Metric) -> Any:
+def best_of(history: Evaluations, metric: Metric) -> Any:
     """Return the metric of the best evaluation, as records hold it; None where there is none."""
     row = best_row(history, metric)
     return None if row is None else row["validation"][metric.name]

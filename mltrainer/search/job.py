@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import SearchJob
@@ -13,18 +12,10 @@ from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
 from mltrainer.search.sharing import OF_ONE_KIND, Machines
 from mltrainer.search.space import trial_config
-from mltrainer.search.study import Study, best_trial, outcome
+from mltrainer.search.study import Study, outcome
+from mltrainer.search.trial import Trial, best_trial
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.workspace import write_json
-
-Row = dict[str, Any]
-RECORDED = (
-    *("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"),
-    "curve",
-    "pruned_at",
-    "attempts",
-    "folds",
-)
 
 
 def work(job: SearchJob, root: Path, events: Events) -> int:
@@ -54,27 +45,27 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
         if best:
             bring_here(runs, job, best)
         if best and job.config.task.is_seeded:
-            comparison = Comparison(job, best["values"]).run(runs, machines)
-        compared_s = runs.seconds - about["search_s"]
-    told = [{key: trial[key] for key in RECORDED if key in trial} for trial in trials]
-    found = {"trials": told, "best": best and best["nr"], "comparison": comparison, "comparison_s": compared_s, **about}
+            comparison = Comparison(job, best.values).run(runs, machines)
+        compared_s = runs.seconds - about.search_s
+    told = [trial.recorded() for trial in trials]
+    found = {"trials": told, "best": best and best.nr, "comparison": comparison, "comparison_s": compared_s, **vars(about)}
     write_json(runs.folder / "result.json", found)
     runs.live.close()
     return 0
 
 
-def bring_here(runs: Runs, job: SearchJob, best: Row) -> None:
+def bring_here(runs: Runs, job: SearchJob, best: Trial) -> None:
     """Train the best trial, unless its run is here: its replay compares with what lies here.
 
     Raises:
         DifferenceError: It gave something else on the machine that has trained it.
     """
-    config = trial_config(job.config.model_dump(), best["values"])
+    config = trial_config(job.config.model_dump(), best.values)
     result = runs.known(config, [])
     if result is None:
-        runs.events.send("note", text=f"trial {best['nr']}, the best, was trained by another machine: trained here too")
+        runs.events.send("note", text=f"trial {best.nr}, the best, was trained by another machine: trained here too")
         result = runs.all([config])[0]
-    found, expected = outcome(result, config.metric), (best.get("folds") or [best])[0]["value"]
-    if found["value"] != expected:
-        what = f"{config.metric.name} {expected} on the machine that trained it, and here {found['value']}"
-        raise DifferenceError(f"trial {best['nr']} has {what}", mend=OF_ONE_KIND)
+    found, expected = outcome(result, config.metric), best.folds[0].value if best.folds else best.value
+    if found.value != expected:
+        what = f"{config.metric.name} {expected} on the machine that trained it, and here {found.value}"
+        raise DifferenceError(f"trial {best.nr} has {what}", mend=OF_ONE_KIND)

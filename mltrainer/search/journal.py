@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mltrainer.configs.project import Metric
 from mltrainer.search import space as spaces
 from mltrainer.search.suggest import new_study, state_of
+from mltrainer.search.trial import Ended, Trial
 
 if TYPE_CHECKING:
     import optuna
@@ -42,26 +43,26 @@ class Journal:
                 os.unlink(left)
         self._study = new_study(metric, JournalStorage(JournalFileBackend(str(folder / FILE))), name)
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, trial: Trial) -> None:
         """Append a trial that has ended."""
         from optuna.trial import create_trial
 
-        values, kinds = in_optuna(self._space, row["values"])
-        curve = dict(points(row))
-        told = {"run": row["run"], "reason": row["reason"]}
-        state = state_of(row["state"])
-        value = float(row["value"]) if row["state"] == "finished" else None
+        values, kinds = in_optuna(self._space, trial.values)
+        curve = dict(points(trial))
+        told = {"run": trial.run, "reason": trial.reason}
+        state = state_of(trial.state)
+        value = float(trial.value) if trial.state == "finished" else None
         self.added += 1
         self._study.add_trial(
             create_trial(state=state, value=value, params=values, distributions=kinds, intermediate_values=curve, user_attrs=told)
         )
 
 
-def points(row: Mapping[str, Any]) -> list[tuple[int, float]]:
+def points(ended: Ended) -> list[tuple[int, float]]:
     """Return a trial's curve as Optuna holds it: by epochs, or by steps where evaluations lie within epochs too."""
-    whole = all(epoch == int(epoch) for epoch, _ in row["curve"])
-    places = [epoch for epoch, _ in row["curve"]] if whole else [each["step"] for each in row["history"]]
-    return [(int(place), float(value)) for place, (_, value) in zip(places, row["curve"], strict=True)]
+    whole = all(epoch == int(epoch) for epoch, _ in ended.curve)
+    places = [epoch for epoch, _ in ended.curve] if whole else [row["step"] for row in ended.history]
+    return [(int(place), float(value)) for place, (_, value) in zip(places, ended.curve, strict=True)]
 
 
 def in_optuna(

@@ -16,6 +16,7 @@ from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_resul
 from mltrainer.search import halving
 from mltrainer.search.live import Live
 from mltrainer.search.pool import Ended, Pool
+from mltrainer.search.trial import Rungs, Trained
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.trainers.native.stopping import by_epochs_seen
 from mltrainer.workspace import digest, read_json, write_json
@@ -48,7 +49,7 @@ class Runs:
         self.live = Live(self.folder, events)
         self._stop = stop
         self._begun: dict[int, TrainingJob] = {}  # the jobs of those that are being trained
-        self._twins: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # those that another number trains
+        self._twins: list[tuple[int, TrainingConfig, Rungs]] = []  # those that another number trains
         kept = self._kept()
         self._deaths: dict[str, list[str]] = kept.get("deaths", {})
         self._earlier = float(kept.get("seconds", 0.0))
@@ -81,17 +82,17 @@ class Runs:
             self.furthest = trial
             self.keep()
 
-    def known(self, config: TrainingConfig, limits: halving.Rungs) -> Row | None:
+    def known(self, config: TrainingConfig, limits: Rungs) -> Trained | None:
         """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
         contract = self.contract(config)
         result = sound_result(self.root / _folder(contract), contract)
         if result is None:
             return None
-        result = _as_searched(result, config)
-        is_cut = halving.cut(result["history"], limits, config.metric)[1] is not None
-        return result if is_cut or result["state"] in ("finished", "failed") else None
+        run = _as_searched(result, config)
+        is_cut = halving.cut(run.history, limits, config.metric)[1] is not None
+        return run if is_cut or result["state"] in ("finished", "failed") else None
 
-    def begin(self, nr: int, config: TrainingConfig, limits: halving.Rungs) -> None:
+    def begin(self, nr: int, config: TrainingConfig, limits: Rungs) -> None:
         """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
         contract = self.contract(config)
         folder = self.root / _folder(contract)
@@ -118,7 +119,7 @@ class Runs:
         self._begun[nr] = job
         self.pool.begin(nr, folder / "job.json")
 
-    def wait(self) -> list[tuple[int, Row]]:
+    def wait(self) -> list[tuple[int, Trained]]:
         """Return the numbers and results of runs that have ended; those whose worker died are begun again.
 
         Raises:
@@ -135,7 +136,7 @@ class Runs:
     def _is_training(self, run: str) -> bool:
         return any(job.run == run for job in self._begun.values())
 
-    def _ended_twins(self) -> list[tuple[int, Row]]:
+    def _ended_twins(self) -> list[tuple[int, Trained]]:
         """Return the results of runs that another number has trained meanwhile, and begin those that must go on."""
         twins, self._twins, found = self._twins, [], []
         for nr, config, limits in twins:
@@ -146,7 +147,7 @@ class Runs:
                 self.begin(nr, config, limits)
         return found
 
-    def all(self, configs: Sequence[TrainingConfig], on_end: Callable[[int, Row], None] | None = None) -> list[Row]:
+    def all(self, configs: Sequence[TrainingConfig], on_end: Callable[[int, Trained], None] | None = None) -> list[Trained]:
         """Return the results of some runs, trained as many at a time as there are workers.
 
         Args:
@@ -188,11 +189,11 @@ class Runs:
             return contract
         return {key: value for key, value in contract.items() if key != "data_sha256"}  # of which such weights are a part
 
-    def _result(self, ended: Ended) -> Row | None:
+    def _result(self, ended: Ended) -> Trained | None:
         """Return the result of a run that has ended; None where it was begun again."""
         job = self._begun.pop(ended.nr)
         if ended.reason is not None:
-            return failed(job.run, ended.reason)
+            return Trained(job.run, reason=ended.reason)
         if ended.death is not None:
             return self._again(ended.nr, job, ended.death)
         result = sound_result(self.root / job.folder, job.contract)
@@ -200,7 +201,7 @@ class Runs:
             raise MachineError("the result is not what its worker wrote", where=job.folder, mend="type the same command again")
         return _as_searched(result, job.config)
 
-    def _again(self, nr: int, job: TrainingJob, death: str) -> Row | None:
+    def _again(self, nr: int, job: TrainingJob, death: str) -> Trained | None:
         """Begin a run again whose worker died, unless workers die of it."""
         at = max((path.name for path in (self.root / job.folder / "checkpoints").glob("step-*")), default="its beginning")
         deaths = self._deaths.setdefault(job.run, [])
@@ -208,7 +209,7 @@ class Runs:
         self.keep()
         self.events.send("note", text=f"  run {job.run}: {death}, at {at}")
         if deaths[-DEATHS:].count(at) == DEATHS:
-            return failed(job.run, f"{death}, {len(deaths)} times")
+            return Trained(job.run, reason=f"{death}, {len(deaths)} times")
         self._begun[nr] = job
         self.pool.begin(nr, self.root / job.folder / "job.json")
         return None
@@ -218,13 +219,14 @@ def _run(contract: dict[str, str]) -> str:
     return digest(contract)[:12]
 
 
-def _as_searched(result: Row, config: TrainingConfig) -> Row:
-    """Return a result with its evaluations' epochs as rungs count them; of an opaque task they stay as they were written."""
+def _as_searched(result: Row, config: TrainingConfig) -> Trained:
+    """Return a run with its evaluations' epochs as rungs count them; of an opaque task they stay as they were written."""
     history = result["history"]
     if config.task.is_opaque:
-        return {**result, "history": [row for row in history if config.metric.name in row["validation"]]}
-    steps = math.ceil(result["train_samples"] / (config.batch_size * config.accumulate))
-    return {**result, "history": by_epochs_seen(history, steps)}
+        seen = [row for row in history if config.metric.name in row["validation"]]
+    else:
+        seen = by_epochs_seen(history, math.ceil(result["train_samples"] / (config.batch_size * config.accumulate)))
+    return Trained(result["id"], result["metrics"], seen, result["steps"], result["wall_s"], result.get("reason"), result)
 
 
 def _folder(contract: dict[str, str]) -> str:
@@ -234,8 +236,3 @@ def _folder(contract: dict[str, str]) -> str:
 def _weights(config: TrainingConfig) -> str | None:
     """Return the file of the weights that a config's model begins with, or None."""
     return config.start.weights if config.start is not None else None
-
-
-def failed(run: str, reason: str) -> Row:
-    """Return the placeholder result of a run that could not be trained."""
-    return {"id": run, "state": "failed", "metrics": {}, "history": [], "steps": 0, "wall_s": None, "reason": reason}

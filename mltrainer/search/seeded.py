@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.search.runs import Runs
 from mltrainer.search.space import reseeded
-from mltrainer.search.study import outcome, told
+from mltrainer.search.study import outcome
+from mltrainer.search.trial import Outcome, Trained
 
-Row = dict[str, Any]
+
+@dataclass(frozen=True)
+class Seeded:
+    """A config's run on one of the seeds, and what it gave."""
+
+    run: Trained
+    outcome: Outcome
 
 
 def fresh_seeds(seed: int, purpose: str, count: int) -> list[int]:
@@ -25,7 +32,7 @@ def sown(config: TrainingConfig, fresh: Sequence[int]) -> list[TrainingConfig]:
     return [one.on_fold(config.folds[nr % len(config.folds)]) for nr, one in enumerate(seeded)]
 
 
-def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[int], metric: Metric) -> dict[str, list[Row]]:
+def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[int], metric: Metric) -> dict[str, list[Seeded]]:
     """Train each config on each seed; what was trained before is found again.
 
     Args:
@@ -35,19 +42,17 @@ def on_seeds(runs: Runs, sides: Mapping[str, TrainingConfig], fresh: Sequence[in
         metric: The one to compare.
 
     Returns:
-        By name, for each seed in order, the run's `result` and its outcome by the metric: `state`, `value` (NaN for a run
-        that failed), `reason`.
+        By name, for each seed in order, the run and what it gave.
     """
     each = {name: sown(config, fresh) for name, config in sides.items()}
     asked = [(name, nr) for nr in range(len(fresh)) for name in sides]  # so that what slows the machine slows all of them
     ended: list[int] = []
 
-    def tell(nr: int, result: Row) -> None:
+    def tell(nr: int, run: Trained) -> None:
         ended.append(nr)
         name, place = asked[nr]
         so_far = f"{len(ended)} of {len(asked)}"
-        runs.events.send("note", text=f"  {name}, seed {fresh[place]}: {told(outcome(result, metric), metric)}; {so_far}")
+        runs.events.send("note", text=f"  {name}, seed {fresh[place]}: {outcome(run, metric).told(metric.name)}; {so_far}")
 
-    results = runs.all([each[name][place] for name, place in asked], tell)
-    found = [{**outcome(result, metric), "result": result} for result in results]
+    found = [Seeded(run, outcome(run, metric)) for run in runs.all([each[name][place] for name, place in asked], tell)]
     return {name: found[nr :: len(sides)] for nr, name in enumerate(sides)}

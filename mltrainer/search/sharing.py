@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +27,7 @@ from mltrainer.search import space as spaces
 from mltrainer.search.database import Database
 from mltrainer.search.journal import in_optuna, points
 from mltrainer.search.suggest import new_study, state_of
+from mltrainer.search.trial import Ended, FoldOutcome
 from mltrainer.tools.program import Events
 from mltrainer.workspace import digest, plain
 
@@ -48,13 +50,13 @@ class Sharing(Protocol):
     def look(self) -> None:
         """Read the other machines' reports; send a sign that this one is there."""
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> Ended | None:
         """Return a trial's row once a machine has reported it, else None."""
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
         """Return True where this machine is to train a trial; False may change while another one has it."""
 
-    def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
+    def report(self, number: int, values: Mapping[str, Any], row: Ended) -> Ended:
         """Report a trial's row; return the one that counts, the first to be reported."""
 
     def is_over(self, number: int, is_late: bool) -> bool:
@@ -70,14 +72,14 @@ class Alone:
     def look(self) -> None:
         """Do nothing: there is no other machine."""
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> Ended | None:
         """Return None: this machine's results lie in its runs."""
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
         """Return True."""
         return True
 
-    def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
+    def report(self, number: int, values: Mapping[str, Any], row: Ended) -> Ended:
         """Return the row as given."""
         return row
 
@@ -187,7 +189,7 @@ class Shared:
         self._trials = self._database.ask(partial(self._study.get_trials, deepcopy=False))
         self._looked = time.monotonic()
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> Ended | None:
         """Return a trial's row once a machine has reported it, else None.
 
         Raises:
@@ -265,7 +267,7 @@ class Shared:
             return False
         return now - before[1] > GONE_S
 
-    def report(self, number: int, values: Mapping[str, Any], row: Row) -> Row:
+    def report(self, number: int, values: Mapping[str, Any], row: Ended) -> Ended:
         """Report a trial's row; return the one that counts, the first to be reported.
 
         Raises:
@@ -278,15 +280,15 @@ class Shared:
             self._update(partial(self._storage.set_trial_intermediate_value, key, step, value))
         # The row before the state: a machine that finds the trial ended reads its row, and refuses a trial without one.
         self._set(number, _ROW, encoded(row, self._metric))
-        state = state_of(row["state"])
-        given = [float(row["value"])] if row["state"] == "finished" else None
+        state = state_of(row.state)
+        given = [float(row.value)] if row.state == "finished" else None
         self._mine.discard(number)
         if self._update(partial(self._storage.set_trial_state_values, key, state, given)):
             return row
         self._read()
         counted = self.row(number)
         assert counted is not None
-        if "failed" not in (counted["state"], row["state"]) and _deciding(counted) != _deciding(row):
+        if "failed" not in (counted.state, row.state) and _deciding(counted) != _deciding(row):
             machine, _ = _claimed(self._trials[number - 1])
             self._differ(number, machine, f"given {_deciding(counted)}, and here {_deciding(row)}")
         return counted
@@ -358,23 +360,28 @@ class Shared:
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def encoded(row: Row, metric: Metric) -> str:
+def encoded(row: Ended, metric: Metric) -> str:
     """Return a trial's row as JSON, its evaluations reduced to the values that rungs need."""
     history = [
-        [each["epoch"], each["step"], *(each["validation"].get(name) for name in (metric.name, "loss"))]
-        for each in row["history"]
+        [each["epoch"], each["step"], *(each["validation"].get(name) for name in (metric.name, "loss"))] for each in row.history
     ]
-    return json.dumps(plain({**row, "history": history, "metric": metric.name}), separators=(",", ":"))
+    return json.dumps(plain({**_changed(row), "history": history, "metric": metric.name}), separators=(",", ":"))
 
 
-def decoded(text: str) -> Row:
+def _changed(row: Ended) -> Row:
+    """Return the fields of a row but for those that are as by default."""
+    return {key: value for key, value in asdict(row).items() if value or key not in ("folds", "samples")}
+
+
+def decoded(text: str) -> Ended:
     """Return the row of a text from `encoded`."""
     row = json.loads(text)
     name = row.pop("metric")
+    folds = [FoldOutcome(**fold) for fold in row.get("folds", ())]
     history = [
         {"epoch": epoch, "step": step, "validation": {"loss": loss, name: value}} for epoch, step, value, loss in row["history"]
     ]
-    return {**row, "history": history, "value": float(row["value"])}
+    return Ended(**{**row, "history": history, "value": float(row["value"]), "folds": folds})
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
@@ -389,8 +396,8 @@ def _claimed(trial: optuna.trial.FrozenTrial) -> tuple[str | None, str | None]:
     return machine, values
 
 
-def _deciding(row: Row) -> tuple[Any, ...]:
-    return row["run"], row["state"], row["value"], row["steps"]
+def _deciding(row: Ended) -> tuple[Any, ...]:
+    return row.run, row.state, row.value, row.steps
 
 
 def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:

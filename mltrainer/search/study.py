@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
@@ -18,14 +19,36 @@ from mltrainer.records.job import SearchJob
 from mltrainer.search import halving
 from mltrainer.search.budget import Budget
 from mltrainer.search.journal import Journal
-from mltrainer.search.runs import Runs, failed
+from mltrainer.search.runs import Runs
 from mltrainer.search.sharing import Alone, Sharing
 from mltrainer.search.space import trial_config
 from mltrainer.search.suggest import strategy
+from mltrainer.search.trial import Ended, FoldOutcome, Outcome, Rungs, Suggested, Trained, Trial, best_trial
 from mltrainer.tools.program import Events
 from mltrainer.workspace import plain
 
-Row = dict[str, Any]
+
+@dataclass(frozen=True)
+class StudySummary:
+    """A study beside its trials, as optimization's record has it.
+
+    Attributes:
+        planned: Trials.
+        ended: What ended it.
+        lag: A trial is suggested from those up to so many before it.
+        rungs: The epochs at which trials are stopped.
+        search_s: Its time.
+        minutes: After which no trial begins.
+        forecast: The expected times.
+    """
+
+    planned: int
+    ended: Literal["trials", "time"]
+    lag: int
+    rungs: list[float]
+    search_s: float
+    minutes: float | None
+    forecast: dict[str, float | None]
 
 
 class Study:
@@ -44,22 +67,22 @@ class Study:
         self._config = job.config.model_dump()  # of which the space names keys
         self._strategy = strategy(job.strategy, job.space, self._config, job.trials)
         self._planned = self._strategy.trials
-        self._begun: dict[int, Row] = {}
+        self._begun: dict[int, Suggested] = {}
         self._folds = job.config.folds
-        self._chosen: dict[int, tuple[Row, str | None]] = {}
+        self._chosen: dict[int, Suggested] = {}
         self._configs: dict[int, TrainingConfig] = {}
-        self._results: dict[int, dict[int, Row]] = {}  # of a trial by fold
-        self._waiting: list[tuple[int, TrainingConfig, halving.Rungs]] = []  # folds for which there is no worker yet
+        self._results: dict[int, dict[int, Trained]] = {}  # of a trial by fold
+        self._waiting: list[tuple[int, TrainingConfig, Rungs]] = []  # folds for which there is no worker yet
         self._before = runs.furthest
         self._open: set[int] = set()  # begun, and another machine's so far
-        self._rows: dict[int, Row] = {}
+        self._trials: dict[int, Trial] = {}
         self._learned = self._found = 0
         self._started = time.monotonic()
         start_s = time.process_time()  # of this process, which imports what a worker does
         self._budget = Budget.of(job, self._planned, runs.pool.room, start_s)
         self._journal = Journal(runs.folder, job.run, job.space, self.metric)
 
-    def search(self) -> list[Row]:
+    def search(self) -> list[Trial]:
         """Return every trial, found or run now.
 
         Raises:
@@ -73,7 +96,7 @@ class Study:
             self.events.send("note", text=told)
         self._show()
         number = 1
-        while len(self._rows) < self._planned:
+        while len(self._trials) < self._planned:
             while self._waiting and self.runs.pool.room:
                 self._train(*self._waiting.pop(0))
             self._sharing.look()
@@ -92,23 +115,23 @@ class Study:
                     self._end(nr, result)
                 self.runs.keep(every_s=1.0)
         self._sharing.end()
-        trials = [self._rows[nr] for nr in range(1, self._planned + 1)]
-        if not any(trial["steps"] for trial in trials):
+        trials = [self._trials[nr] for nr in range(1, self._planned + 1)]
+        if not any(trial.steps for trial in trials):
             mend = "fix it, then type the same command again"
-            raise InputError(f"no trial could be trained; trial 1: {trials[0]['reason']}", mend=mend)
+            raise InputError(f"no trial could be trained; trial 1: {trials[0].reason}", mend=mend)
         return trials
 
-    def about(self) -> Row:
-        """Return the study's summary: planned trials, why it ended, lag, rungs, its time, and the expected times."""
-        return {
-            "planned": self._planned,
-            "ended": "trials" if self._planned == self._strategy.trials else "time",
-            "lag": self.job.lag if self._looks_back else 0,
-            "rungs": halving.rungs_of(self.job.pruning, self.job.config.epochs),
-            "search_s": self.runs.seconds,
-            "minutes": self._budget.minutes,
-            "forecast": self._budget.forecast(),
-        }
+    def about(self) -> StudySummary:
+        """Return the study's summary."""
+        return StudySummary(
+            planned=self._planned,
+            ended="trials" if self._planned == self._strategy.trials else "time",
+            lag=self.job.lag if self._looks_back else 0,
+            rungs=halving.rungs_of(self.job.pruning, self.job.config.epochs),
+            search_s=self.runs.seconds,
+            minutes=self._budget.minutes,
+            forecast=self._budget.forecast(),
+        )
 
     @property
     def _looks_back(self) -> bool:
@@ -125,63 +148,58 @@ class Study:
         return self.runs.pool.room > 0 and self._is_decided(number)
 
     def _is_decided(self, number: int) -> bool:
-        return not self._looks_back or all(nr in self._rows for nr in range(1, number - self.job.lag + 1))
+        return not self._looks_back or all(nr in self._trials for nr in range(1, number - self.job.lag + 1))
 
     def _begin(self, number: int) -> None:
         """Run a trial unless its result is there."""
-        trial, fault = self._choose(number)
-        self.events.send("trial", nr=number, trials=self._planned, values=trial["values"])
+        trial = self._choose(number)
+        self.events.send("trial", nr=number, trials=self._planned, values=trial.values)
         self._begun[number] = trial
         self.runs.begins(number)
-        if fault is not None:
-            self._close(number, [failed("", fault)])
+        if trial.fault is not None:
+            self._close(number, [Trained("", reason=trial.fault)])
             return
         self._open.add(number)
         self._take_up(number)
 
-    def _choose(self, number: int) -> tuple[Row, str | None]:
-        """Return a trial's values and rungs, and its fault or None; each trial is chosen once, in turn."""
+    def _choose(self, number: int) -> Suggested:
+        """Return a trial's suggestion; each trial is chosen once, in turn."""
         if number in self._chosen:
             return self._chosen[number]
-        older = [self._rows[nr] for nr in range(1, number - self.job.lag + 1)] if self._looks_back else []
+        older = [self._trials[nr] for nr in range(1, number - self.job.lag + 1)] if self._looks_back else []
         for row in older[self._learned :]:
             self._strategy.learn(row)
         self._learned = len(older)
         values = self._strategy.values(number)
-        trial: Row = {"nr": number, "values": values, "seed": self.job.config.seed, "own": [], "limits": []}
-        fault = None
+        trial = Suggested(number, values, self.job.config.seed)
         try:
             self._configs[number] = config = trial_config(self._config, values, f"trial {number}")
-            trial["own"] = halving.own_rungs(self.job.pruning, config.epochs, trial["seed"], number)
-            trial["limits"] = halving.limits(self.job.pruning, trial["own"], older, self.metric)
+            rungs = halving.own_rungs(self.job.pruning, config.epochs, trial.seed, number)
+            trial = replace(trial, rungs=rungs, limits=halving.limits(self.job.pruning, rungs, older, self.metric))
             self.runs.contract(config)
         except InputError as error:
-            fault = str(error)
-        self._chosen[number] = trial, fault
-        return trial, fault
+            trial = replace(trial, fault=str(error))
+        self._chosen[number] = trial
+        return trial
 
     def _take_up(self, number: int) -> None:
         """Take a trial's result, of another machine or an earlier process; else train it, unless another machine does."""
-        config, limits = self._configs[number], self._begun[number]["limits"]
+        config, trial = self._configs[number], self._begun[number]
         row = self._sharing.row(number)
-        is_here = row is None and len(self._folds) == 1 and self.runs.known(config, limits) is not None
-        if (
-            row is None
-            and not is_here
-            and not (self.runs.pool.room and self._sharing.claim(number, self._begun[number]["values"]))
-        ):
+        is_here = row is None and len(self._folds) == 1 and self.runs.known(config, trial.limits) is not None
+        if row is None and not is_here and not (self.runs.pool.room and self._sharing.claim(number, trial.values)):
             return
         self._open.discard(number)
         if row is not None:
             self._enter(number, row)
         else:
-            self._train(self._key(number, 0), config, limits)
+            self._train(self._key(number, 0), config, trial.limits)
 
     def _key(self, number: int, place: int) -> int:
         """Return the number under which a worker trains one of a trial's folds; without folds the trial's."""
         return number * len(self._folds) + place
 
-    def _train(self, key: int, config: TrainingConfig, limits: halving.Rungs) -> None:
+    def _train(self, key: int, config: TrainingConfig, limits: Rungs) -> None:
         """Take a run's result where it is there; else have it trained, once there is a worker for it."""
         known = self.runs.known(config, limits)
         if known is not None:
@@ -192,7 +210,7 @@ class Study:
         else:
             self._waiting.append((key, config, limits))
 
-    def _end(self, key: int, result: Row) -> None:
+    def _end(self, key: int, result: Trained) -> None:
         """Take the result of a trial's run; the other folds are trained once the first shows that the trial goes on."""
         number, place = divmod(key, len(self._folds))
         results = self._results.setdefault(number, {})
@@ -205,122 +223,94 @@ class Study:
             for nr, fold in enumerate(self._folds[1:], start=1):
                 self._train(self._key(number, nr), self._configs[number].on_fold(fold), [])
 
-    def _goes_on(self, number: int, first: Row) -> bool:
-        is_cut = halving.cut(first["history"], self._begun[number]["limits"], self.metric)[1] is not None
-        return not is_cut and outcome(first, self.metric)["state"] == "finished"
+    def _goes_on(self, number: int, first: Trained) -> bool:
+        is_cut = halving.cut(first.history, self._begun[number].limits, self.metric)[1] is not None
+        return not is_cut and outcome(first, self.metric).state == "finished"
 
-    def _close(self, number: int, results: list[Row]) -> None:
+    def _close(self, number: int, results: list[Trained]) -> None:
         """Make a trial's row of its runs: of each fold one, or of the first alone where that ended it."""
         trial, first = self._begun[number], results[0]
-        history, rung = halving.cut(first["history"], trial["limits"], self.metric)
+        history, rung = halving.cut(first.history, trial.limits, self.metric)
         if rung is None:
             found = over_folds(results, self._folds, self.metric)
         else:
-            found = {"state": "pruned", "value": halving.best_of(history, self.metric), "reason": None}
-        row = {
-            **found,
-            "run": first["id"],
-            "history": history,
-            "pruned_at": rung,
-            "curve": [[row["epoch"], plain(row["validation"][self.metric.name])] for row in history],
-            "steps": history[-1]["step"] if rung is not None else sum(result["steps"] for result in results),
-            "wall_s": None if first["wall_s"] is None else math.fsum(result["wall_s"] or 0.0 for result in results),
-            "attempts": max(self.runs.attempts(result["id"]) for result in results),
-        }
-        self._enter(number, self._sharing.report(number, trial["values"], row))
+            found = Outcome("pruned", halving.best_of(history, self.metric))
+        ended = Ended(
+            **vars(found),
+            run=first.id,
+            history=history,
+            pruned_at=rung,
+            curve=[[row["epoch"], plain(row["validation"][self.metric.name])] for row in history],
+            steps=history[-1]["step"] if rung is not None else sum(result.steps for result in results),
+            wall_s=None if first.wall_s is None else math.fsum(result.wall_s or 0.0 for result in results),
+            attempts=max(self.runs.attempts(result.id) for result in results),
+        )
+        self._enter(number, self._sharing.report(number, trial.values, ended))
 
-    def _enter(self, number: int, row: Row) -> None:
-        """Put a trial's row into the table."""
-        self._rows[number] = {**self._begun[number], **row}
+    def _enter(self, number: int, ended: Ended) -> None:
+        """Put a trial's end into the table."""
+        self._trials[number] = Trial.of(self._begun[number], ended)
         self.events.send("note", text=f"  {self._told(number)}")
         self._show()
-        while (ended := self._rows.get(self._journal.added + 1)) is not None:
-            self._journal.add(ended)
+        while (trial := self._trials.get(self._journal.added + 1)) is not None:
+            self._journal.add(trial)
 
     def _told(self, number: int) -> str:
         """Return a trial's end in a line, with the best so far and the time that is left."""
-        done, left = len(self._rows), self._left_s()
-        best = best_trial(self._rows.values(), self.metric.mode)
-        so_far = f"; best {best['value']:.4g} of trial {best['nr']}" if best else ""
+        done, left = len(self._trials), self._left_s()
+        best = best_trial([*self._trials.values()], self.metric.mode)
+        so_far = f"; best {best.value:.4g} of trial {best.nr}" if best else ""
         time_left = f", {_duration(left)} left" if left is not None else ""
-        return f"trial {number}: {told(self._rows[number], self.metric)}{so_far}; {done} of {self._planned}{time_left}"
+        return f"trial {number}: {self._trials[number].told(self.metric.name)}{so_far}; {done} of {self._planned}{time_left}"
 
     def _left_s(self) -> float | None:
         """Return the expected seconds of the remaining trials, by those that ended now, or by the baseline; None where unknown.
 
         Trials in training count half.
         """
-        ended, under_way = len(self._rows) - self._found, (len(self._begun) - len(self._rows)) / 2
+        ended, under_way = len(self._trials) - self._found, (len(self._begun) - len(self._trials)) / 2
         spent, minutes = time.monotonic() - self._started, self._budget.minutes
-        left = self._planned - len(self._rows) - under_way
+        left = self._planned - len(self._trials) - under_way
         whole = spent / (ended + under_way) * left if ended else self._budget.search_s
         return whole if whole is None or minutes is None else min(whole, max(0.0, 60 * minutes - self.runs.seconds))
 
     def _show(self) -> None:
         """Report the study's progress."""
-        best = best_trial(self._rows.values(), self.metric.mode)
-        shown = best and {key: best[key] for key in ("nr", "value", "values")}
+        best = best_trial([*self._trials.values()], self.metric.mode)
+        shown = {"nr": best.nr, "value": best.value, "values": best.values} if best else None
         values = {"metric": self.metric.name, "best": shown}
-        self.runs.live.at("trials", len(self._rows), self._planned, self._left_s(), len(self._folds), **values)
+        self.runs.live.at("trials", len(self._trials), self._planned, self._left_s(), len(self._folds), **values)
 
 
 # --- what trials gave ---------------------------------------------------------------------------
 
 
-def best_trial(trials: Iterable[Row], mode: str) -> Row | None:
-    """Return the finished trial with the best value, the earlier of equals; one that ended early is never the best."""
-    sign = 1 if mode == "max" else -1
-    finished = [trial for trial in trials if trial["state"] == "finished"]
-    return max(finished, key=lambda trial: (sign * trial["value"], -trial["nr"]), default=None)
-
-
-def outcome(result: Row, metric: Metric) -> Row:
-    """Return a run that went to its end as a study sees it.
-
-    Returns:
-        `state`: "finished" or "failed"; `value`: the metric, NaN for a run that failed; `reason`: why it failed, or None.
-    """
-    value, nonfinite, reason = plain(result["metrics"].get(metric.name)), result.get("nonfinite"), result.get("reason")
+def outcome(run: Trained, metric: Metric) -> Outcome:
+    """Return the outcome of a run that went to its end."""
+    value, nonfinite, reason = plain(run.metrics.get(metric.name)), run.result.get("nonfinite"), run.reason
     if nonfinite:
         reason = f"the {nonfinite['what']} was not finite at step {nonfinite['step']}"
     elif reason is None and not isinstance(value, int | float):
         reason = f"{metric.name} is {value}"
-    return (
-        {"state": "failed", "value": math.nan, "reason": reason}
-        if reason
-        else {"state": "finished", "value": value, "reason": None}
-    )
+    return Outcome("failed", math.nan, reason) if reason else Outcome("finished", value)
 
 
-def over_folds(results: Sequence[Row], folds: Sequence[int], metric: Metric) -> Row:
-    """Return the runs of a trial as a study sees them: the mean over the folds, or why one of them failed.
+def over_folds(results: Sequence[Trained], folds: Sequence[int], metric: Metric) -> Outcome:
+    """Return the outcome of the runs of a trial: the mean over the folds, or why one of them failed.
 
     Args:
         results: Of each fold; without folds, and of a trial whose first fold failed, one.
         folds: The fold of each of them.
         metric: The objective.
-
-    Returns:
-        As `outcome`; with `folds`, where there are several: each with its `run` and `value`.
     """
     found = [outcome(result, metric) for result in results]
     if len(folds) == 1:
         return found[0]
-    rows = [
-        {"fold": fold, "run": result["id"], "value": one["value"]}
-        for fold, result, one in zip(folds, results, found, strict=False)
-    ]
-    failed = next((f"fold {fold}: {one['reason']}" for fold, one in zip(folds, found, strict=False) if one["reason"]), None)
+    rows = [FoldOutcome(fold, run.id, one.value) for fold, run, one in zip(folds, results, found, strict=False)]
+    failed = next((f"fold {fold}: {one.reason}" for fold, one in zip(folds, found, strict=False) if one.reason), None)
     if failed is not None:
-        return {"state": "failed", "value": math.nan, "reason": failed, "folds": rows}
-    return {"state": "finished", "value": math.fsum(one["value"] for one in found) / len(found), "reason": None, "folds": rows}
-
-
-def told(found: Row, metric: Metric) -> str:
-    """Return a run's end in words: its metric, or the reason why it failed."""
-    if found["state"] == "pruned":
-        return f"{metric.name} {found['value']:.4g}, ended at epoch {found['pruned_at']}"
-    return f"failed: {found['reason']}" if found["reason"] else f"{metric.name} {found['value']:.4g}"
+        return Outcome("failed", math.nan, failed, rows)
+    return Outcome("finished", math.fsum(one.value for one in found) / len(found), folds=rows)
 
 
 def _duration(seconds: float) -> str:

@@ -17,11 +17,11 @@ from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.search import space as spaces
 from mltrainer.search.space import Dimension, Values
+from mltrainer.search.trial import Trial
 
 if TYPE_CHECKING:
     import optuna
 
-Row = dict[str, Any]
 SPREAD = 10  # trials of a strategy that learns that only fill the space, before there is enough to learn from, as in Optuna's TPE
 
 
@@ -43,8 +43,8 @@ class Strategy(ABC):
     def values(self, trial: int) -> Values:
         """Return a trial's values; a strategy that learns is asked for one trial after the other, from 1."""
 
-    def learn(self, row: Row) -> None:  # noqa: B027 - most learn nothing
-        """Take in a trial's row: in the trials' order, none before its values were asked for."""
+    def learn(self, trial: Trial) -> None:  # noqa: B027 - most learn nothing
+        """Take in a trial that has ended: in the trials' order, none before its values were asked for."""
 
 
 class Random(Strategy):
@@ -117,12 +117,12 @@ class Learning(Strategy):
         """Return values as Optuna knows them."""
         return {key: json.dumps(value) if "choice" in self.space[key] else value for key, value in values.items()}
 
-    def learn(self, row: Row) -> None:
+    def learn(self, trial: Trial) -> None:
         """Report the trial to the study: without a value where it failed, with the last one where it ended early."""
-        asked, state = self._open.pop(row["nr"]), state_of(row["state"])
+        asked, state = self._open.pop(trial.nr), state_of(trial.state)
         if state.name == "PRUNED":
-            asked.report(float(row["value"]), round(1e6 * row["pruned_at"]))  # samplers look at the order alone
-        self._study.tell(asked, float(row["value"]) if state.name == "COMPLETE" else None, state)
+            asked.report(float(trial.value), round(1e6 * (trial.pruned_at or 0)))  # samplers look at the order alone
+        self._study.tell(asked, float(trial.value) if state.name == "COMPLETE" else None, state)
 
 
 def strategy(name: str, space: Mapping[str, Dimension], config: Values, trials: int) -> Strategy:

@@ -11,7 +11,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.questions.ablation import measure
 from mltrainer.records.job import AblationJob
-from mltrainer.search.seeded import fresh_seeds, sown
+from mltrainer.search.seeded import Seeded, fresh_seeds
+from mltrainer.search.trial import Outcome, Trained
 from mltrainer.tools.program import Events
 from mltrainer.workspace import read_json
 from tests.projects import PROJECT
@@ -63,12 +64,12 @@ def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_t
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[Any] = []
-    result = {"id": "r", "parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}, "wall_s": 1.5}
-    row = {"state": "finished", "value": 0.5, "reason": None, "result": result}
+    result = {"parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}}
+    one = Seeded(Trained("r", wall_s=1.5, result=result), Outcome("finished", 0.5))
 
-    def trained(runs: Any, sides: Any, fresh: Any, metric: Any) -> dict[str, list[dict[str, Any]]]:
+    def trained(runs: Any, sides: Any, fresh: Any, metric: Any) -> dict[str, list[Seeded]]:
         asked.extend(fresh)
-        return {name: [row] * len(fresh) for name in sides}
+        return {name: [one] * len(fresh) for name in sides}
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "on_seeds", trained)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mltrainer.configs.project import Metric
 from mltrainer.search.halving import best_of, cut, expected_share, limits, own_rungs, rungs_of
+from mltrainer.search.trial import Trial
 from mltrainer.trainers.native.stopping import by_epochs_seen
 
 ACCURACY, LOSS = Metric(name="accuracy", mode="max"), Metric(name="loss", mode="min")
@@ -18,8 +20,10 @@ def history(*values: Any, name: str = "accuracy") -> list[dict[str, Any]]:
     return [{"epoch": nr, "step": 10 * nr, "validation": {"loss": 1.0, name: value}} for nr, value in enumerate(values, 1)]
 
 
-def older(*curves: tuple[float, ...], name: str = "accuracy", own: tuple[int, ...] = (1, 3)) -> list[dict[str, Any]]:
-    return [{"history": history(*curve, name=name), "state": "finished", "own": list(own)} for curve in curves]
+def older(*curves: tuple[float, ...], name: str = "accuracy", rungs: tuple[int, ...] = (1, 3)) -> list[Trial]:
+    known: dict[str, Any] = {"nr": 1, "values": {}, "seed": 0, "run": "r", "state": "finished", "value": 0.0}
+    known |= {"reason": None, "steps": 1, "wall_s": 1.0, "rungs": rungs}
+    return [Trial(history=history(*curve, name=name), **known) for curve in curves]
 
 
 @pytest.mark.parametrize(
@@ -68,9 +72,9 @@ def test_nobody_is_ended_before_there_are_enough_to_compare_with() -> None:
 
 def test_only_those_that_reached_a_rung_count_there_and_one_that_ended_by_itself_did() -> None:
     rows = older((0.1, 0.1, 0.9), (0.2, 0.2, 0.8), (0.5,))
-    rows[2]["state"] = "pruned"
+    rows[2] = replace(rows[2], state="pruned")
     assert limits(HALVING, [3], rows, ACCURACY) == [(3, 0.9)]
-    rows[2]["state"] = "finished"  # early stopping, at epoch 1
+    rows[2] = replace(rows[2], state="finished")  # early stopping, at epoch 1
     assert limits(HALVING, [3], [*rows, *older((0.3, 0.4, 0.95))], ACCURACY) == [(3, 0.95)]
 
 

@@ -19,6 +19,7 @@ from mltrainer.search import pool as pools
 from mltrainer.search import runs as of_runs
 from mltrainer.search.pool import Ended, Pool, places
 from mltrainer.search.runs import Runs
+from mltrainer.search.trial import Trained
 from mltrainer.workspace import read_json, write_json
 from tests.search.test_program import study
 from tests.search.test_study import Silent
@@ -138,7 +139,7 @@ def runs_of(pool: Pool, signalled: list[str] | None = None) -> Runs:
     return Runs(study_job(), Path.cwd(), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
 
 
-def result_of(runs: Runs, nr: int, path: Path) -> dict[str, Any]:
+def result_of(runs: Runs, nr: int, path: Path) -> Trained:
     place = str(path.with_suffix("").relative_to(runs.root))
     config = runs.job.config
     runs._begun[nr] = TrainingJob(run=path.stem, purpose="train", folder=place, config=config, contract={}, threads=1)
@@ -155,7 +156,7 @@ def result_of(runs: Runs, nr: int, path: Path) -> dict[str, Any]:
 def test_a_run_that_kills_its_worker_again_and_again_has_failed_with_the_reason(pool: Pool, folder: Path) -> None:
     runs = runs_of(pool)
     found = result_of(runs, 1, job(folder, "bad", do="die"))
-    assert found["reason"] == "its process ended with signal 9 (SIGKILL), 3 times"
+    assert found.reason == "its process ended with signal 9 (SIGKILL), 3 times"
     assert read_json(runs.folder / "state.json")["deaths"]["bad"] == ["its beginning"] * 3
     again = runs_of(pool)
     assert again.attempts("bad") == 4
@@ -165,14 +166,14 @@ def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, f
     runs = runs_of(pool)
     runs._deaths["slow"] = ["step-000010", "step-000020"]
     found = result_of(runs, 1, job(folder, "slow", do="die", times=2, reason="trained in the end"))
-    assert found["reason"] == "trained in the end"
+    assert found.reason == "trained in the end"
     assert runs.attempts("slow") == 5
 
 
 def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of(pool)
     config = runs.job.config
-    result = {"state": "finished", "history": [], "train_samples": 64}
+    result = {"id": "r", "state": "finished", "metrics": {}, "history": [], "steps": 2, "wall_s": 1.0, "train_samples": 64}
     monkeypatch.setattr(of_runs, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
     runs.begin(1, config, [])
     runs.begin(2, config, [])

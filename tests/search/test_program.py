@@ -21,7 +21,8 @@ from mltrainer.errors import InputError
 from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
 from mltrainer.search.space import draw, reseeded, trial_config, trial_values
-from mltrainer.search.study import best_trial, outcome
+from mltrainer.search.study import outcome
+from mltrainer.search.trial import Outcome, Trained, Trial, best_trial
 from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import read_json, write_json
 from tests.projects import PROJECT, TASK, write_rings
@@ -85,32 +86,34 @@ def test_a_fresh_seed_leaves_samples_and_splits_alone(split: dict[str, Any], exp
 # --- outcomes -------------------------------------------------------------------------------------
 
 
-def result(value: Any, **more: Any) -> dict[str, Any]:
-    return {"metrics": {"accuracy": value}, "nonfinite": None, **more}
+def result(value: Any, **more: Any) -> Trained:
+    return Trained("r", {"accuracy": value}, result=more)
 
 
 FAILURES = {
     "accuracy is nan": result(math.nan),
     "accuracy is inf": result("inf"),
-    "accuracy is None": {"metrics": {}, "nonfinite": None},
+    "accuracy is None": Trained("r"),
     "the loss was not finite at step 3": result(0.9, nonfinite={"what": "loss", "step": 3}),
-    "my_task.py:5: ValueError: no": {"metrics": {}, "reason": "my_task.py:5: ValueError: no"},
+    "my_task.py:5: ValueError: no": Trained("r", reason="my_task.py:5: ValueError: no"),
 }
 
 
 @pytest.mark.parametrize("reason", FAILURES)
 def test_a_run_without_a_finite_end_has_failed_with_a_reason(reason: str) -> None:
     found = outcome(FAILURES[reason], ACCURACY)
-    assert (found["state"], found["reason"]) == ("failed", reason)
-    assert math.isnan(found["value"])
+    assert (found.state, found.reason) == ("failed", reason)
+    assert math.isnan(found.value)
 
 
 def test_a_run_with_a_finite_end_has_finished() -> None:
-    assert outcome(result(0.9), ACCURACY) == {"state": "finished", "value": 0.9, "reason": None}
+    assert outcome(result(0.9), ACCURACY) == Outcome("finished", 0.9)
 
 
-def trials(*values: float) -> list[dict[str, Any]]:
-    return [{"nr": n, "state": "failed" if math.isnan(v) else "finished", "value": v} for n, v in enumerate(values, 1)]
+def trials(*values: float) -> list[Trial]:
+    known: dict[str, Any] = {"values": {}, "seed": 0, "run": "r", "reason": None, "steps": 1, "wall_s": 1.0}
+    states = ["failed" if math.isnan(value) else "finished" for value in values]
+    return [Trial(nr=nr, state=state, value=v, **known) for nr, (state, v) in enumerate(zip(states, values, strict=True), 1)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def trials(*values: float) -> list[dict[str, Any]]:
 def test_the_best_is_the_first_of_the_best_that_finished(values: tuple[float, ...], mode: str, best: int) -> None:
     found = best_trial(trials(*values), mode)
     assert found is not None
-    assert found["nr"] == best
+    assert found.nr == best
 
 
 def test_when_every_trial_failed_none_is_the_best() -> None:

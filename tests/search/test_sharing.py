@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from mltrainer.errors import DifferenceError, InputError, MachineError
 from mltrainer.records.job import SearchJob
 from mltrainer.search import sharing
 from mltrainer.search.database import Database
-from mltrainer.search.job import RECORDED
 from mltrainer.search.sharing import Machines, Shared, decoded, differing, encoded
 from mltrainer.search.study import Study
+from mltrainer.search.trial import Ended, FoldOutcome, Trained
 from tests.search.test_program import SPACE, study
 from tests.search.test_study import EPOCHS, PRUNING, Imagined, Silent, search
 
@@ -50,7 +51,7 @@ class Slow(Imagined):
         if self.together is not None and len(self.begun) == 1:
             self.together.wait(30)
 
-    def wait(self) -> list[tuple[int, dict[str, Any]]]:
+    def wait(self) -> list[tuple[int, Trained]]:
         time.sleep(self.luck.uniform(0.001, 0.01))
         if self.dies_at and len(self.begun) >= self.dies_at:
             raise Died
@@ -73,7 +74,7 @@ def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = Non
             trials = Study(job, runs, heard, those).search()  # type: ignore[arg-type]
     except Died:
         return "died"
-    return json.dumps([{key: trial[key] for key in RECORDED if key in trial} for trial in trials])
+    return json.dumps([trial.recorded() for trial in trials])
 
 
 def together(folder: Path, machines: dict[str, Imagined], **changes: Any) -> dict[str, str]:
@@ -191,16 +192,17 @@ def shared(folder: Path, name: str, **changes: Any) -> Shared:
     return found
 
 
-ROW: dict[str, Any] = {
-    "state": "finished",
-    "value": 0.1 + 0.2,
-    "reason": None,
-    "run": "r",
-    "steps": 3,
-    "wall_s": 1.0,
-    "curve": [[1, 0.3]],
-    "history": [{"epoch": 1, "step": 3, "validation": {"accuracy": 0.1 + 0.2, "loss": "nan"}}],
-}
+ROW = Ended(
+    state="finished",
+    value=0.1 + 0.2,
+    reason=None,
+    run="r",
+    steps=3,
+    wall_s=1.0,
+    curve=[[1, 0.3]],
+    history=[{"epoch": 1, "step": 3, "validation": {"accuracy": 0.1 + 0.2, "loss": "nan"}}],
+    folds=[FoldOutcome(0, "r", 0.25)],
+)
 VALUES = {"optimizer.lr": 0.01}
 
 
@@ -210,10 +212,10 @@ def test_machines_that_do_not_compute_the_same_are_told(tmp_path: Path) -> None:
     two.look()
     with pytest.raises(DifferenceError, match=r"trial 1 has on .* the values .*0\.01.* and here .*0\.02"):
         two.claim(1, {"optimizer.lr": 0.02})
-    assert one.report(1, VALUES, ROW) == {**ROW}
-    assert two.report(1, VALUES, {**ROW, "wall_s": 2.0})["wall_s"] == 1.0  # that of whoever was first
+    assert one.report(1, VALUES, ROW) == ROW
+    assert two.report(1, VALUES, replace(ROW, wall_s=2.0)).wall_s == 1.0  # that of whoever was first
     with pytest.raises(DifferenceError, match="do not compute the same"):
-        two.report(1, VALUES, {**ROW, "value": 0.4})
+        two.report(1, VALUES, replace(ROW, value=0.4))
 
 
 def test_a_row_survives_the_database_bit_for_bit() -> None:

@@ -13,14 +13,14 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
 from mltrainer.search import halving
-from mltrainer.search.job import RECORDED
 from mltrainer.search.live import Live
-from mltrainer.search.runs import failed
 from mltrainer.search.space import draw
-from mltrainer.search.study import Study, best_trial
+from mltrainer.search.study import Study
+from mltrainer.search.trial import State, Trained, Trial, best_trial
 from tests.search.test_program import SPACE, study
 
 EPOCHS = 9
+NO_MODEL = Trained("bad", reason="no such model")
 CONDITIONAL: dict[str, Any] = {
     "optimizer.lr": SPACE["optimizer.lr"],
     "optimizer.name": {"choice": ["adamw", "sgd"]},
@@ -47,8 +47,8 @@ class Noting:
         self.asked[trial] = [*self.learned]
         return {"optimizer.lr": 0.001 * trial}
 
-    def learn(self, row: dict[str, Any]) -> None:
-        self.learned.append(row["nr"])
+    def learn(self, trial: Trial) -> None:
+        self.learned.append(trial.nr)
 
 
 class Imagined:
@@ -57,8 +57,8 @@ class Imagined:
     def __init__(self, folder: Path, workers: int, luck: random.Random) -> None:
         self.folder, self.workers, self.luck = folder, workers, luck
         self.pool = self
-        self.running: dict[int, dict[str, Any]] = {}
-        self.kept: dict[str, dict[str, Any]] = {}
+        self.running: dict[int, Trained] = {}
+        self.kept: dict[str, Trained] = {}
         self.begun: list[int] = []
         self.live = Live(folder, Silent())  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ class Imagined:
     def room(self) -> int:
         return self.workers - self.busy
 
-    def known(self, config: Any, limits: Any) -> dict[str, Any] | None:
+    def known(self, config: Any, limits: Any) -> Trained | None:
         return self.kept.get(str(config))
 
     def begin(self, nr: int, config: Any, limits: Any) -> None:
@@ -78,7 +78,7 @@ class Imagined:
         self.begun.append(nr)
         self.running[nr] = self.kept[str(config)] = trained(config)
 
-    def wait(self) -> list[tuple[int, dict[str, Any]]]:
+    def wait(self) -> list[tuple[int, Trained]]:
         nr = self.luck.choice(sorted(self.running))
         return [(nr, self.running.pop(nr))]
 
@@ -98,11 +98,11 @@ class Imagined:
         """Keep nothing."""
 
 
-def trained(config: Any) -> dict[str, Any]:
+def trained(config: Any) -> Trained:
     """Return what a run of a config could give: a curve towards a value that depends on the config; some fail."""
     lr = config.optimizer.lr
     if lr > 0.09:
-        return failed("bad", "no such model")
+        return NO_MODEL
     end = 1 / (1 + abs(math.log10(lr) + 2)) - config.batch_size / 1000 + config.split.fold * lr
     places = (
         [nr / 4 if nr % 4 else nr // 4 for nr in range(1, 4 * EPOCHS + 1)]
@@ -110,14 +110,8 @@ def trained(config: Any) -> dict[str, Any]:
         else range(1, EPOCHS + 1)
     )
     rows = [{"epoch": e, "step": round(4 * e), "validation": {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}} for e in places]
-    return {
-        "id": f"{lr:.6f} {config.split.fold}",
-        "state": "finished",
-        "metrics": rows[-1]["validation"],
-        "history": rows,
-        "steps": EPOCHS,
-        "wall_s": 1.0,
-    }
+    last: Any = rows[-1]["validation"]
+    return Trained(f"{lr:.6f} {config.split.fold}", {**last}, rows, EPOCHS, 1.0)
 
 
 def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, **changes: Any) -> tuple[str, Imagined]:
@@ -127,7 +121,7 @@ def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, 
     runs = runs or Imagined(folder, workers, random.Random(seed))
     runs.workers = workers
     trials = Study(SearchJob.model_validate(job), runs, Silent()).search()  # type: ignore[arg-type]
-    return json.dumps([{key: trial[key] for key in RECORDED if key in trial} for trial in trials]), runs
+    return json.dumps([trial.recorded() for trial in trials]), runs
 
 
 PRUNING = {"name": "successive_halving", "eta": 3, "first": 1}
@@ -199,7 +193,7 @@ def test_a_fold_that_fails_fails_its_trial_and_is_named(tmp_path: Path, monkeypa
     whole = trained
     monkeypatch.setattr(
         "tests.search.test_study.trained",
-        lambda config: failed("bad", "no such model") if config.split.fold == 2 and config.batch_size == 16 else whole(config),
+        lambda config: NO_MODEL if config.split.fold == 2 and config.batch_size == 16 else whole(config),
     )
     rows = json.loads(search(tmp_path / "s", 2, 0, **folded(3))[0])
     found = [row for row in rows if row["state"] == "failed" and row["values"]["batch_size"] == 16 and row["folds"][1:]]
@@ -258,7 +252,7 @@ def test_no_trial_begins_when_the_time_is_over(tmp_path: Path) -> None:
     job = {**study(SPACE, 24, epochs=EPOCHS), "minutes": 1e-9}
     found = Study(SearchJob.model_validate(job), runs, Silent())  # type: ignore[arg-type]
     assert len(found.search()) == 1
-    assert (found.about()["planned"], found.about()["ended"]) == (1, "time")
+    assert (found.about().planned, found.about().ended) == (1, "time")
 
 
 def test_a_config_that_cannot_be_fails_its_trial_where_values_are_not_known_before(tmp_path: Path) -> None:
@@ -307,7 +301,7 @@ def test_rungs_are_decided_by_just_the_trials_up_to_n_less_the_lag(tmp_path: Pat
     whole = halving.limits
 
     def noted(pruning: Any, own: Any, older: Any, metric: Any) -> Any:
-        seen.append([row["nr"] for row in older])
+        seen.append([trial.nr for trial in older])
         return whole(pruning, own, older, metric)
 
     monkeypatch.setattr(halving, "limits", noted)
@@ -320,7 +314,7 @@ def test_as_many_trials_as_the_lag_are_begun_before_any_has_ended(tmp_path: Path
     at_once: list[int] = []
     whole = runs.wait
 
-    def wait() -> list[tuple[int, dict[str, Any]]]:
+    def wait() -> list[tuple[int, Trained]]:
         at_once.append(len(runs.running))
         return whole()
 
@@ -329,17 +323,18 @@ def test_as_many_trials_as_the_lag_are_begun_before_any_has_ended(tmp_path: Path
     assert (at_once[0], max(at_once)) == (4, 4)
 
 
-def ended(*values: float, state: str = "finished", first: int = 1) -> list[dict[str, Any]]:
-    return [{"nr": nr, "value": value, "state": state} for nr, value in enumerate(values, first)]
+def ended(*values: float, state: State = "finished", first: int = 1) -> list[Trial]:
+    known: dict[str, Any] = {"values": {}, "seed": 0, "run": "r", "reason": None, "steps": 1, "wall_s": 1.0}
+    return [Trial(nr=nr, value=value, state=state, **known) for nr, value in enumerate(values, first)]
 
 
 @pytest.mark.parametrize(("mode", "values", "nr"), [("max", (0.5, 0.9, 0.9, 0.1), 2), ("min", (0.5, 0.1, 0.9, 0.1), 2)])
 def test_of_equal_trials_the_earlier_is_the_best_whichever_ended_first(mode: str, values: tuple[float, ...], nr: int) -> None:
     trials = ended(*values)
-    assert [(best_trial(rows, mode) or {})["nr"] for rows in (trials, trials[::-1])] == [nr, nr]
+    assert [getattr(best_trial(rows, mode), "nr", None) for rows in (trials, trials[::-1])] == [nr, nr]
 
 
 def test_a_trial_that_ended_early_or_failed_is_never_the_best() -> None:
     early = [*ended(0.9, state="pruned", first=2), *ended(math.nan, state="failed", first=3)]
-    assert (best_trial([*ended(0.5), *early], "max") or {})["nr"] == 1
+    assert best_trial([*ended(0.5), *early], "max") == ended(0.5)[0]
     assert best_trial(early, "max") is None

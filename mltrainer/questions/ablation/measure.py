@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mltrainer.configs.components import OPTIONS, Swap
 from mltrainer.errors import GateError
@@ -11,7 +10,7 @@ from mltrainer.questions.ablation.findings import Measured, MeasuredRun
 from mltrainer.records.job import AblationJob, Variant
 from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
-from mltrainer.search.seeded import fresh_seeds, on_seeds
+from mltrainer.search.seeded import Seeded, fresh_seeds, on_seeds
 from mltrainer.tools.program import Events, StopSignals
 from mltrainer.workspace import write_json
 
@@ -52,15 +51,15 @@ def _mend(variants: list[Variant], error: GateError) -> str | None:
     return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.mend
 
 
-def _measured(row: dict[str, Any]) -> MeasuredRun:
-    result = row["result"]
+def _measured(one: Seeded) -> MeasuredRun:
+    run, outcome = one.run, one.outcome
     return MeasuredRun(
-        state=row["state"],
-        value=row["value"],
-        reason=row["reason"],
-        run=result["id"],
-        parameters=result.get("parameters"),
-        weights_sha256=result.get("weights_sha256"),
-        step_us=(result.get("step_time_us") or {}).get("median"),
-        wall_s=result["wall_s"],
+        state=outcome.state,
+        value=outcome.value,
+        reason=outcome.reason,
+        run=run.id,
+        parameters=run.result.get("parameters"),
+        weights_sha256=run.result.get("weights_sha256"),
+        step_us=(run.result.get("step_time_us") or {}).get("median"),
+        wall_s=run.wall_s,
     )

@@ -1,0 +1,150 @@
+"""What a study knows of its runs and trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+State = Literal["finished", "failed", "pruned"]
+Evaluations = list[dict[str, Any]]  # rows of a run's history, as its file holds them
+Rungs = list[tuple[float, float]]  # epochs, each with the value that is good enough to go on
+
+# Entries of a trial in the study's result, and so in optimization's record; `folds` where there are several.
+RECORDED = (
+    *("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"),
+    *("curve", "pruned_at", "attempts", "folds"),
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that has ended, as a study sees it.
+
+    Attributes:
+        id: The run's.
+        metrics: Of its best checkpoint; none of a run that could not be trained.
+        history: Its evaluations.
+        steps: That it trained.
+        wall_s: That it took; None where it could not be trained.
+        reason: Why it could not be trained.
+        result: What its own file holds; empty where it could not be trained.
+    """
+
+    id: str
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    history: Evaluations = field(default_factory=list)
+    steps: int = 0
+    wall_s: float | None = None
+    reason: str | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FoldOutcome:
+    """What one of a trial's folds gave."""
+
+    fold: int
+    run: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run, or a trial with its folds, gave: the metric, NaN where it failed for a reason."""
+
+    state: State
+    value: Any
+    reason: str | None = None
+    folds: Sequence[FoldOutcome] = ()
+
+    def told(self, metric: str) -> str:
+        """Return it in words: the metric, or the reason why it failed."""
+        return f"failed: {self.reason}" if self.reason else f"{metric} {self.value:.4g}"
+
+
+@dataclass(frozen=True)
+class Suggested:
+    """A trial before it is trained.
+
+    Attributes:
+        nr: Its number, from 1.
+        values: By dotted key.
+        seed: The seed that it is trained with.
+        rungs: At which it may be stopped, in epochs.
+        limits: The least value for it at each of them.
+        fault: Why it cannot be trained.
+    """
+
+    nr: int
+    values: dict[str, Any]
+    seed: int
+    rungs: Sequence[float] = ()
+    limits: Rungs = field(default_factory=list)
+    fault: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """The end of a trial, or of a run of the comparison, as the machine that trained it reports it.
+
+    Attributes:
+        run: The run that trained it; of several folds the first.
+        state: `pruned` was stopped at a rung.
+        value: The metric; of a pruned trial its best up to the rung; NaN of a failed one.
+        reason: Why it failed.
+        steps: That it trained.
+        wall_s: That it took.
+        history: Its evaluations.
+        curve: Epochs and metric of each.
+        pruned_at: The rung at which it was stopped.
+        attempts: How many processes it took.
+        folds: What each of several gave.
+        samples: Of a run in the comparison, how many it saw; None where unknown.
+    """
+
+    run: str
+    state: State
+    value: Any
+    reason: str | None
+    steps: int
+    wall_s: float | None
+    history: Evaluations = field(default_factory=list)
+    curve: Sequence[Sequence[Any]] = ()
+    pruned_at: float | None = None
+    attempts: int = 1
+    folds: Sequence[FoldOutcome] = ()
+    samples: int | None = None
+
+    def told(self, metric: str) -> str:
+        """Return the end in words: its metric, or the reason why it failed."""
+        if self.state == "pruned":
+            return f"{metric} {self.value:.4g}, ended at epoch {self.pruned_at}"
+        return Outcome(self.state, self.value, self.reason).told(metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(Ended):
+    """A trial that has ended, as suggested and as reported."""
+
+    nr: int
+    values: dict[str, Any]
+    seed: int
+    rungs: Sequence[float] = ()
+
+    @classmethod
+    def of(cls, suggested: Suggested, ended: Ended) -> Trial:
+        """Return a trial of its two parts."""
+        return cls(nr=suggested.nr, values=suggested.values, seed=suggested.seed, rungs=suggested.rungs, **vars(ended))
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the trial as the study's result holds it."""
+        known = {**vars(self), "folds": [asdict(fold) for fold in self.folds]}
+        return {key: known[key] for key in RECORDED if key != "folds" or self.folds}
+
+
+def best_trial(trials: Sequence[Trial], mode: str) -> Trial | None:
+    """Return the finished trial with the best value, the earlier of equals; one that ended early is never the best."""
+    sign = 1 if mode == "max" else -1
+    finished = [trial for trial in trials if trial.state == "finished"]
+    return max(finished, key=lambda trial: (sign * trial.value, -trial.nr), default=None)
