@@ -15,7 +15,7 @@ FIGURES = ("throughput.svg", "data_wait.svg")
 
 def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     """Judge the GPU's utilization, beside the share of time that the loop waited for data: it tells the two causes apart."""
-    gpu, starved = run.result.gpu, input_starvation.is_starved(run, thresholds)
+    gpu, starved = run.result.gpu, input_starvation.is_starved(run, thresholds["data_wait"], thresholds["wait_s"])
     if gpu is not None and math.isfinite(number(gpu.utilization_p95)):
         return _by_utilization(gpu, run.data_wait, starved, thresholds["gpu_percent"])
     why = "There is no GPU" if gpu is None else "The GPU's utilization was not measured"

@@ -63,8 +63,10 @@ def test_the_baseline_says_how_long_it_waited_for_data(share: float, starved: bo
 
 def test_a_short_wait_is_not_starvation() -> None:
     rows = [{"data_wait": 0.9, "seconds": seconds} for seconds in (0.1, 0.1)]
-    assert not is_starved(Run.of({"history": rows}), THRESHOLDS)
-    assert is_starved(Run.of({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS)
+    assert not is_starved(Run.of({"history": rows}), THRESHOLDS["data_wait"], THRESHOLDS["wait_s"])
+    assert is_starved(
+        Run.of({"history": [{**row, "seconds": 5.0} for row in rows]}), THRESHOLDS["data_wait"], THRESHOLDS["wait_s"]
+    )
     assert math.isnan(Run.of({"history": []}).data_wait)
 
 
