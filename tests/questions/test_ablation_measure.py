@@ -11,7 +11,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.questions.ablation import measure
 from mltrainer.records.job import AblationJob
-from mltrainer.search.seeded import Seeded, fresh_seeds
+from mltrainer.search.seeded import Seeded, fresh_seeds, sown
 from mltrainer.search.trial import Outcome, Trained
 from mltrainer.tools.program import Events
 from mltrainer.workspace import read_json
