@@ -16,6 +16,7 @@ from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.plugins import located
+from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import ProbeResult, Rehearsal, Resumed
 from mltrainer.reproducibility import fingerprint
@@ -191,7 +192,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> dict[str, A
         "resumed_at": resumed.killed_after if resumed else min(_middle(steps), first.steps) if is_resumed else 0,
         "runs": [_side(result) for result in probes.both],
         "identical": identical,
-        "first_difference": difference,
+        "first_difference": difference.written() if difference else None,
         "hash_seeds": [*probes.hash_seeds],
         "cause": None if identical else _cause(ctx, fed(config, first), difference, same),
     }
@@ -208,29 +209,33 @@ def _side(result: ProbeResult) -> dict[str, Any]:
     }
 
 
-def _not_resumed(resumed: Resumed) -> dict[str, Any] | None:
-    """Return the first difference of a killed and resumed program from the undisturbed run, as records hold it, or None."""
+def _not_resumed(resumed: Resumed) -> Divergence | None:
+    """Return the first difference of a killed and resumed program from the undisturbed run, or None."""
     if resumed.same:
         return None
-    told = {"expected": "the undisturbed run's", "found": f"killed after step {resumed.killed_after} and gone on with"}
-    return {"step": resumed.step or resumed.steps, "what": resumed.what or "the end", **told}
+    return Divergence(
+        step=resumed.step or resumed.steps,
+        what=resumed.what or "the end",
+        expected="the undisturbed run's",
+        found=f"killed after step {resumed.killed_after} and gone on with",
+    )
 
 
-def _cause(ctx: Context, config: TrainingConfig, difference: dict[str, Any] | None, resumed: bool) -> dict[str, Any]:
+def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, resumed: bool) -> dict[str, Any]:
     """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption."""
     steps = _settings(ctx).probe_steps
     if config.task.is_opaque:
         job = _job(ctx, config, "cause", steps, trace_from=1)
         found = None if resumed else ctx.trainer.probe(job).cause
         kind = "state" if resumed else "chance"
-        found = found or {"kind": kind, "step": difference["step"] if difference else 0, "what": "what went on", "calls": []}
+        found = found or {"kind": kind, "step": difference.step if difference else 0, "what": "what went on", "calls": []}
         ctx.note(sentence(found))
         return found
     workers = Change("workers", job={"config": _other_workers(config)})
     changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
     traced = "trace" in ctx.trainer.capabilities
     found = find_cause(ctx.tools, _job(ctx, config, "cause", steps), changes, 1) if traced else None
-    step = difference["step"] if difference else 0
+    step = difference.step if difference else 0
     kind = "state" if traced and step > _middle(steps) else "chance"
     found = found or {"kind": kind, "step": step, "what": "the training that was stopped and gone on with", "calls": []}
     ctx.note(sentence(found))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mltrainer.records.common import Divergence
 from mltrainer.reports.values import counted, number, signed
 
 
@@ -111,13 +112,14 @@ class RunComparison:
     first: str
     second: str
     differences: list[Difference]
-    first_divergence: Mapping[str, Any] | None
+    first_divergence: Divergence | None
     steps_compared: int
     metric: MetricDifference | None
 
     def written(self) -> dict[str, Any]:
         """Return the comparison as `runs compare --json` prints it."""
-        return asdict(self)
+        parted = self.first_divergence
+        return {**asdict(self), "first_divergence": parted.written() if parted else None}
 
 
 def validation_metrics(metrics: Any) -> dict[str, Any]:
@@ -152,4 +154,4 @@ def parting(found: RunComparison) -> str:
     step = found.first_divergence
     if step is None:
         return f"the same bits in all {found.steps_compared} steps that both made"
-    return f"first different step: {step['step']} ({step['what']})"
+    return f"first different step: {step.step} ({step.what})"

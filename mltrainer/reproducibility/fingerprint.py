@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mltrainer.errors import GateError
+from mltrainer.records.common import Divergence
 from mltrainer.workspace import machine_faults, read_whole
 
 GENESIS = "0" * 32
@@ -120,22 +120,19 @@ def cut(path: Path, head: Head) -> None:
         file.truncate(size)
 
 
-def first_divergence(expected: list[str], found: list[str]) -> dict[str, Any] | None:
-    """Return the first step at which two chains differ, or None where one continues the other.
-
-    Returns:
-        step, what differs (samples, loss, gradient norm, weights), expected and found.
-    """
+def first_divergence(expected: list[str], found: list[str]) -> Divergence | None:
+    """Return the first step at which two chains differ, or None where one continues the other."""
     for left, right in zip(expected, found, strict=False):
         if left != right:
             return _divergence(left.split(), right.split())
     return None
 
 
-def _divergence(left: list[str], right: list[str]) -> dict[str, Any]:
+def _divergence(left: list[str], right: list[str]) -> Divergence:
     if left[0] == "w" or right[0] == "w":
-        return {"step": int(left[1 if left[0] == "w" else 0]), "what": "weights", "expected": left[-2], "found": right[-2]}
+        step = int(left[1 if left[0] == "w" else 0])
+        return Divergence(step=step, what="weights", expected=left[-2], found=right[-2])
     for place, what in ((1, "samples"), (2, "loss"), (3, "gradient norm")):
         if left[place] != right[place]:
-            return {"step": int(left[0]), "what": what, "expected": left[place], "found": right[place]}
-    return {"step": int(left[0]), "what": "order of entries", "expected": left[0], "found": right[0]}
+            return Divergence(step=int(left[0]), what=what, expected=left[place], found=right[place])
+    return Divergence(step=int(left[0]), what="order of entries", expected=left[0], found=right[0])

@@ -15,7 +15,9 @@ from typing import Any
 
 from mltrainer.checkpointing.ranking import flat_metrics
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.common import Divergence, Part
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.run import CheckpointRow, Gpu, Memory, Percentiles, Precision, Rehearsal
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.environment import capture, environment_digest
 
@@ -43,12 +45,12 @@ class Identity:
     code: Sequence[Row]
     numerics_class: str
     determinism: Mapping[str, Any]
-    precision: Row
+    precision: Precision
     libraries: dict[str, str]
     weights_sha256: str
     init_sha256: str = ""
     draws: dict[str, str] = field(default_factory=dict)
-    rehearsal: Row
+    rehearsal: Rehearsal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,7 @@ class Course:
     accumulate: int = 1
     head: fingerprint.Head
     interruptions: list[Row] = field(default_factory=list)
-    first_divergence: Row | None
+    first_divergence: Divergence | None
     nonfinite: Row | None
 
 
@@ -96,7 +98,7 @@ class Quality:
     groups: list[Row] = field(default_factory=list)
     first_loss: float | None
     parameters: int
-    checkpoints: list[Row] = field(default_factory=list)
+    checkpoints: list[CheckpointRow] = field(default_factory=list)
     evaluation: Any = None
 
 
@@ -106,11 +108,11 @@ class Costs:
 
     time_s: dict[str, float]
     wall_s: float
-    step_time_us: Row
+    step_time_us: Percentiles
     step_pace_us: float
     shortest_step_us: float
-    memory: Row
-    gpu: Row | None = None
+    memory: Memory
+    gpu: Gpu | None = None
 
 
 def built(
@@ -119,7 +121,7 @@ def built(
     """Return a run's result; `more` is what only some trainers can show."""
     config, now = job.config, {row["path"]: row["sha256"] for row in identity.code}
     of_course = {key: value for key, value in vars(course).items() if key != "head"}
-    return {
+    result = {
         "schema": 1,
         "id": job.run,
         "phase": job.phase,
@@ -150,6 +152,14 @@ def built(
         **vars(costs),
         **more,
     }
+    return {key: _written(value) for key, value in result.items()}
+
+
+def _written(value: Any) -> Any:
+    """Return an entry of a result as its file holds it."""
+    if isinstance(value, list):
+        return [_written(one) for one in value]
+    return value.written() if isinstance(value, Part) else value
 
 
 def _summary(row: Row | None) -> Row | None:
@@ -173,7 +183,7 @@ def identity_of(
         code=code,
         numerics_class=_environment_of(job),  # all that is known of its arithmetic
         determinism=_switches(job.config),
-        precision={"asked": asked, "chosen": asked, "reason": f"left to the {left_to}"},
+        precision=Precision(asked=asked, chosen=asked, reason=f"left to the {left_to}"),
         libraries=libraries,
         weights_sha256=weights_sha256,
         **more,
@@ -222,7 +232,7 @@ def facts_of(kind: str, source: str | None, sha256: str, files: list[Row], count
 
 def write_chain(
     job: TrainingJob, root: Path, entries: Iterable[str], compared: int | None = None
-) -> tuple[fingerprint.Head, Row | None]:
+) -> tuple[fingerprint.Head, Divergence | None]:
     """Write the chain of fingerprints anew.
 
     Args:

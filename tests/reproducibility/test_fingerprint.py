@@ -38,14 +38,14 @@ def test_equal_chains_do_not_diverge() -> None:
 def test_the_first_divergence_names_step_and_kind(entry: str, what: str) -> None:
     found = fingerprint.first_divergence(chain(ENTRIES), chain([*ENTRIES[:2], entry, *ENTRIES[3:]]))
     assert found is not None
-    assert (found["step"], found["what"]) == (3, what)
+    assert (found.step, found.what) == (3, what)
 
 
 def test_a_difference_in_the_weights_is_named() -> None:
     left, right = ([*ENTRIES, fingerprint.weights_entry(5, sha)] for sha in ("a" * 64, "b" * 64))
     found = fingerprint.first_divergence(chain(left), chain(right))
     assert found is not None
-    assert (found["step"], found["what"]) == (5, "weights")
+    assert (found.step, found.what) == (5, "weights")
 
 
 def test_an_edited_line_breaks_the_chain_there() -> None:

@@ -19,7 +19,7 @@ import mltrainer
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import sealed
+from mltrainer.records.run import Memory, Percentiles, Rehearsal, sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.user_code import import_module, user_code
@@ -109,7 +109,7 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
 
 def _identity(job: TrainingJob, found: Trained, root: Path) -> parts.Identity:
     libraries = {"mltrainer": mltrainer.__version__, "python": platform.python_version()}
-    rehearsal = {"samples": found.data.validation, "seconds": 0.0}
+    rehearsal = Rehearsal(samples=found.data.validation, seconds=0.0)
     code = imported_files(root)
     return parts.identity_of(job, code, found.weights_sha256, "tool", libraries, draws=found.draws, rehearsal=rehearsal)
 
@@ -171,8 +171,8 @@ def _costs(found: Trained, seconds: float) -> parts.Costs:
     return parts.Costs(
         time_s={"setup": 0.0, "train": seconds, "evaluate": 0.0, "checkpoint": 0.0, "verify": 0.0},
         wall_s=seconds,
-        step_time_us={"median": step_us, "p95": step_us},
+        step_time_us=Percentiles(median=step_us, p95=step_us),
         step_pace_us=step_us,
         shortest_step_us=step_us,
-        memory={"peak_rss_mb": parts.peak_rss_mb(), "device_peak_mb": None},
+        memory=Memory(peak_rss_mb=parts.peak_rss_mb(), device_peak_mb=None),
     )

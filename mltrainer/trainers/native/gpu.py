@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any
+
+from mltrainer.records.run import Gpu
 
 SAMPLE_S = 0.25
 WARM_UP_SAMPLES = 4  # the first second: kernels are loaded, memory is allocated
@@ -49,10 +50,10 @@ class GpuWatch:
         while not self._stop.wait(SAMPLE_S):
             self._samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
 
-    def summary(self) -> dict[str, Any] | None:
-        """Return name, 95th percentile of the utilization in percent after warm-up, and the number of samples."""
+    def summary(self) -> Gpu | None:
+        """Return the utilization of the GPU after warm-up; None where there is none."""
         if not self._wanted:
             return None
         steady = sorted(self._samples[WARM_UP_SAMPLES:])
         p95 = steady[int(0.95 * (len(steady) - 1))] if steady else None
-        return {"name": self._name, "utilization_p95": p95, "samples": len(steady)}
+        return Gpu(name=self._name, utilization_p95=p95, samples=len(steady))

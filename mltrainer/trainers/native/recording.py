@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mltrainer.errors import GateError
+from mltrainer.records.run import Percentiles
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
 from mltrainer.trainers.native.interval import Interval
@@ -34,12 +35,12 @@ class Timings:
         self.step_s: deque[float] = deque(maxlen=RECENT_TIMES)
         self.wait_s: deque[float] = deque(maxlen=RECENT_TIMES)
 
-    def summary(self) -> dict[str, float]:
+    def summary(self) -> Percentiles:
         """Return median and 95th percentile of the step time, in microseconds."""
         if not self.step_s:
-            return {"median": 0.0, "p95": 0.0}
+            return Percentiles(median=0.0, p95=0.0)
         ordered = sorted(self.step_s)
-        return {"median": statistics.median(ordered) * 1e6, "p95": ordered[int(0.95 * (len(ordered) - 1))] * 1e6}
+        return Percentiles(median=statistics.median(ordered) * 1e6, p95=ordered[int(0.95 * (len(ordered) - 1))] * 1e6)
 
     def pace_us(self, processes: int) -> float:
         """Return the time of a step at the pace of a long run, in microseconds.
@@ -50,7 +51,7 @@ class Timings:
         """
         times = list(self.step_s)
         if not processes or not times:
-            return self.summary()["median"]
+            return float(self.summary().median)
         in_bursts = (len(times) - 1) // processes * processes
         return statistics.fmean(times[1 : 1 + in_bursts] or times[1:] or times) * 1e6
 

@@ -13,6 +13,7 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
+from mltrainer.records.run import CheckpointRow, Memory, Precision
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
@@ -56,7 +57,7 @@ def _identity(session: Session) -> parts.Identity:
         code=imported_files(session.root),
         numerics_class=session.contract["numerics_class"],
         determinism=determinism.read_back(config.device),
-        precision=dataclasses.asdict(choose(config.precision, config.device)),
+        precision=Precision(**dataclasses.asdict(choose(config.precision, config.device))),
         libraries=session.libraries,
         weights_sha256=weights_sha256(session.model.state_dict()),
         init_sha256=session.init_sha256,
@@ -94,7 +95,7 @@ def _course(session: Session, outcome: Outcome) -> parts.Course:
     )
 
 
-def _quality(session: Session, checkpoints: list[dict[str, Any]], evaluation: Any) -> parts.Quality:
+def _quality(session: Session, checkpoints: list[CheckpointRow], evaluation: Any) -> parts.Quality:
     trainer = session.trainer
     return parts.Quality(
         history=trainer.history,
@@ -132,13 +133,13 @@ def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) 
     return found
 
 
-def _memory(device: str) -> dict[str, float | None]:
+def _memory(device: str) -> Memory:
     on_device = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     total = torch.cuda.get_device_properties().total_memory / 2**20 if device == "cuda" else None
-    return {"peak_rss_mb": parts.peak_rss_mb(), "device_peak_mb": on_device, "device_total_mb": total}
+    return Memory(peak_rss_mb=parts.peak_rss_mb(), device_peak_mb=on_device, device_total_mb=total)
 
 
-def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def verify_checkpoints(session: Session) -> tuple[list[CheckpointRow], dict[str, Any]]:
     """Read the kept checkpoints back from the disk, and measure the best one again.
 
     Returns:
@@ -152,15 +153,15 @@ def verify_checkpoints(session: Session) -> tuple[list[dict[str, Any]], dict[str
     rows, described = [], best_row(session.trainer.history, session.config.metric)
     for row in session.checkpoints.rows(session.root):
         try:
-            tree, _ = session.checkpoints.load(row["step"])
+            tree, _ = session.checkpoints.load(row.step)
         except GateError:
-            rows.append({**row, "verified": False})
+            rows.append(row)
             continue
-        verified = tree["step"] == row["step"]
-        if "best" in row["roles"]:
+        verified = tree["step"] == row.step
+        if "best" in row.roles:
             same, shown = _measure_again(session, tree)
-            verified = verified and same and row["step"] == (described or {}).get("step")
-        rows.append({**row, "verified": verified})
+            verified = verified and same and row.step == (described or {}).get("step")
+        rows.append(row.model_copy(update={"verified": verified}))
     return rows, shown
 
 

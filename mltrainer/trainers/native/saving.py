@@ -17,6 +17,8 @@ from mltrainer.checkpointing.retention import roles, to_delete
 from mltrainer.checkpointing.writer import Writer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
+from mltrainer.records.common import FileRow
+from mltrainer.records.run import CheckpointRow
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.workspace import sha256_file
@@ -201,17 +203,18 @@ class Checkpoints:
         tree, manifest = load(self.path(step), None)
         return tree, manifest
 
-    def rows(self, root: Path) -> list[dict[str, Any]]:
-        """Return one row per kept checkpoint: step, epoch, roles, and its files with their digests."""
+    def rows(self, root: Path) -> list[CheckpointRow]:
+        """Return the kept checkpoints, none of them verified yet."""
         existing = list(self._existing())
         named = roles(existing, self.config.metric, self.config.checkpoint)
         return [self._row(row, named[row["step"]], root) for row in existing]
 
-    def _row(self, manifest: dict[str, Any], names: list[str], root: Path) -> dict[str, Any]:
-        folder = self.path(manifest["step"])
+    def _row(self, manifest: dict[str, Any], names: list[str], root: Path) -> CheckpointRow:
+        step, epoch = manifest["step"], manifest["epoch"]
+        folder = self.path(step)
         files = [
-            {"path": path.relative_to(root).as_posix(), "sha256": sha256_file(path), "size": path.stat().st_size}
+            FileRow(path=path.relative_to(root).as_posix(), sha256=sha256_file(path), size=path.stat().st_size)
             for path in sorted(folder.iterdir())
         ]
-        step, epoch = manifest["step"], manifest["epoch"]
-        return {"step": step, "epoch": epoch, "roles": names, "path": folder.relative_to(root).as_posix(), "files": files}
+        place = folder.relative_to(root).as_posix()
+        return CheckpointRow(step=step, epoch=epoch, roles=names, path=place, verified=False, files=files)

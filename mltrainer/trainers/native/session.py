@@ -22,9 +22,10 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
+from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
-from mltrainer.records.run import Located
+from mltrainer.records.run import Located, Rehearsal
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
@@ -196,7 +197,7 @@ class Session:
         found = evaluate(task, self.model, self.config, validation, "validation", positions, hold=writes(task, "evaluation"))
         measured = self._measured = found.metrics
         seconds = time.perf_counter() - begun
-        self.rehearsal = {"samples": len(positions), "seconds": seconds, "held_bytes": found.held_bytes}
+        self.rehearsal = Rehearsal(samples=len(positions), seconds=seconds, held_bytes=found.held_bytes)
         _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
 
@@ -345,12 +346,12 @@ class Session:
             place = {"epoch": self.plan.place(step)[0] + 1, "epochs": self.plan.epochs, "step": step}
             self.events.send("progress", **place, steps=self.trainer.last_step, loss=loss, steps_per_s=rate)
 
-    def _compare(self, lines: list[str]) -> dict[str, Any] | None:
+    def _compare(self, lines: list[str]) -> Divergence | None:
         if not self._expected or not lines:
             return None
         end = self.trainer.recorder.head.entries
         found = fingerprint.first_divergence(self._expected[end - len(lines) : end], lines)
-        return {**found, "tensor": self._divergent_tensor(found["step"], found["what"])} if found else None
+        return found.model_copy(update={"tensor": self._divergent_tensor(found.step, found.what)}) if found else None
 
     def _divergent_tensor(self, step: int, what: str) -> str | None:
         """Return the first tensor that differs: at the start by its digest, later by its gradient's norm, where both kept it."""

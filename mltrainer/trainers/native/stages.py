@@ -15,6 +15,7 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
+from mltrainer.records.common import Divergence
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.opening import OpenTask
@@ -61,7 +62,7 @@ class Sinks:
     checkpoint: Callable[[dict[str, Any], int, Due], None]
     row: Callable[[dict[str, Any]], None]
     progress: Callable[[int, float], None]
-    compare: Callable[[list[str]], dict[str, Any] | None]
+    compare: Callable[[list[str]], Divergence | None]
     stop_signal: Callable[[], str | None]
 
 
@@ -70,7 +71,7 @@ class Outcome:
     """How a run ended."""
 
     reason: str = "epochs"
-    divergence: dict[str, Any] | None = None
+    divergence: Divergence | None = None
     nonfinite: dict[str, Any] | None = None
     seen: dict[str, Any] | None = None  # of the model, where that ended the run
     evaluate_s: float = 0.0

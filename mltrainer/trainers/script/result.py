@@ -18,8 +18,9 @@ import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths
+from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import OUTPUTS
+from mltrainer.records.run import OUTPUTS, Memory, Percentiles, Rehearsal
 from mltrainer.reproducibility import fingerprint
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
@@ -141,7 +142,7 @@ def _contracted(job: TrainingJob, opened: list[dict[str, Any]], root: Path) -> l
 def _identity(job: TrainingJob, found: Observed) -> parts.Identity:
     about = found.judged.about
     libraries = {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), "PyTorch": about.get("torch", "")}
-    rehearsal = {"samples": 0, "seconds": 0.0}
+    rehearsal = Rehearsal(samples=0, seconds=0.0)
     return parts.identity_of(job, found.code, found.weights_sha256, "program", libraries, rehearsal=rehearsal)
 
 
@@ -192,7 +193,7 @@ def require_left(config: TrainingConfig, place: Path) -> None:
         _require_output(place, name)
 
 
-def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, dict[str, Any] | None]:
+def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, Divergence | None]:
     """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
     entries = []
     for entry in found.entries:
@@ -213,8 +214,8 @@ def _costs(found: Observed, seen: Steps) -> parts.Costs:
     return parts.Costs(
         time_s={"train": found.seconds},
         wall_s=found.seconds,
-        step_time_us={"median": statistics.median(paces), "p95": sorted(paces)[int(0.95 * (len(paces) - 1))]},
+        step_time_us=Percentiles(median=statistics.median(paces), p95=sorted(paces)[int(0.95 * (len(paces) - 1))]),
         step_pace_us=statistics.fmean(paces),
         shortest_step_us=min(paces),
-        memory={"peak_rss_mb": parts.peak_rss_mb(resource.RUSAGE_CHILDREN), "device_peak_mb": None},
+        memory=Memory(peak_rss_mb=parts.peak_rss_mb(resource.RUSAGE_CHILDREN), device_peak_mb=None),
     )
