@@ -1,7 +1,8 @@
 """Every question, registered once: its folder, its command, and the tool that measures it; light, so that help is quick.
 
-A folder holds `command.py` (parse, call, print), `ask.py` (the tool's job, and what comes of it), `measure.py` (in the tool's
-process, which alone imports it), `report.py` and `figure.py`.
+A folder holds `findings.py` (what is asked, measured and found, as models), `ask.py` (the tool's job, and what comes of it),
+`measure.py` (in the tool's process, which alone imports it), `report.py`, `figure.py` and `command.py` (parse, ask, print).
+`remediation` has no row: it is asked by two options of `diagnose`.
 """
 
 from __future__ import annotations

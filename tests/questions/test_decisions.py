@@ -11,6 +11,7 @@ import pytest
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.questions.batch_size.decisions import adaptations, doubled, needed_mb, needed_s, suggest_size
 from mltrainer.questions.batch_size.findings import Size
+from mltrainer.questions.data_scaling.findings import Curves, StepCurve, UnfittedSteps
 from mltrainer.questions.learning_rate.decisions import Smoothing, diverged, log_spaced, suggest_rate
 from mltrainer.questions.suggestion import Suggestion
 
@@ -157,3 +158,12 @@ def test_with_more_samples_in_a_step_the_rate_grows_as_the_optimizer_needs() -> 
 def test_the_present_size_changes_nothing() -> None:
     assert changes(64) == []
     assert changes(128, accumulate=2) == [{"batch_size": 128, "accumulate": 1}]
+
+
+def test_findings_are_written_as_they_were_given_and_read_back() -> None:
+    slope = StepCurve(steps=[1, 2], losses=[0.5, math.nan])
+    curves = Curves(epochs=UnfittedSteps.of(slope, reason="too few"))
+    assert curves.written() == {"epochs": {"steps": [1, 2], "losses": [0.5, "nan"], "reason": "too few"}}
+    read = Curves.model_validate(curves.written())
+    assert isinstance(read.epochs, UnfittedSteps)
+    assert math.isnan(read.epochs.losses[1])

@@ -79,8 +79,22 @@ FAULTS = (
     Fault(
         "a result of an ablation lacks the weights",
         "mltrainer/questions/ablation/measure.py",
-        'for key in ("parameters", "weights_sha256")',
-        'for key in ("parameters",)',
+        'weights_sha256=result.get("weights_sha256"),',
+        "weights_sha256=None,",
         "tests/questions/test_ablation_measure.py",
+    ),
+    Fault(
+        "a metric that is not finite is read as a text",
+        "mltrainer/questions/findings.py",
+        "return float(value) if isinstance(value, str) and value in _NOT_FINITE else value",
+        "return value",
+        TABLE,
+    ),
+    Fault(
+        "findings are written with what nobody measured",
+        "mltrainer/questions/findings.py",
+        "exclude_unset=True",
+        "exclude_unset=False",
+        "tests/questions/test_decisions.py",
     ),
 )
