@@ -18,7 +18,7 @@ FAULTS = (
     Fault(
         "a key that came later renames every run",
         "mltrainer/configs/loading.py",
-        " if not _is_neutral(fields[name], value)}",
+        " if not _is_neutral(fields[name], getattr(model, name))}",
         "}",
         IDENTITY,
     ),
