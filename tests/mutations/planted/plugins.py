@@ -1,0 +1,45 @@
+"""Faults planted in `mltrainer/plugins.py`, and where plug-ins are bound."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Fault
+
+DISCOVERY, OPTIMIZER = "tests/plugins/test_discovery.py", "tests/plugins/test_optimizer.py"
+
+FAULTS = (
+    Fault(
+        "a distribution in a project is a plug-in",
+        "mltrainer/plugins.py",
+        "return any(os.path.lexists(folder / PROJECT_FILE)",
+        "return False and any(os.path.lexists(folder / PROJECT_FILE)",
+        DISCOVERY,
+    ),
+    Fault(
+        "a link to a project's folder is not followed",
+        "mltrainer/plugins.py",
+        "places = {Path(os.path.abspath(entry)), Path(os.path.realpath(entry))}",
+        "places = {Path(os.path.abspath(entry))}",
+        DISCOVERY,
+    ),
+    Fault(
+        "of two distributions with one name the first is taken",
+        "mltrainer/plugins.py",
+        "    if len(found) > 1:",
+        "    if len(found) > 2:",
+        DISCOVERY,
+    ),
+    Fault(
+        "a record leads out of where plug-ins are installed",
+        "mltrainer/plugins.py",
+        'or ".." in name.split("/"):',
+        'or "..." in name.split("/"):',
+        DISCOVERY,
+    ),
+    Fault(
+        "a plug-in's defaults do not stand in the config",
+        "mltrainer/configs/optimizers.py",
+        'options, "optimizer.options").model_dump())',
+        'options, "optimizer.options").model_dump(exclude_defaults=True))',
+        OPTIMIZER,
+    ),
+)
