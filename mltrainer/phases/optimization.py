@@ -101,7 +101,8 @@ def _search(ctx: Context, diagnosis: Record) -> Result:
         "config": trial_config,
         **_looking_back(template),
     }
-    _require_measurable(ctx, study.get("pruning"), trial_config)
+    if template.get("pruning") is not None:
+        _require_measurable(ctx, Pruning.model_validate(template["pruning"]), of_trials)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     study_id = digest({**study, **contract, "config": bits_config(of_trials)})[:12]
     tool = page_for(ctx.project.root, ctx.page.tool, "optimization").tool
@@ -112,7 +113,7 @@ def _search(ctx: Context, diagnosis: Record) -> Result:
         folder=f".mltrainer/studies/{study_id}",
         **{**study, "config": of_trials},
         **of_machine,
-        **_expected(ctx, trial_config, space),
+        **_expected(ctx, of_trials, space),
         **_compared(ctx, config),
         contract={key: value for key, value in contract.items() if key != "config_sha256"},
         code_files=ctx.planning.source.files,
@@ -127,7 +128,7 @@ def _search(ctx: Context, diagnosis: Record) -> Result:
     return _collect(ctx, diagnosis, {**found, **about}, job)
 
 
-def _expected(ctx: Context, trial_config: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
+def _expected(ctx: Context, of_trials: TrainingConfig, space: dict[str, Any]) -> dict[str, Any]:
     """Return the baseline's time, and the expected times of a trial's run and of a run of the comparison, in seconds.
 
     A trial takes its share of the epochs, and steps as many as the batch sizes and epochs of the space mean on average: small
@@ -139,8 +140,8 @@ def _expected(ctx: Context, trial_config: dict[str, Any], space: dict[str, Any])
     if ctx.task.is_opaque:
         return {**found, "run_s": whole_s, "planned_s": whole_s}
     per_epoch_s, train_s = whole_s / run.epochs, run.time_s.get("train", 0.0) / run.epochs
-    epochs = mean_of(space, "epochs", trial_config["epochs"], lambda count: count)
-    share = mean_of(space, "batch_size", trial_config["batch_size"], lambda size: run.batch_size / size)
+    epochs = mean_of(space, "epochs", of_trials.epochs, lambda count: count)
+    share = mean_of(space, "batch_size", of_trials.batch_size, lambda size: run.batch_size / size)
     planned = ctx.planned_config().epochs  # the baseline may have ended early
     return {**found, "run_s": epochs * (per_epoch_s + train_s * (share - 1)), "planned_s": planned * per_epoch_s}
 
@@ -185,25 +186,25 @@ def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _require_measurable(ctx: Context, pruning: dict[str, Any] | None, config: dict[str, Any]) -> None:
+def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) -> None:
     """Refuse a rung within an epoch where nothing is measured there, and tell where evaluations lie further apart than it.
 
     Raises:
         InputError: The trials are measured at the ends of epochs alone.
     """
-    if pruning is None or pruning["first"] >= 1:
+    if pruning.first >= 1:
         return
     samples = ctx.baseline.evidence.run.train_samples
-    steps = math.ceil(samples / (config["batch_size"] * config["accumulate"]))
-    wanted, every = max(1, round(pruning["first"] * steps)), config["evaluate"]["every_n_steps"]
+    steps = math.ceil(samples / (config.batch_size * config.accumulate))
+    wanted, every = max(1, round(pruning.first * steps)), config.evaluate.every_n_steps
     if every is None:
         raise InputError(
-            f"the first rung is at {pruning['first']} of an epoch, and trials are measured at the ends of epochs alone",
+            f"the first rung is at {pruning.first} of an epoch, and trials are measured at the ends of epochs alone",
             where=f"{TUNING}, key pruning.first",
             mend=f"write `evaluate: {{every_n_steps: {wanted}}}` under `trial` there, or take a `first` of 1 or more",
         )
     if every > wanted:
-        ctx.note(f"the first rung, at {pruning['first']} of an epoch, is measured after {every} of its {steps} steps")
+        ctx.note(f"the first rung, at {pruning.first} of an epoch, is measured after {every} of its {steps} steps")
 
 
 def _require_one_trainer(ctx: Context) -> None:

@@ -245,7 +245,8 @@ def expected(space: dict[str, Any], epochs: int = 10, ran: int = 20, planned: in
     baseline = SimpleNamespace(evidence=SimpleNamespace(run=run, folds=None))
     ctx: Any = SimpleNamespace(baseline=baseline, task=SimpleNamespace(is_opaque=False))
     ctx.planned_config = lambda: config
-    found = optimization._expected(ctx, {"epochs": epochs, "batch_size": 64}, space)
+    of_trials: Any = SimpleNamespace(epochs=epochs, batch_size=64)
+    found = optimization._expected(ctx, of_trials, space)
     return found["run_s"], found["planned_s"]
 
 
