@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ from mltrainer.cli.main import run
 from mltrainer.configs.pages import tool_page
 from mltrainer.errors import InUseError
 from mltrainer.executors import local
+from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import JobBase
 from mltrainer.runs.launcher import program_of
 from mltrainer.workspace import Project, locked, write_json
@@ -136,6 +138,7 @@ def _forked_tools() -> Iterator[None]:
     """Tools are forked from one process that has imported torch."""
     with pytest.MonkeyPatch.context() as here:
         here.setattr("mltrainer.runs.launcher.EXECUTOR", FORKING)
+        here.setattr("mltrainer.runs.launcher.ForkServers", lambda late: contextlib.nullcontext(FORKING))
         yield
 
 
@@ -143,6 +146,7 @@ def _forked_tools() -> Iterator[None]:
 def real_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tool is started in a new interpreter, as for a user."""
     monkeypatch.setattr("mltrainer.runs.launcher.EXECUTOR", local)
+    monkeypatch.setattr("mltrainer.runs.launcher.ForkServers", ForkServers)
 
 
 @pytest.fixture
@@ -166,6 +170,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         job: JobBase,
         on_event: Callable[[dict[str, Any]], None],
         variables: Mapping[str, str] | None = None,
+        forks: object = None,
     ) -> None:
         path = project.root / job.folder / "job.json"
         write_json(path, job.written())

@@ -37,7 +37,8 @@ def tools(folder: Path | None) -> Iterator[Tools]:
 
     project = open_project(folder)
     with Progress() as progress:
-        yield tools_of(project, progress)
+        with tools_of(project, progress) as tools:
+            yield tools
 
 
 def path_name(text: str) -> Path:

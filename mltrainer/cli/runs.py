@@ -224,8 +224,8 @@ def fork(
     from mltrainer.runs.launcher import tools_of
 
     project = open_project(folder)
-    with Progress() as progress:
-        found = fork_run(tools_of(project, progress), find_run(project, run), step, tuple(assignments or ()))
+    with Progress() as progress, tools_of(project, progress) as tools:
+        found = fork_run(tools, find_run(project, run), step, tuple(assignments or ()))
     if as_json:
         emit({**{key: found[key] for key in ("run", "parent", "step", "changes")}, "metrics": found["result"]["metrics"]})
         return 0

@@ -24,6 +24,7 @@ class Command:
         output: Its standard output: an open file, a log to append to, `NOTHING`, or `PIPE` for `Process.listen`.
         errors: Its standard error, an open file; None: with the output.
         has_session: Whether it has a session of its own: Ctrl-C in the terminal does not reach it, and it ends with its group.
+        imports: Modules that it will import, which an executor may have imported before it starts.
     """
 
     arguments: Sequence[str]
@@ -33,6 +34,7 @@ class Command:
     output: IO[bytes] | Path | int = NOTHING
     errors: IO[bytes] | None = None
     has_session: bool = False
+    imports: Sequence[str] = ()
 
 
 class Process(Protocol):

@@ -1,6 +1,6 @@
 """Processes forked from one that has imported its modules already: importing torch takes seconds, a fork some milliseconds.
 
-The server, `python -P -m mltrainer.executors.fork_server DESCRIPTOR MODULE...`, does nothing but import and fork: it starts no
+The server, `python -P -m mltrainer.executors.fork_server DESCRIPTOR`, does nothing but import and fork: it starts no
 thread pool and no device, which a fork would not survive. Forked processes share addresses, so that a set of objects has one
 order in all of them: what must find such irreproducibility is started by `executors.local`.
 """
@@ -31,27 +31,48 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 HEADER = 8  # bytes: the length of what follows
 
 
-class ForkServer:
-    """An executor of commands `python -P -m MODULE ...`: its process is started with the first one, and ends with the context.
+class ForkServers:
+    """An executor of commands `python -P -m MODULE ...`: one server for each set of variables, until the context ends.
 
     Args:
-        modules: What it imports before it forks.
-        environment: The variables that it is started with. Those of a command are set in its process, which is too late for
-            what a library reads while it is imported.
-        folder: Its current folder.
-        log: Where it prints.
+        late: The variables that a forked process may get afterwards. All others are there before its server's interpreter
+            starts, since libraries read them while they are imported.
     """
 
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> None:
-        self._modules, self._environment, self._folder, self._log = modules, environment, folder, log
-        self._server: local.LocalProcess | None = None
-        self._control: socket.socket | None = None
+    def __init__(self, late: Sequence[str]) -> None:
+        self._late = late
+        self._servers: dict[frozenset[tuple[str, str]], _Server] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    def start(self, command: Command) -> ForkedProcess:
+        """Fork a process that becomes the command; its modules are imported before, for those after it, too.
+
+        Raises:
+            OSError: The server cannot be started.
+        """
+        environment = {name: value for name, value in command.environment.items() if name not in self._late}
+        server = self._servers.setdefault(frozenset(environment.items()), _Server(environment))
+        return server.start(command)
+
+
+class _Server:
+    """A server, started with its first command, and anew where it was killed.
+
+    Args:
+        environment: Its variables.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._server: local.LocalProcess | None = None
+        self._control: socket.socket | None = None
 
     def close(self) -> None:
         """End the server; processes that still run see their parent's end."""
@@ -61,39 +82,34 @@ class ForkServer:
             self._control = self._server = None
 
     def start(self, command: Command) -> ForkedProcess:
-        """Fork a process that becomes the command.
-
-        Raises:
-            OSError: The server cannot be started.
-        """
+        """Fork a process that becomes the command."""
         _, *switches, _module = command.arguments[:4]
         assert switches == MODULE, command.arguments
-        if self._server is None or self._server.poll() is not None:
+        assert isinstance(command.output, Path)
+        if self._control is None or select.select([self._control], [], [], 0)[0]:  # it writes nothing: that is its end
             self.close()
-            self._begin()
+            self._begin(command.folder, command.output)
         assert self._control is not None
         with contextlib.ExitStack() as theirs:  # closed here once they are sent
             read_end = _pipe(theirs) if EVENTS in command.arguments else None
             status = _pipe(theirs)
             given, stdin = _input(command, theirs)
-            log = command.output
-            assert isinstance(log, Path)
-            out = theirs.enter_context(open(log, "ab"))
+            out = theirs.enter_context(open(command.output, "ab"))
             asked = {"arguments": command.arguments[3:], "folder": str(command.folder), "environment": dict(command.environment)}
-            data = json.dumps({**asked, "events": read_end is not None}).encode()
+            data = json.dumps({**asked, "imports": [*command.imports]}).encode()
             numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
             with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the status pipe's end tells
                 socket.send_fds(self._control, [len(data).to_bytes(HEADER)], numbers)
                 self._control.sendall(data)
         return ForkedProcess(_Child(status[0], stdin), read_end[0] if read_end else None)
 
-    def _begin(self) -> None:
+    def _begin(self, folder: Path, log_file: Path) -> None:
         ours, theirs = socket.socketpair()
-        with theirs, open(self._log, "ab") as log:
-            command = [sys.executable, *MODULE, __name__, str(theirs.fileno()), *self._modules]
+        with theirs, open(log_file, "ab") as log:
+            command = [sys.executable, *MODULE, __name__, str(theirs.fileno())]
             popen = subprocess.Popen(
                 command,
-                cwd=self._folder,
+                cwd=folder,
                 env=self._environment,
                 stdin=NOTHING,
                 stdout=log,
@@ -191,6 +207,8 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if (found := _received(control)) is None:
             sys.exit()
         command, numbers = found
+        for module in command["imports"]:
+            importlib.import_module(module)
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # one that comes while the child still ignores it would be lost
         pid = os.fork()
         if pid == 0:
@@ -251,12 +269,10 @@ def become(command: dict[str, Any], numbers: list[int]) -> None:
 
 
 def main() -> None:
-    """Import the modules, then serve; a forked process returns from there to end as any program does."""
+    """Serve; a forked process returns from there to end as any program does."""
     # Ctrl-C in the terminal comes to all its processes; this one ends with the pipe of who started it, after those it forked.
     for number in (*STOPS, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
     with socket.socket(fileno=int(sys.argv[1])) as control:
         command, numbers = serve(control)
     become(command, numbers)

@@ -535,7 +535,8 @@ class Project:
     def _tools(self, tell: Tell | None) -> Iterator[Tools]:
         """Yield the project's tools; without `tell` their progress is shown meanwhile."""
         with shown(tell) as taker:
-            yield tools_of(self._places, taker)
+            with tools_of(self._places, taker) as tools:
+                yield tools
 
 
 def _known(phase: str) -> str:

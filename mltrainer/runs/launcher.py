@@ -6,6 +6,8 @@ lines through a pipe; it may die at any moment without harming the workflow.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import signal
 import sys
@@ -19,10 +21,11 @@ from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, Command, Executor, Process
+from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.event import read
 from mltrainer.records.job import JobBase
 from mltrainer.reproducibility.evidence import RESULT_FILE
-from mltrainer.tools.mark import new_mark
+from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.workspace import Project, machine_faults, read_json, redact_file, write_json
 
 Event = dict[str, Any]
@@ -30,6 +33,14 @@ Tell = Callable[[Event], None]
 LOG_FILE = "log.txt"
 EXECUTOR: Executor = local
 EXECUTOR_VARIABLE = "MLTRAINER_EXECUTOR"  # names an installed executor: where processes run is the machine's matter, no project's
+# What a tool imports that proves nothing, so that it need not start in a fresh interpreter: forked ones share addresses, and so
+# the order of a set of objects, which hides what probes, reproductions and wrapped runs must find.
+FORKED = {
+    "mltrainer.tools.export": ("mltrainer.exporters.job",),
+    "mltrainer.tools.references": ("mltrainer.references.job",),
+    "mltrainer.tools.search": ("mltrainer.search.job",),
+    "mltrainer.tools.ablation": ("mltrainer.questions.ablation.measure",),
+}
 POLL_S = 0.2  # a tool that ends closes the pipe, which is seen at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
@@ -80,12 +91,21 @@ class Tools:
         self.tell({"event": "note", "text": text})
 
 
-def tools_of(project: Project, tell: Tell) -> Tools:
+@contextlib.contextmanager
+def tools_of(project: Project, tell: Tell) -> Iterator[Tools]:
     """Return a project's tools, each started as a separate process: what the command line and a notebook use."""
-    return Tools(project, tell, launch)
+    with ForkServers(late=(VARIABLE,)) as forks:
+        yield Tools(project, tell, functools.partial(launch, forks=forks))
 
 
-def launch(project: Project, tool: str, job: JobBase, on_event: Tell, variables: Mapping[str, str] | None = None) -> None:
+def launch(
+    project: Project,
+    tool: str,
+    job: JobBase,
+    on_event: Tell,
+    variables: Mapping[str, str] | None = None,
+    forks: Executor | None = None,
+) -> None:
     """Run a tool on a job and return when it has ended well.
 
     Args:
@@ -94,6 +114,7 @@ def launch(project: Project, tool: str, job: JobBase, on_event: Tell, variables:
         job: Written to `job.json` in the folder `job["folder"]`, relative to the project.
         on_event: Called with each event that the tool sends.
         variables: Set beside those that the tool's page declares, before its interpreter starts.
+        forks: Starts the tools of `FORKED`; None: as all others.
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
@@ -105,7 +126,7 @@ def launch(project: Project, tool: str, job: JobBase, on_event: Tell, variables:
     command = _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark})
     with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
         with machine_faults(str(folder / LOG_FILE)):
-            process = _executor().start(command)
+            process = _executor(forks if command.imports else None).start(command)
         signals.pass_on_to(process)
         try:
             code, end = _follow(process, on_event, signals)
@@ -114,15 +135,15 @@ def launch(project: Project, tool: str, job: JobBase, on_event: Tell, variables:
     _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
 
 
-def _executor() -> Executor:
-    """Return the executor that the machine's user names, else the local one.
+def _executor(forks: Executor | None) -> Executor:
+    """Return the executor that the machine's user names, else the one that forks where that is given, else the local one.
 
     Raises:
         InputError: It is not installed.
     """
     name = os.environ.get(EXECUTOR_VARIABLE)
     if not name:
-        return EXECUTOR
+        return forks or EXECUTOR
     found: Executor = plugins.load("executors", name, EXECUTOR_VARIABLE)
     return found
 
@@ -136,7 +157,8 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
     own = {name: value.format(threads=job.threads) for name, value in page.environment.items()}
     kernels = PORTABLE if job.config.numerics == "portable" else {}
     environment = {**os.environ, **own, **kernels, **variables}
-    return Command(arguments=arguments, folder=project.root, environment=environment, output=folder / LOG_FILE)
+    imports = FORKED.get(page.entry_point, ())
+    return Command(arguments=arguments, folder=project.root, environment=environment, output=folder / LOG_FILE, imports=imports)
 
 
 def program_of(page: ToolPage) -> list[str]:

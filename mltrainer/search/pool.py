@@ -18,9 +18,9 @@ from typing import Any, Self
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, ended_with
 from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
-from mltrainer.executors.fork_server import ForkServer
+from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import JobBase
-from mltrainer.tools.mark import new_mark
+from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.trainers import MODULES
 from mltrainer.workspace import machine_faults, redact_file, write_json
 
@@ -76,15 +76,16 @@ class Pool:
         launch, self._mark = new_mark()
         self._job = job.model_copy(update={"launch": launch})
         self._workers: list[_Worker] = []
-        self._server = ForkServer(imported(job.config), os.environ, root, self._folder / LOG_FILE)
+        self._servers = ForkServers(late=(VARIABLE, *{name for place in places for name in place}))
 
     def __enter__(self) -> Self:
+        self._servers.__enter__()
         write_json(self._folder / "worker.json", self._job.written())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop(signal.SIGTERM)
-        self._server.close()
+        self._servers.__exit__(kind, error, trace)
 
     @property
     def room(self) -> int:
@@ -142,9 +143,16 @@ class Pool:
         log = self._folder / LOG_FILE
         arguments = [sys.executable, "-P", "-m", PROGRAM, str(self._folder / "worker.json"), EVENTS]
         environment = {**os.environ, **self._places[place], **self._mark}
-        command = Command(arguments=arguments, folder=self._root, environment=environment, input=PIPE, output=log)
+        command = Command(
+            arguments=arguments,
+            folder=self._root,
+            environment=environment,
+            input=PIPE,
+            output=log,
+            imports=imported(self._job.config),
+        )
         with machine_faults(str(log)):
-            return _Worker(self._server.start(command), place)
+            return _Worker(self._servers.start(command), place)
 
     def _hear(self, worker: _Worker) -> list[Ended]:
         if (lines := worker.process.listen()) is None:

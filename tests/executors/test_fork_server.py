@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from mltrainer.executors.executor import EVENTS, PIPE, Command
-from mltrainer.executors.fork_server import ForkedProcess, ForkServer
+from mltrainer.executors.fork_server import ForkedProcess, ForkServers
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, os, signal, sys, time
 import slow_import
@@ -28,27 +29,23 @@ exec(sys.argv[1])
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ForkServer]:
+def server(tmp_path: Path) -> Iterator[ForkServers]:
     (tmp_path / "program_of_tests.py").write_text(PROGRAM)
     (tmp_path / "slow_import.py").write_text("import os; PID = os.getpid()")
-    with server_in(tmp_path) as made:
+    with ForkServers(late=["MINE"]) as made:
         yield made
 
 
-def server_in(folder: Path) -> ForkServer:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path(__file__).parents[2])])}
-    return ForkServer(["slow_import"], environment, folder, folder / "log.txt")
-
-
-def start(server: ForkServer, folder: Path, code: str, **variables: str) -> tuple[ForkedProcess, list[Any]]:
+def start(server: ForkServers, folder: Path, code: str, **variables: str) -> tuple[ForkedProcess, list[Any]]:
     """Fork a process that runs some code; return it with its first words."""
     process = server.start(
         Command(
             arguments=[sys.executable, "-P", "-m", "program_of_tests", code, EVENTS],
             folder=folder,
-            environment={**os.environ, **variables},
+            environment={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder), str(folder.parent)]), **variables},
             input=PIPE,
             output=folder / "log.txt",
+            imports=["slow_import"],
         )
     )
     (said,) = process.listen(30) or []
@@ -75,7 +72,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def test_each_has_its_own_variables_and_folder_and_what_was_imported_once(server: ForkServer, tmp_path: Path) -> None:
+def test_each_has_its_own_variables_and_folder_and_what_was_imported_once(server: ForkServers, tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     found = [start(server, tmp_path / "inner", "print(sys.stdin.read())", MINE=name) for name in ("a", "b")]
     for (process, (pid, parent, folder, variables, imported)), name in zip(found, "ab", strict=True):
@@ -91,14 +88,14 @@ def test_each_has_its_own_variables_and_folder_and_what_was_imported_once(server
     ("code", "expected"),
     [("", 0), ("sys.exit(5)", 5), ("sys.exit('why')", 1), ("1 / 0", 1), ("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)],
 )
-def test_it_ends_with_the_code_of_a_program(server: ForkServer, tmp_path: Path, code: str, expected: int) -> None:
+def test_it_ends_with_the_code_of_a_program(server: ForkServers, tmp_path: Path, code: str, expected: int) -> None:
     process, _ = start(server, tmp_path, code)
     assert end(process) == expected
     assert ("ZeroDivisionError" in (tmp_path / "log.txt").read_text()) == ("1 / 0" in code)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_alone_and_passes_its_server_by(server: ForkServer, tmp_path: Path, number: int) -> None:
+def test_a_signal_ends_it_alone_and_passes_its_server_by(server: ForkServers, tmp_path: Path, number: int) -> None:
     first, (_, parent, *_) = start(server, tmp_path, "signal.signal(2, signal.SIG_DFL); time.sleep(60)")
     other, _ = start(server, tmp_path, "time.sleep(60)")
     os.kill(parent, number)
@@ -109,7 +106,7 @@ def test_a_signal_ends_it_alone_and_passes_its_server_by(server: ForkServer, tmp
     assert end(other) == -signal.SIGKILL
 
 
-def test_what_it_started_is_killed_with_it(server: ForkServer, tmp_path: Path) -> None:
+def test_what_it_started_is_killed_with_it(server: ForkServers, tmp_path: Path) -> None:
     code = "import subprocess; say(subprocess.Popen(['sleep', '60'], start_new_session=True).pid); time.sleep(60)"
     process, _ = start(server, tmp_path, code)
     (pid,) = json.loads((process.listen(30) or [b""])[0])
@@ -119,7 +116,7 @@ def test_what_it_started_is_killed_with_it(server: ForkServer, tmp_path: Path) -
 
 
 def test_when_its_server_is_killed_it_counts_as_killed_and_the_next_one_has_a_new_server(
-    server: ForkServer, tmp_path: Path
+    server: ForkServers, tmp_path: Path
 ) -> None:
     process, (pid, parent, *_) = start(server, tmp_path, "time.sleep(60)")
     os.kill(parent, signal.SIGKILL)
@@ -129,14 +126,14 @@ def test_when_its_server_is_killed_it_counts_as_killed_and_the_next_one_has_a_ne
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(server: ForkServer, tmp_path: Path) -> None:
+def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(server: ForkServers, tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from tests.executors.test_fork_server import server_in, start\n"
-        "folder = Path(sys.argv[1]); server = server_in(folder)\n"
+        "import sys, time; from pathlib import Path; from tests.executors.test_fork_server import ForkServers, start\n"
+        "folder = Path(sys.argv[1]); server = ForkServers([])\n"
         "print(*start(server, folder, 'time.sleep(60)')[1][:2], flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as starter:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as starter:
         assert starter.stdout is not None
         pid, parent = map(int, starter.stdout.readline().split())
         starter.kill()
@@ -146,8 +143,16 @@ def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(se
 
 
 def test_a_server_that_cannot_import_is_reported_as_a_process_that_ended(tmp_path: Path) -> None:
-    with ForkServer(["no_such_module"], os.environ, tmp_path, tmp_path / "log.txt") as server:
+    with ForkServers([]) as server:
         arguments = [sys.executable, "-P", "-m", "program_of_tests"]
-        process = server.start(Command(arguments=arguments, folder=tmp_path, environment=os.environ, output=tmp_path / "log.txt"))
+        process = server.start(
+            Command(
+                arguments=arguments,
+                folder=tmp_path,
+                environment=os.environ,
+                output=tmp_path / "log.txt",
+                imports=["no_such_module"],
+            )
+        )
         assert end(process) == -signal.SIGKILL
     assert "no_such_module" in (tmp_path / "log.txt").read_text()

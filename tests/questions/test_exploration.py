@@ -218,7 +218,8 @@ def test_a_profile_tells_where_the_time_goes(new: Project, cli: Cli) -> None:
 @pytest.mark.slow
 def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def workers() -> object:
-        return exploration.present_config(tools_of(rings, print), ("loader.workers=auto",)).loader.workers
+        with tools_of(rings, print) as tools:
+            return exploration.present_config(tools, ("loader.workers=auto",)).loader.workers
 
     record = read_record(rings, "planning")
     assert record is not None

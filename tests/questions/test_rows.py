@@ -82,7 +82,8 @@ def train(project: Project, most: int | None = None, **values: Any) -> dict[str,
     job |= {"max_steps": most} if most else {}
     contract = dict.fromkeys(("config_sha256", "code_sha256", "environment_sha256"), "0")
     asked = TrainingJob.model_validate({**job, "config": config.model_dump(), "contract": contract})
-    return tools_of(project, lambda _event: None).run(ORCHESTRATOR, asked)
+    with tools_of(project, lambda _event: None) as tools:
+        return tools.run(ORCHESTRATOR, asked)
 
 
 def rows(cli: Cli, project: Project, *arguments: str) -> Any:
