@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MachineError, MltrainerError, StoppedError
+from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs import launcher
 from mltrainer.runs.launcher import LOG_FILE, launch
@@ -36,9 +37,10 @@ def send(event, **values):
 """
 
 
-@pytest.fixture
-def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
-    """Launch a tool that is nothing but some lines of Python, and return its events."""
+@pytest.fixture(params=["fresh", "forked"])
+def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Launch]:
+    """Launch a tool that is nothing but some lines of Python, in a fresh interpreter or forked, and return its events."""
+    monkeypatch.setattr(launcher, "FORKED", {"fake_tool": ("json",)} if request.param == "forked" else {})
     monkeypatch.setattr(launcher, "tool_page", lambda tool, root: SimpleNamespace(entry_point="fake_tool", environment={}))
     monkeypatch.setattr(launcher, "program_of", lambda page: [page.entry_point])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -46,10 +48,11 @@ def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     def call(code: str, events: list[Event] | None = None) -> list[Event]:
         (tmp_path / "fake_tool.py").write_text(START + code)
         events = [] if events is None else events
-        launch(Project(tmp_path), "fake", JOB, events.append)
+        launch(Project(tmp_path), "fake", JOB, events.append, forks=forks)
         return events
 
-    return call
+    with ForkServers(late=(VARIABLE,)) as forks:
+        yield call
 
 
 def ask(*numbers: int, on: Path) -> None:
