@@ -18,7 +18,6 @@ from mltrainer.gates.statistics import (
     sign_flip_p_value,
 )
 from mltrainer.records.optimization import Comparison, Searched, Skipped, Trained, Trial
-from mltrainer.reports.advice import next_search
 
 if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
     from mltrainer.records.envelope import Envelope
@@ -96,7 +95,11 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
     if not sound:
         return Outcome("fail", found, RUN_OPTIMIZATION)
     better = is_better(differences, settings.seeds, level)
-    return when(better, found, "" if better else next_search(evidence.model_dump()))
+    if better:
+        return Outcome("pass", found)
+    from mltrainer.reports.advice import next_search  # only who has to search again waits for it
+
+    return Outcome("fail", found, next_search(evidence.model_dump()))
 
 
 def _counted(comparison: Comparison, level: float) -> dict[str, Any]:
