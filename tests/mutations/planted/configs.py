@@ -85,4 +85,11 @@ FAULTS = (
         '("norm", "value")',
         "tests/configs/test_loading.py",
     ),
+    Fault(
+        "a plug-in's defaults do not stand in the config",
+        "mltrainer/configs/optimizers.py",
+        'options, "optimizer.options").model_dump())',
+        'options, "optimizer.options").model_dump(exclude_defaults=True))',
+        "tests/plugins/test_optimizer.py",
+    ),
 )

@@ -64,8 +64,8 @@ FAULTS = (
     Fault(
         "a wait of a moment is told as starvation",
         "mltrainer/diagnostics/input_starvation.py",
-        'run.data_wait > thresholds["data_wait"] and not run.waited_s < thresholds["wait_s"]',
-        'run.data_wait > thresholds["data_wait"]',
+        "run.data_wait > limit and not run.waited_s < least_s",
+        "run.data_wait > limit",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py tests/diagnostics/test_rules.py",
     ),
     Fault(

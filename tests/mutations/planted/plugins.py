@@ -35,11 +35,4 @@ FAULTS = (
         'or "..." in name.split("/"):',
         DISCOVERY,
     ),
-    Fault(
-        "a plug-in's defaults do not stand in the config",
-        "mltrainer/configs/optimizers.py",
-        'options, "optimizer.options").model_dump())',
-        'options, "optimizer.options").model_dump(exclude_defaults=True))',
-        OPTIMIZER,
-    ),
 )
