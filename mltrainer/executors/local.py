@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Protocol
@@ -15,6 +16,7 @@ from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.process_tree import descendants
 
 READ_BYTES = 1 << 16
+SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.05  # between two looks whether a process has ended
 
 
 def start(command: Command) -> LocalProcess:
@@ -35,9 +37,9 @@ def start(command: Command) -> LocalProcess:
         os.close(write_end)  # the process's copy is then the only one, so that the pipe ends with it
 
 
-def _popen(command: Command, write_end: int | None) -> subprocess.Popen[bytes]:
+def _popen(command: Command, write_end: int | None) -> Popen:
     with _open(command.output, write_end) as output:
-        return subprocess.Popen(
+        return Popen(
             [str(write_end) if argument == EVENTS else argument for argument in command.arguments],
             cwd=command.folder,
             env=command.environment,
@@ -57,6 +59,38 @@ def _open(output: IO[bytes] | Path | int, write_end: int | None) -> Iterator[IO[
             yield log
     else:
         yield write_end if output == PIPE else output
+
+
+class Popen(subprocess.Popen[bytes]):
+    """A process that is waited for without the lock of `subprocess`, which Ctrl-C can leave locked: the next wait hangs then."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: It still runs.
+        """
+        late, delay = time.monotonic() + (timeout or 0), SHORTEST_DELAY_S
+        while (code := self._reap(0 if timeout is None else os.WNOHANG)) is None:
+            if (left := late - time.monotonic()) <= 0:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            time.sleep(min(delay, left))
+            delay = min(2 * delay, LONGEST_DELAY_S)
+        return code
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # it has ended, and Ctrl-C came before its status was kept
+                pid, status = self.pid, 0
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
 
 
 class Child(Protocol):

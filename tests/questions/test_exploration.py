@@ -164,7 +164,7 @@ def test_a_size_beyond_the_memorys_share_is_not_tried(
 def test_a_killed_process_is_told_without_a_checkpoint_that_never_was(
     command: str, new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: Any) -> None:
+    def killed(*_: Any, **_options: Any) -> None:
         raise KilledError("the tool was killed (signal 9)", mend="type the same command again to go on from the last checkpoint")
 
     monkeypatch.setattr(launcher, "launch", killed)
@@ -174,7 +174,7 @@ def test_a_killed_process_is_told_without_a_checkpoint_that_never_was(
 
 
 def test_a_killed_process_leaves_what_it_had_measured(new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(project: Project, tool: str, job: dict[str, Any], on_event: Any, *_: Any) -> None:
+    def killed(project: Project, tool: str, job: dict[str, Any], on_event: Any, *_: Any, **_options: Any) -> None:
         on_event({"event": "size", "batch_size": 8, "step_us": 100.0, "samples_per_s": 80000.0, "peak_mb": 300.0})
         raise KilledError("the tool was killed (signal 9)")
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from mltrainer.errors import InputError
+from mltrainer.tasks import config_inference as inference
 from mltrainer.tasks.tables import columns, config_inference
 from mltrainer.tasks.tables import schema as tables
 from mltrainer.tasks.tables.text_files import read_csv, text_array
@@ -17,7 +18,7 @@ def column(cells):
 
 def inferred(found):
     """What a table with the target `t` asks for."""
-    return config_inference.infer_table(found, "t", config_inference.plain_columns(found))
+    return config_inference.infer_table(found, "t", inference.plain_columns(found))
 
 
 def repeated(header, row, times=40):
@@ -203,15 +204,15 @@ def test_dates_suggest_a_split_by_time():
 
 
 def test_a_project_is_inferred_from_a_file(project):
-    found = config_inference.infer_project({"train": project / "data.csv"}, "sold")
+    found = inference.infer_project({"train": project / "data.csv"}, "sold")
     assert (found.kind, found.ignored) == ("tabular_classification", ["size"])
 
 
 def test_an_unknown_target_is_refused(project):
     with pytest.raises(InputError, match="did you mean 'sold'"):
-        config_inference.infer_project({"train": project / "data.csv"}, "solt")
+        inference.infer_project({"train": project / "data.csv"}, "solt")
 
 
 def test_image_arrays_ask_for_image_classification(tmp_path):
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 5, 5), dtype=np.uint8), y=np.array([0, 1, 0, 1]))
-    assert config_inference.infer_project({"train": tmp_path / "d.npz"}, None).kind == "image_classification"
+    assert inference.infer_project({"train": tmp_path / "d.npz"}, None).kind == "image_classification"

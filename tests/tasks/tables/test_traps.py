@@ -12,8 +12,9 @@ from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template
 from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
+from mltrainer.tasks import config_inference
 from mltrainer.tasks.opening import open_task
-from mltrainer.tasks.tables import config_inference, schema
+from mltrainer.tasks.tables import schema
 from mltrainer.tasks.tables.ambiguities import ambiguities, as_key
 from tests.benchmarks.bench_traps import answer
 from tests.benchmarks.tables.traps import TRAPS, write
