@@ -168,7 +168,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     if is_out_of_memory(error):
         return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
-        where, mend = str(error.filename or folder.name), "check the disk and its permissions, then type the same command again"
+        where, mend = str(error.filename or folder), "check the disk and its permissions, then type the same command again"
         return MachineError(error.strerror or str(error), where=where, mend=mend)
     if isinstance(error, RuntimeError) and "DataLoader worker" in str(error) and _was_killed(str(error)):
         return MachineError(f"a process that loads your samples was killed: {error}", where="loader.workers", mend=FEWER_LOADERS)

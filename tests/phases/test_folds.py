@@ -116,5 +116,5 @@ def test_folds_of_a_task_that_splits_its_samples_itself_are_refused(tmp_path: Pa
     commit(folder)
     said = cli("phase", "run", "planning", "--project", folder)
     assert said.code == 1
-    assert "chooses the validation samples itself" in said.err
+    assert "dataset(self, split) says itself which samples validate" in said.err
     assert "split.folds" in said.err

@@ -19,7 +19,7 @@ import mltrainer
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import Memory, Percentiles, Rehearsal, sealed
+from mltrainer.records.run import Memory, Percentiles, ProbeResult, Rehearsal, parsed_result, sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.user_code import import_module, user_code
@@ -101,10 +101,13 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
     )
     result |= found.more
     try:
-        return sealed(result)
+        whole = sealed(result)
+        if job.purpose == "probe":  # which sealing does not look at: of our own trainers it is sound
+            parsed_result(whole, ProbeResult)
     except MltrainerError as error:
         mend = "give `more` keys of a run's result, as mltrainer.records.run.Run declares them"
         raise InputError(f"it returned {error.message}", where=f"tool {job.tool}, more", mend=mend) from error
+    return whole
 
 
 def _identity(job: TrainingJob, found: Trained, root: Path) -> parts.Identity:
