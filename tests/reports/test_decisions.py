@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from mltrainer.diagnostics.rules import recommend
+from mltrainer.records.common import Acceptance
+from mltrainer.records.diagnostics import Assessment, Diagnosis
 from mltrainer.reports.views import decisions
 from tests.reports import records
 
@@ -26,6 +28,8 @@ def test_what_decides_in_the_table_is_what_is_recommended(severity: str, accepta
         evidence["diagnostics"][0]["severity"] = severity
         evidence["acceptance"] = ACCEPTANCES[acceptance]
         evidence["assessment"] |= {"state": state, "fit": fit, "gradients": gradients}
-        recommended, _ = recommend(evidence["diagnostics"], evidence["acceptance"], evidence["assessment"])
+        found = [Diagnosis.model_validate(row) for row in evidence["diagnostics"]]
+        acceptances = [Acceptance.model_validate(row) for row in evidence["acceptance"]]
+        recommended, _ = recommend(found, acceptances, Assessment.model_validate(evidence["assessment"]))
         rows = decisions(evidence)
         assert [row["then"] for row in rows if row["then"] not in ("go on", "not asked")] == [recommended]
