@@ -146,14 +146,14 @@ def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_chan
 
 
 @pytest.mark.slow
-def test_a_line_that_divides_zero_by_zero_is_to_be_mended_before_the_config(tmp_path: Path, cli: Cli) -> None:
+def test_a_line_that_divides_zero_by_zero_is_to_be_fixed_before_the_config(tmp_path: Path, cli: Cli) -> None:
     line = "return (0 * outputs).mean() / (0 * outputs).mean()"
     source = TASK.replace("return nn.functional.cross_entropy(outputs, targets)", line)
     quick(tmp_path, source, acceptance={})
     assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path).code == 0
     assert cli("run", "--project", tmp_path).code == 4
     number = next(nr for nr, text in enumerate(source.splitlines(), 1) if line in text)
-    mend = rf"mend \S+\.py:{number}, where div gave nan of finite numbers, then mltrainer run"
+    mend = rf"fix \S+\.py:{number}, where div gave nan of finite numbers, then mltrainer run"
     assert re.search(
         rf"next: {mend}; or mltrainer phase run planning --set optimizer\.lr=", cli("status", "--project", tmp_path).out
     )
