@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import subprocess
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any
 
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
+from mltrainer.executors.executor import Command
+from mltrainer.executors.running import answered
 from mltrainer.leftovers import scratch
 from mltrainer.workspace import MODEL_CARD, machine_faults, pretty_json, sha256_file, write_atomic, write_json, write_text
 
@@ -103,10 +105,10 @@ def _try_alone(path: Path, given: str) -> None:
     with scratch() as folder:
         copied = Path(folder) / path.name
         copied.write_bytes(path.read_bytes())
-        command = [sys.executable, "-I", "-c", _ALONE, str(copied)]
-        said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if said.returncode:
-        last = said.stderr.strip().splitlines()[-1] if said.stderr.strip() else f"it ended with {said.returncode}"
+        arguments = [sys.executable, "-I", "-c", _ALONE, str(copied)]
+        ended = answered(Command(arguments=arguments, folder=folder, environment=os.environ))
+    if ended.code:
+        last = ended.last_words if ended.err.strip() else f"it ended with {ended.code}"
         _refuse(given, f"does not stand alone, as it must beside the delivered model: {last}", "let it import packages only")
 
 

@@ -22,7 +22,7 @@ class Command:
         environment: All of its variables.
         input: Its standard input: an open file or descriptor, `NOTHING`, or `PIPE` for `Process.send`.
         output: Its standard output: an open file, a log to append to, `NOTHING`, or `PIPE` for `Process.listen`.
-        errors: Its standard error, an open file; None: with the output.
+        errors: Its standard error, an open file or descriptor; None: with the output.
         has_session: Whether it has a session of its own: Ctrl-C in the terminal does not reach it, and it ends with its group.
         imports: Modules that it will import, which an executor may have imported before it starts.
     """
@@ -32,7 +32,7 @@ class Command:
     environment: Mapping[str, str]
     input: IO[bytes] | int = NOTHING
     output: IO[bytes] | Path | int = NOTHING
-    errors: IO[bytes] | None = None
+    errors: IO[bytes] | int | None = None
     has_session: bool = False
     imports: Sequence[str] = ()
 

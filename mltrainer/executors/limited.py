@@ -11,14 +11,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
 
 import mltrainer
-from mltrainer.executors import local
 from mltrainer.executors.executor import Command
-from mltrainer.redaction import redact
+from mltrainer.executors.running import Ended, answered
 
 SET_VARIABLES = {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT")  # where an interpreter finds its libraries
@@ -54,29 +52,6 @@ class Isolation:
     hidden: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended.
-
-    Attributes:
-        code: Its exit code; of one that a signal ended, 128 and the signal's number.
-        out: What it wrote to standard output, no more than its limit.
-        err: The same of standard error.
-        in_time: Whether it ended by itself.
-    """
-
-    code: int
-    out: bytes = field(repr=False)
-    err: bytes = field(repr=False)
-    in_time: bool = True
-
-    @property
-    def last_words(self) -> str:
-        """The last line on standard error, without secrets."""
-        lines = redact(self.err.decode("utf-8", errors="replace")).strip().splitlines()
-        return lines[-1] if lines else "no message"
-
-
 def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, isolation: Isolation | None = None) -> Ended:
     """Run a command and return how it ended; nothing that it started is left.
 
@@ -87,7 +62,7 @@ def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, i
         folder: Where it runs.
         isolation: What it sees, where it is to be closed off; see `mltrainer.executors.sandbox`.
     """
-    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as given:
+    with tempfile.TemporaryDirectory() as home:
         told = {
             "command": list(command),
             "environment": environment("/tmp" if isolation else home),  # noqa: S108 - the one in memory
@@ -96,26 +71,10 @@ def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, i
             "limits": asdict(limits),
             "isolation": asdict(isolation) if isolation else None,
         }
-        given.write(question)
-        given.seek(0)
-        return _ended([sys.executable, "-P", "-m", "mltrainer.executors.entering", json.dumps(told)], given, limits)
-
-
-def _ended(command: list[str], given: IO[bytes], limits: Limits) -> Ended:
-    """Start a command and wait for its end, or end it; files take what it says, so that it can neither block nor fill memory."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        variables = environment("/")
-        process = local.start(
-            Command(
-                arguments=command, folder=Path("/"), environment=variables, input=given, output=out, errors=err, has_session=True
-            )
-        )
-        try:
-            in_time = process.wait(limits.seconds) is not None
-        finally:
-            process.kill()  # what left the group ends with the process that closed it off
-            code = process.wait() or 0
-        return Ended(code if code >= 0 else 128 - code, _read(out, limits.output), _read(err, limits.output), in_time)
+        arguments = [sys.executable, "-P", "-m", "mltrainer.executors.entering", json.dumps(told)]
+        # in a session, so that nothing is left of it; what left the session ends with the process that closed it off
+        entering = Command(arguments=arguments, folder=Path("/"), environment=environment("/"), has_session=True)
+        return answered(entering, question, limits.seconds, limits.output + 1)
 
 
 def environment(home: str) -> dict[str, str]:
@@ -130,8 +89,3 @@ def import_paths() -> list[str]:
     own = [] if home.name in ("site-packages", "dist-packages") else [str(home)]  # those come after Python's own library
     named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(path)]
     return list(dict.fromkeys([*own, *named]))
-
-
-def _read(file: IO[bytes], most: int) -> bytes:
-    file.seek(0)
-    return file.read(most + 1)

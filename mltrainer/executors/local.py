@@ -16,7 +16,7 @@ from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.process_tree import descendants
 
 READ_BYTES = 1 << 16
-SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.05  # between two looks whether a process has ended
+SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.01  # between two looks whether a process has ended
 
 
 def start(command: Command) -> LocalProcess:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mltrainer
-from mltrainer.executors.limited import Ended, Isolation, Limits, import_paths, run
+from mltrainer.executors.limited import Isolation, Limits, import_paths, run
+from mltrainer.executors.running import Ended
 
 SYSTEM = (
     "/usr",

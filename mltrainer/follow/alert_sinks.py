@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+from mltrainer.executors.executor import Command
+from mltrainer.executors.running import answered
 
 COMMAND = "MLTRAINER_ALERT_COMMAND"  # gets the alert as JSON on its standard input
 WEBHOOK = "MLTRAINER_ALERT_WEBHOOK"  # gets it as the body of a POST
@@ -41,13 +44,16 @@ def send(alert: Mapping[str, Any], complain: Callable[[str], None]) -> list[thre
 def _try(name: str, post: Callable[[str, bytes], None], where: str, body: bytes, complain: Callable[[str], None]) -> None:
     try:
         post(where, body)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError) as error:
         complain(f"an alert could not be sent by {name}: {type(error).__name__}")
 
 
 def _run(command: str, body: bytes) -> None:
-    words = shlex.split(command)
-    subprocess.run(words, input=body, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ended = answered(Command(arguments=shlex.split(command), folder=Path(), environment=os.environ), body, SECONDS)
+    if not ended.in_time:
+        raise TimeoutError
+    if ended.code:
+        raise ChildProcessError
 
 
 def _post(url: str, body: bytes) -> None:

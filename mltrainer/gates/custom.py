@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.pages import Item, PhasePage
-from mltrainer.executors.limited import Ended, Limits, run
+from mltrainer.executors.limited import Limits, run
+from mltrainer.executors.running import Ended
 from mltrainer.executors.sandbox import closed_off
 from mltrainer.gates.check import Outcome
 from mltrainer.records.envelope import CustomVerdict, Envelope

@@ -14,7 +14,8 @@ from typing import Any
 
 from mltrainer import handbook
 from mltrainer.errors import InputError
-from mltrainer.executors.limited import Ended, Limits, run
+from mltrainer.executors.limited import Limits, run
+from mltrainer.executors.running import Ended
 from mltrainer.reports.render import made_by, render, template_paths
 
 CPU_SECONDS = 1.5  # chosen by us: a report takes 0.1 to 0.3 s, and five at the limit end within 10 s all the same

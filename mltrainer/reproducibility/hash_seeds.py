@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from mltrainer.errors import MachineError
+from mltrainer.executors.executor import Command
+from mltrainer.executors.running import answered
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.short_strings import Group, Named
 
@@ -135,8 +137,9 @@ def firsts(python: str, seed: str, sets: Sequence[Group]) -> Firsts:
     told = BEHIND.join(BETWEEN.join(each) for each in sets).encode()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     for interpreter in (python, sys.executable):
-        with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-            command, own = [interpreter, "-S", "-c", PRINT], {**environment, "PYTHONHASHSEED": seed}
-            answer = subprocess.run(command, input=told, capture_output=True, timeout=ANSWER_S, check=True, env=own)
-            return tuple(int(line) for line in answer.stdout.split())
+        command, own = [interpreter, "-S", "-c", PRINT], {**environment, "PYTHONHASHSEED": seed}
+        with contextlib.suppress(OSError, ValueError):
+            answer = answered(Command(arguments=command, folder=Path(), environment=own), told, ANSWER_S)
+            if answer.code == 0:
+                return tuple(int(line) for line in answer.out.split())
     raise MachineError("the order of a set cannot be asked of an interpreter", where=python)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, KilledError, ended_with
+from mltrainer.executors.executor import Command
+from mltrainer.executors.running import answered, run
 from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.pins import builds, requirements
 from mltrainer.workspace import Project, redact_file, write_text
@@ -65,13 +67,17 @@ def find_interpreter(version: str) -> str:
         return str(Path(sys.base_prefix) / "bin" / f"python{version.rpartition('.')[0]}")
     minor = version.rpartition(".")[0]
     found = shutil.which(f"python{minor}")
-    asked = [found, "-c", "import platform; print(platform.python_version())"] if found else []
-    if found and subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() == version:
+    if found and _version_of(found) == version:
         return found
     raise InputError(
         f"the environment was recorded with Python {version}, which is not here (this is {platform.python_version()})",
         mend=f"install Python {version} so that `python{minor}` starts it, then type the same command again",
     )
+
+
+def _version_of(interpreter: str) -> str:
+    arguments = [interpreter, "-c", "import platform; print(platform.python_version())"]
+    return answered(Command(arguments=arguments, folder=Path(), environment=os.environ)).out.decode().strip()
 
 
 def own_source() -> str:
@@ -110,11 +116,11 @@ def _call(command: list[str], folder: Path) -> None:
     log = folder.with_name(f"{folder.name}.{LOG_FILE}")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False)
+        code = run(Command(arguments=command, folder=Path(), environment=os.environ, output=file)) or 0
     text = redact_file(log)
-    if done.returncode < 0:
-        raise KilledError(f"the installation was killed by {ended_with(done.returncode)}", where=str(log), mend="type it again")
-    if done.returncode:
+    if code < 0:
+        raise KilledError(f"the installation was killed by {ended_with(code)}", where=str(log), mend="type it again")
+    if code:
         told = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
         raise InputError(
             f"the environment cannot be rebuilt:\n  {told}", where=str(log), mend="fix that, then type the same again"

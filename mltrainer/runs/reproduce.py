@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.executors.executor import Command
+from mltrainer.executors.running import run as run_command
 from mltrainer.plugins import located
 from mltrainer.records.common import FileRow
 from mltrainer.records.job import TrainingJob
@@ -122,7 +124,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     python = rebuild(project, environment, tell)
     command = [str(python), "-P", "-m", "mltrainer", "reproduce", run, "--project", str(project.root)]
     more = [*(["--steps", str(steps)] if steps else []), *(["--json"] if as_json else [])]
-    return subprocess.run([*command, *more], check=False).returncode
+    return run_command(Command(arguments=[*command, *more], folder=Path(), environment=os.environ, output=1, errors=2)) or 0
 
 
 def holds(found: Row) -> bool:

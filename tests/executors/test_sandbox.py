@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.executors.limited import Ended, Limits, run
+from mltrainer.executors.limited import Limits, run
+from mltrainer.executors.running import Ended
 from mltrainer.executors.sandbox import closed_off, interpreter_paths, unavailable
 
 ROOM = Limits(seconds=60, memory=4 << 30, output=1 << 20)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
+from mltrainer.executors.executor import Command
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Environment
 from mltrainer.records.reading import read_record
@@ -90,12 +91,12 @@ def test_a_reproduction_in_the_recorded_environment_is_that_environments_own(
 ) -> None:
     started: list[list[str]] = []
 
-    def run(command: list[str], check: bool) -> Any:
-        started.append(command)
-        return subprocess.CompletedProcess(command, 5)
+    def run(command: Command) -> int:
+        started.append(list(command.arguments))
+        return 5
 
     monkeypatch.setattr(reproduce, "rebuild", lambda *_: Path("/there/bin/python"))
-    monkeypatch.setattr("mltrainer.runs.reproduce.subprocess.run", run)
+    monkeypatch.setattr(reproduce, "run_command", run)
     name = read_record(digits, "baseline").evidence["run"]["id"]  # type: ignore[union-attr]
     assert reproduce.reproduce_elsewhere(digits, name, print, 5, as_json=True) == 5
     expected = ["/there/bin/python", "-P", "-m", "mltrainer", "reproduce", name, "--project", str(digits.root)]
