@@ -25,6 +25,7 @@ class Command:
         errors: Its standard error, an open file or descriptor; None: with the output.
         has_session: Whether it has a session of its own: Ctrl-C in the terminal does not reach it, and it ends with its group.
         imports: Modules that it will import, which an executor may have imported before it starts.
+        forks: Whether it starts such processes itself; they find imported what it does.
     """
 
     arguments: Sequence[str]
@@ -35,6 +36,7 @@ class Command:
     errors: IO[bytes] | int | None = None
     has_session: bool = False
     imports: Sequence[str] = ()
+    forks: bool = False
 
 
 class Process(Protocol):

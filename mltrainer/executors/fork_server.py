@@ -29,6 +29,7 @@ from mltrainer.executors.executor import EVENTS, NOTHING, PIPE, Command
 MODULE = ["-P", "-m"]  # what stands before the module in a command that can be forked
 STOPS = (signal.SIGINT, signal.SIGTERM)
 HEADER = 8  # bytes: the length of what follows
+INHERITED: list[tuple[socket.socket, dict[str, str]]] = []  # the server that this process was forked with, and its variables
 
 
 class ForkServers:
@@ -42,6 +43,9 @@ class ForkServers:
     def __init__(self, late: Sequence[str]) -> None:
         self._late = late
         self._servers: dict[frozenset[tuple[str, str]], _Server] = {}
+        if INHERITED:
+            control, variables = INHERITED.pop()
+            self._server(variables).control = control
 
     def __enter__(self) -> Self:
         return self
@@ -57,13 +61,18 @@ class ForkServers:
         Raises:
             OSError: The server cannot be started.
         """
-        environment = {name: value for name, value in command.environment.items() if name not in self._late}
-        server = self._servers.setdefault(frozenset(environment.items()), _Server(environment))
-        return server.start(command)
+        return self._server(command.environment).start(command)
+
+    def _server(self, variables: Mapping[str, str]) -> _Server:
+        environment = {name: value for name, value in variables.items() if name not in self._late}
+        return self._servers.setdefault(frozenset(environment.items()), _Server(environment))
 
 
 class _Server:
     """A server, started with its first command, and anew where it was killed.
+
+    Attributes:
+        control: Where it takes commands; None before the first.
 
     Args:
         environment: Its variables.
@@ -71,36 +80,37 @@ class _Server:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._server: local.LocalProcess | None = None
-        self._control: socket.socket | None = None
+        self._process: local.LocalProcess | None = None  # of a server that was inherited, none
+        self.control: socket.socket | None = None
 
     def close(self) -> None:
         """End the server; processes that still run see their parent's end."""
-        if self._control is not None and self._server is not None:
-            self._control.close()
-            self._server.wait()
-            self._control = self._server = None
+        if self.control is not None:
+            self.control.close()
+        if self._process is not None:
+            self._process.wait()
+        self.control = self._process = None
 
     def start(self, command: Command) -> ForkedProcess:
         """Fork a process that becomes the command."""
         _, *switches, _module = command.arguments[:4]
         assert switches == MODULE, command.arguments
         assert isinstance(command.output, Path)
-        if self._control is None or select.select([self._control], [], [], 0)[0]:  # it writes nothing: that is its end
+        if self.control is None or select.select([self.control], [], [], 0)[0]:  # it writes nothing: that is its end
             self.close()
             self._begin(command.folder, command.output)
-        assert self._control is not None
+        assert self.control is not None
         with contextlib.ExitStack() as theirs:  # closed here once they are sent
             read_end = _pipe(theirs) if EVENTS in command.arguments else None
             status = _pipe(theirs)
             given, stdin = _input(command, theirs)
             out = theirs.enter_context(open(command.output, "ab"))
             asked = {"arguments": command.arguments[3:], "folder": str(command.folder), "environment": dict(command.environment)}
-            data = json.dumps({**asked, "imports": [*command.imports]}).encode()
+            data = json.dumps({**asked, "imports": [*command.imports], "forks": command.forks}).encode()
             numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
             with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the status pipe's end tells
-                socket.send_fds(self._control, [len(data).to_bytes(HEADER)], numbers)
-                self._control.sendall(data)
+                socket.send_fds(self.control, [len(data).to_bytes(HEADER)], numbers)
+                self.control.sendall(data)
         return ForkedProcess(_Child(status[0], stdin), read_end[0] if read_end else None)
 
     def _begin(self, folder: Path, log_file: Path) -> None:
@@ -116,7 +126,7 @@ class _Server:
                 stderr=log,
                 pass_fds=(theirs.fileno(),),
             )
-        self._control, self._server = ours, local.LocalProcess(popen, None, has_session=False)
+        self.control, self._process = ours, local.LocalProcess(popen, None, has_session=False)
 
 
 def _pipe(theirs: contextlib.ExitStack) -> tuple[int, int]:
@@ -252,30 +262,57 @@ def _received(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None
     return (json.loads(data), numbers) if header else None
 
 
-def become(command: dict[str, Any], numbers: list[int]) -> None:
-    """Be the command: its files, folder and variables, then its module."""
-    given, out, *events = numbers
+def with_server(command: dict[str, Any], numbers: list[int]) -> tuple[dict[str, Any], list[int]]:
+    """Fork a server for the processes that a command starts itself, which has imported all that this process has.
+
+    Returns:
+        In the command's process, the same; in each that its server forks, that one's command and descriptors.
+    """
+    ours, theirs = socket.socketpair()
+    if os.fork():
+        theirs.close()
+        importlib.import_module("mltrainer.executors.fork_server").INHERITED.append((ours, command["environment"]))
+        return command, numbers
+    ours.close()
+    _use_files(numbers)
+    for number in numbers[2:]:  # the pipe of events ends with the command
+        os.close(number)
+    return served(theirs)
+
+
+def _use_files(numbers: list[int]) -> None:
+    given, out, *_ = numbers
     for target, source in ((0, given), (1, out), (2, out)):
         os.dup2(source, target)
     for source in (given, out):
         os.close(source)
+
+
+def become(command: dict[str, Any], numbers: list[int]) -> None:
+    """Be the command: its files, folder and variables, then its module."""
+    _use_files(numbers)
     os.chdir(command["folder"])
     os.environ.clear()
     os.environ.update(command["environment"])
     time.tzset()
     module, *arguments = command["arguments"]
-    sys.argv = [module, *(str(events[0]) if argument == EVENTS else argument for argument in arguments)]
+    sys.argv = [module, *(str(numbers[2]) if argument == EVENTS else argument for argument in arguments)]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def served(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Serve; return the command, and its descriptors, in a process that becomes it."""
+    # Ctrl-C in the terminal comes to all its processes; this one ends with the pipe of who started it, after those it forked.
+    for number in (*STOPS, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with control:
+        command, numbers = serve(control)
+    return with_server(command, numbers) if command["forks"] else (command, numbers)
 
 
 def main() -> None:
     """Serve; a forked process returns from there to end as any program does."""
-    # Ctrl-C in the terminal comes to all its processes; this one ends with the pipe of who started it, after those it forked.
-    for number in (*STOPS, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    with socket.socket(fileno=int(sys.argv[1])) as control:
-        command, numbers = serve(control)
-    become(command, numbers)
+    become(*served(socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":

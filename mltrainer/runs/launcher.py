@@ -41,6 +41,7 @@ FORKED = {
     "mltrainer.tools.search": ("mltrainer.search.job",),
     "mltrainer.tools.ablation": ("mltrainer.questions.ablation.measure",),
 }
+POOLED = ("mltrainer.tools.search", "mltrainer.tools.ablation")  # which fork workers
 POLL_S = 0.2  # a tool that ends closes the pipe, which is seen at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
@@ -157,8 +158,14 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
     own = {name: value.format(threads=job.threads) for name, value in page.environment.items()}
     kernels = PORTABLE if job.config.numerics == "portable" else {}
     environment = {**os.environ, **own, **kernels, **variables}
-    imports = FORKED.get(page.entry_point, ())
-    return Command(arguments=arguments, folder=project.root, environment=environment, output=folder / LOG_FILE, imports=imports)
+    return Command(
+        arguments=arguments,
+        folder=project.root,
+        environment=environment,
+        output=folder / LOG_FILE,
+        imports=FORKED.get(page.entry_point, ()),
+        forks=page.entry_point in POOLED,
+    )
 
 
 def program_of(page: ToolPage) -> list[str]:

@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[ForkServers]:
         yield made
 
 
-def start(server: ForkServers, folder: Path, code: str, **variables: str) -> tuple[ForkedProcess, list[Any]]:
+def start(server: ForkServers, folder: Path, code: str, forks: bool = False, **variables: str) -> tuple[ForkedProcess, list[Any]]:
     """Fork a process that runs some code; return it with its first words."""
     process = server.start(
         Command(
@@ -46,6 +46,7 @@ def start(server: ForkServers, folder: Path, code: str, **variables: str) -> tup
             input=PIPE,
             output=folder / "log.txt",
             imports=["slow_import"],
+            forks=forks,
         )
     )
     (said,) = process.listen(30) or []
@@ -140,6 +141,28 @@ def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(se
     until(lambda: has_ended(parent))
     assert not has_ended(pid)  # it saves its state when it sees that its parent has gone
     os.kill(pid, signal.SIGKILL)
+
+
+POOL = """
+from pathlib import Path
+from tests.executors.test_fork_server import ForkServers, start
+servers = ForkServers(["MINE"])
+say(*(start(servers, Path.cwd(), "time.sleep(60)", MINE=name)[1] for name in "ab"))
+time.sleep(60)
+"""
+
+
+def test_what_a_forked_process_forks_finds_imported_what_it_does_and_is_killed_with_it(
+    server: ForkServers, tmp_path: Path
+) -> None:
+    process, (pid, parent, *_) = start(server, tmp_path, POOL, forks=True)
+    workers = json.loads((process.listen(30) or [b""])[0])
+    assert [(variables["MINE"], imported) for *_, variables, imported in workers] == [("a", parent), ("b", parent)]
+    (own,) = {worker[1] for worker in workers}
+    assert own not in (pid, parent)
+    process.kill()
+    assert end(process) == -signal.SIGKILL
+    until(lambda: all(map(has_ended, (own, *(worker[0] for worker in workers)))))
 
 
 def test_a_server_that_cannot_import_is_reported_as_a_process_that_ended(tmp_path: Path) -> None:
