@@ -52,9 +52,9 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
 def _with_questions(title: str, entries: dict[str, Entry]) -> dict[str, Entry]:
     """Return a section's commands, each question's below the one that it names."""
     rows = list(entries.items())
-    for question in (one for one in QUESTIONS if one.section == title):
+    for question in (one for one in QUESTIONS if one.section == title and one.help is not None):
         place = next((nr for nr, (name, _) in enumerate(rows, 1) if name == question.after), len(rows))
-        rows.insert(place, (question.command, Entry(question.module, question.help)))
+        rows.insert(place, (question.command, Entry(question.module, question.help or "")))
     return dict(rows)
 
 

@@ -231,7 +231,10 @@ def parse_assignment(assignment: str, after: str = "--set") -> tuple[str, Any]:
     return key.strip(), yaml.parse(text, f"{after} {key}").value
 
 
-def as_assignments(changes: Mapping[str, Any] | Sequence[str] | None) -> tuple[str, ...]:
+Changes = Mapping[str, Any] | Sequence[str]  # by dotted key, or as they are typed
+
+
+def as_assignments(changes: Changes | None) -> tuple[str, ...]:
     """Return changes by dotted key as they are typed after `--set`, `KEY=VALUE`; those that are typed already stay."""
     if not isinstance(changes, Mapping):
         return tuple(changes or ())

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.configs.loading import as_assignments
+from mltrainer.configs.loading import Changes, as_assignments
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
@@ -22,17 +25,8 @@ from mltrainer.project import engine
 from mltrainer.project.review import review
 from mltrainer.project.start import Script, make_project
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status
-from mltrainer.questions.ablation.ask import ablate, listed
-from mltrainer.questions.batch_size.ask import find_batch_size
-from mltrainer.questions.data_scaling.ask import SEEDS as SCALING_SEEDS
-from mltrainer.questions.data_scaling.ask import extrapolate
 from mltrainer.questions.exploration import present_config
-from mltrainer.questions.learning_rate.ask import find_rate
-from mltrainer.questions.loss_landscape.ask import landscape
-from mltrainer.questions.profile.ask import profile
-from mltrainer.questions.remediation.ask import apply_fix, first_suggestion, try_fixes
-from mltrainer.questions.rows.ask import question, show_rows
-from mltrainer.questions.seed_variance.ask import SEEDS, seed_variance
+from mltrainer.questions.registry import CALLS
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
 from mltrainer.runs.drift import drifted
@@ -53,7 +47,6 @@ if TYPE_CHECKING:
 
 FINAL_MODEL = "final_model"
 
-Changes = Mapping[str, Any] | Sequence[str]
 Found = dict[str, Any]
 
 
@@ -62,7 +55,9 @@ class Project:
 
     Progress shows on standard error, as on the command line; a method that takes `tell` calls it with each event in place of
     that: "phase", "note", "progress", "row" (an evaluation), "trial". Changes of the config, `set`, are given by dotted name,
-    `{"optimizer.lr": 3e-4, "model.hidden": [256, 256]}`, or as they are typed, `["optimizer.lr=3e-4"]`.
+    `{"optimizer.lr": 3e-4, "model.hidden": [256, 256]}`, or as they are typed, `["optimizer.lr=3e-4"]`. Questions are methods,
+    too: `rows`, `ablate`, `components`, `seeds`, `try_fixes`, `apply_fix`, `lr_find`, `batch_size`, `profile`, `extrapolate` and
+    `landscape`, each of which takes `tell`, and returns what its command prints with `--json`.
 
     Args:
         folder: The folder that holds `mltrainer.yaml`, or one below it; by default the current one.
@@ -331,191 +326,24 @@ class Project:
         with as_file(Path(rows) if isinstance(rows, str) else rows, folder) as path:
             return Predictions(tuple(predict(self._places, path)), tuple(drifted(folder, path)))
 
-    # --- ablations ---
+    # --- questions ---
 
-    def ablate(self, *swaps: str | Mapping[str, Any], seeds: int | None = None, tell: Tell | None = None) -> Found:
-        """Compare the config with what each swap makes of it on the same fresh seeds, as `mltrainer ablate --json` prints it.
+    def __getattr__(self, name: str) -> Callable[..., Found]:
+        """Return a question's call, which returns what its command prints with `--json`; `questions.registry` has them all."""
+        if name not in CALLS:
+            raise AttributeError(f"a project has no {name!r}", name=name, obj=self)
+        ask = getattr(importlib.import_module(f"mltrainer.questions.{CALLS[name]}.ask"), name)
 
-        The table also lies in `phases/04_optimization/ablation.md`, with a figure. No gate and no record changes; what was
-        trained before is found again.
+        @functools.wraps(ask)
+        def call(*given: Any, tell: Tell | None = None, **named: Any) -> Found:
+            with self._tools(tell) as tools:
+                return dict(ask(tools, *given, **named).written())
 
-        Args:
-            *swaps: Of each a component's key, to take it out; `KEY=VALUE`, several of one change joined by `+`; or values by
-                dotted key. By default each component of the config is taken out, one at a time.
-            seeds: How many; by default as few as can show a difference of each swap among all: 5 for one, 8 for up to twelve.
-            tell: Takes the events.
+        call.__dict__.update(__signature__=_of_a_notebook(inspect.signature(ask)))
+        return call
 
-        Raises:
-            GateError: Planning's gate does not hold.
-            InputError: A swap is no valid config, or changes nothing.
-
-        Examples:
-            >>> table = project.ablate("clip", {"model.dropout": 0.3})
-            >>> [(row["name"], row["verdict"]) for row in table["rows"]]
-            [('gradient clipping', 'no difference shown'), ('model.dropout=0.3', 'is better')]
-        """
-        with self._tools(tell) as tools:
-            return ablate(tools, swaps, seeds).written()
-
-    def components(self, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Found:
-        """Return the swaps of `ablate`, the number of its runs, and its estimated time; nothing is trained."""
-        with self._tools(None) as tools:
-            return listed(tools, swaps, seeds).written()
-
-    def seeds(self, count: int = SEEDS, *, tell: Tell | None = None) -> Found:
-        """Train the config on fresh seeds and return how its metric spreads, as `mltrainer seeds --json` prints it.
-
-        Args:
-            count: How many.
-            tell: Takes the events.
-
-        Raises:
-            GateError: Planning's gate does not hold.
-            InputError: Too few or too many.
-        """
-        with self._tools(tell) as tools:
-            return seed_variance(tools, count).written()
-
-    # --- cures ---
-
-    def try_fixes(self, run: str = "baseline", *, epochs: int | None = None, tell: Tell | None = None) -> Found:
-        """Try what may cure the findings over a run, as `mltrainer diagnose --try --json` prints it under `tried`.
-
-        Each change is trained beside the unchanged config on the same seed. No gate and no record changes; what was trained
-        before is found again.
-
-        Args:
-            run: As in `load_run`.
-            epochs: For how many epochs each is trained; by default as long as the run was to be.
-            tell: Takes the events.
-
-        Raises:
-            GateError: Planning's gate does not hold.
-            InputError: There is no such run, it has no result, or it had no more epochs.
-
-        Examples:
-            >>> found = project.try_fixes()
-            >>> [(row["candidate"], row["verdict"]) for row in found["rows"]]
-            [('the shipped baseline template', 'cures'), ('optimizer.lr=0.002', 'helps')]
-        """
-        with self._tools(tell) as tools:
-            return try_fixes(tools, find_run(self._places, run), epochs).written()
-
-    def apply_fix(self, changes: Mapping[str, Any] | None = None, *, run: str = "baseline", tell: Tell | None = None) -> Found:
-        """Write a change of the config into the project's own files, as `mltrainer diagnose --apply` does.
-
-        Args:
-            changes: Dotted key and value, such as the `changes` of a row of `try_fixes`; by default the first suggested one.
-            run: The run whose diagnostics suggest it, as in `load_run`.
-            tell: Takes the events.
-
-        Returns:
-            `changes`, `files`, the unified `diff`, and `next`, commands.
-
-        Raises:
-            InputError: Nothing is suggested, a value does not fit, or a file has changes that are not committed.
-        """
-        with self._tools(tell) as tools:
-            chosen = first_suggestion(self._places, find_run(self._places, run)) if changes is None else changes
-            return apply_fix(tools, chosen).written()
-
-    # --- samples ---
-
-    def rows(
-        self,
-        run: str | None = None,
-        *,
-        step: int | None = None,
-        epoch: int | None = None,
-        finding: str | None = None,
-        hardest: bool = False,
-        mislabelled: bool = False,
-        checkpoint: str | None = None,
-        most: int | None = None,
-        tell: Tell | None = None,
-    ) -> Found:
-        """Return samples of a run and how the model does on each, as `mltrainer rows --json` prints it.
-
-        Args:
-            run: As in `load_run`.
-            step: The samples of this step.
-            epoch: The hardest ones of this epoch.
-            finding: Those that a finding of `diagnose` is about, by its id.
-            hardest: Those with the largest losses, of training and validation.
-            mislabelled: Those whose label is probably wrong, the surest first.
-            checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
-            most: How many, the hardest first; by default 20, of a step all.
-            tell: Takes the events.
-
-        Raises:
-            InputError: Not one of them is asked for, or the run has no such step, epoch, finding or checkpoint.
-
-        Examples:
-            >>> [(row["place"], row["loss"]) for row in project.rows("baseline", step=40)["rows"]][:1]
-            [('data/train.csv:117', 2.41)]
-        """
-        with self._tools(tell) as tools:
-            name = find_run(self._places, run)
-            of_run = {"hardest": hardest, "mislabelled": mislabelled}
-            chosen, since = question(self._places, name, step, epoch, finding, [one for one, on in of_run.items() if on])
-            return show_rows(tools, name, chosen, checkpoint, most, since).written()
-
-    # --- exploring ---
-
-    def lr_find(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
-        """Find a learning rate on a copy, as `mltrainer lr-find --json` prints it; nothing of the project changes.
-
-        Args:
-            set: Changes of the config.
-            tell: Takes the events.
-            **asked: `steps`, `low` and `high`, as `mltrainer.questions.learning_rate.ask.find_rate` takes them.
-        """
-        with self._tools(tell) as tools:
-            return find_rate(tools, as_assignments(set), **asked).written()
-
-    def batch_size(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
-        """Find a batch size on a copy, as `mltrainer batch-size --json` prints it; nothing of the project changes.
-
-        Args:
-            set: Changes of the config.
-            tell: Takes the events.
-            **asked: `first` and `minutes`, as `mltrainer.questions.batch_size.ask.find_batch_size` takes it.
-        """
-        with self._tools(tell) as tools:
-            return find_batch_size(tools, as_assignments(set), **asked).written()
-
-    def profile(self, *, set: Changes | None = None, tell: Tell | None = None, **asked: Any) -> Found:
-        """Show where a step's time goes, as `mltrainer profile --json` prints it; nothing of the project changes.
-
-        Args:
-            set: Changes of the config.
-            tell: Takes the events.
-            **asked: `steps`, as `mltrainer.questions.profile.ask.profile` takes it.
-        """
-        with self._tools(tell) as tools:
-            return profile(tools, as_assignments(set), **asked).written()
-
-    def landscape(self, run: str | None = None, *, tell: Tell | None = None, **asked: Any) -> Found:
-        """Measure the loss around a run's best checkpoint, as `mltrainer landscape --json` prints it; nothing changes.
-
-        Args:
-            run: As in `load_run`.
-            tell: Takes the events.
-            **asked: `points`, `samples` and `span`, as `mltrainer.questions.loss_landscape.ask.landscape` takes them.
-        """
-        with self._tools(tell) as tools:
-            return landscape(tools, find_run(self._places, run), **asked).written()
-
-    def extrapolate(self, run: str | None = None, *, seeds: int = SCALING_SEEDS, tell: Tell | None = None) -> Found:
-        """Return a run's learning curves over epochs and data, as `mltrainer extrapolate --json` prints them; nothing changes.
-
-        Args:
-            run: As in `load_run`.
-            seeds: On how many each of four parts of the data is trained; 0: the run's epochs alone are looked at.
-            tell: Takes the events.
-        """
-        with self._tools(tell) as tools:
-            return extrapolate(tools, find_run(self._places, run), seeds).written()
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *CALLS]
 
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""
@@ -537,6 +365,13 @@ class Project:
         with shown(tell) as taker:
             with tools_of(self._places, taker) as tools:
                 yield tools
+
+
+def _of_a_notebook(asked: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a question's call: `tell` stands for the tools."""
+    _, *own = asked.parameters.values()
+    tell = inspect.Parameter("tell", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Tell | None")
+    return asked.replace(parameters=sorted([*own, tell], key=lambda one: one.kind), return_annotation="Found")
 
 
 def _known(phase: str) -> str:

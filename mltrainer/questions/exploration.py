@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mltrainer.configs.loading import Changes, as_assignments
 from mltrainer.configs.pages import phase_page, tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, StoppedError
@@ -41,15 +42,15 @@ class Exploration:
     Args:
         tools: The project's tools; the project is locked meanwhile.
         question: What is asked, such as "lr_find"; also the name of the scratch folder.
-        assignments: `KEY=VALUE` changes of the config.
+        changes: Of the config.
         config: Of a run.
     """
 
-    def __init__(self, tools: Tools, question: str, assignments: tuple[str, ...], config: TrainingConfig | None = None) -> None:
+    def __init__(self, tools: Tools, question: str, changes: Changes | None, config: TrainingConfig | None = None) -> None:
         project = tools.project
-        self.tools, self.project, self.question, self.assignments = tools, project, question, assignments
+        self.tools, self.project, self.question, self.assignments = tools, project, question, as_assignments(changes)
         self.folder = project.state_dir / question
-        self.config = present_config(tools, assignments) if config is None else config
+        self.config = present_config(tools, self.assignments) if config is None else config
         self.settings = tool_page(EXPLORER, project.root).settings
         self._before = files(project, self.folder)
 
@@ -98,12 +99,12 @@ class Exploration:
 
 @contextlib.contextmanager
 def exploring(
-    tools: Tools, question: str, assignments: tuple[str, ...] = (), config: TrainingConfig | None = None
+    tools: Tools, question: str, changes: Changes | None = None, config: TrainingConfig | None = None
 ) -> Iterator[Exploration]:
     """Lock the project for one question to the explorer, as `Exploration` takes it."""
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        yield Exploration(tools, question, assignments, config)
+        yield Exploration(tools, question, changes, config)
 
 
 def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig:

@@ -1,13 +1,15 @@
-"""Every question, registered once: its folder, its command, and the tool that measures it; light, so that help is quick.
+"""Every question, registered once: its folder, its calls, its command, and the tool that measures it; light, for a quick help.
 
 A folder holds `findings.py` (what is asked, measured and found, as models), `ask.py` (the tool's job, and what comes of it),
 `measure.py` (in the tool's process, which alone imports it), `report.py`, `figure.py` and `command.py` (parse, ask, print).
-`remediation` has no row: it is asked by two options of `diagnose`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+EXPLORER, ABLATION_STUDY, ROW_INSPECTOR = "training_explorer", "ablation_study", "row_inspector"
+LOOK, EXPLORE = "Look at what was trained", "Explore, without a trace in the project"
 
 
 class Question(NamedTuple):
@@ -15,19 +17,21 @@ class Question(NamedTuple):
 
     Attributes:
         folder: Its folder in `mltrainer/questions`.
+        calls: The functions of its `ask.py` that take tools and return findings: the methods of `mltrainer.Project`.
+        tool: The tool that measures; `tools/<tool>/README.md` is its page of the handbook.
         command: The command that asks it.
-        help: The command's one line in the program's help.
+        help: The command's one line in the program's help; None: options of a command that is there without it ask it.
         section: The section of that help.
         after: The command below which it stands there; None: below the questions before it.
-        tool: The tool that measures; `tools/<tool>/README.md` is its page of the handbook.
     """
 
     folder: str
-    command: str
-    help: str
-    section: str
-    after: str | None
+    calls: tuple[str, ...]
     tool: str
+    command: str
+    help: str | None
+    section: str = EXPLORE
+    after: str | None = None
 
     @property
     def module(self) -> str:
@@ -35,35 +39,42 @@ class Question(NamedTuple):
         return f"mltrainer.questions.{self.folder}.command"
 
 
-EXPLORER, ABLATION_STUDY, ROW_INSPECTOR = "training_explorer", "ablation_study", "row_inspector"
-LOOK, EXPLORE = "Look at what was trained", "Explore, without a trace in the project"
-
 QUESTIONS = (
     Question(
-        "rows", "rows", "The samples of a step, an epoch or a finding, and the hardest ones.", LOOK, "diagnose", ROW_INSPECTOR
+        "rows",
+        ("rows",),
+        ROW_INSPECTOR,
+        "rows",
+        "The samples of a step, an epoch or a finding, and the hardest ones.",
+        LOOK,
+        "diagnose",
     ),
     Question(
         "ablation",
+        ("ablate", "components"),
+        ABLATION_STUDY,
         "ablate",
         "Take out the config's components one at a time, over several seeds.",
         LOOK,
         "reproduce",
-        ABLATION_STUDY,
     ),
     Question(
         "seed_variance",
+        ("seeds",),
+        ABLATION_STUDY,
         "seeds",
         "Train the config on several seeds: how much of a difference is luck.",
         LOOK,
         "ablate",
-        ABLATION_STUDY,
     ),
-    Question("learning_rate", "lr-find", "Find a learning rate, on a copy.", EXPLORE, None, EXPLORER),
-    Question("batch_size", "batch-size", "Find a batch size by memory and throughput.", EXPLORE, None, EXPLORER),
-    Question("profile", "profile", "Where a step's time goes.", EXPLORE, None, EXPLORER),
-    Question("data_scaling", "extrapolate", "Whether more data or more epochs would help.", EXPLORE, None, EXPLORER),
+    Question("remediation", ("try_fixes", "apply_fix"), ABLATION_STUDY, "diagnose", None, LOOK),
+    Question("learning_rate", ("lr_find",), EXPLORER, "lr-find", "Find a learning rate, on a copy."),
+    Question("batch_size", ("batch_size",), EXPLORER, "batch-size", "Find a batch size by memory and throughput."),
+    Question("profile", ("profile",), EXPLORER, "profile", "Where a step's time goes."),
+    Question("data_scaling", ("extrapolate",), EXPLORER, "extrapolate", "Whether more data or more epochs would help."),
     Question(
-        "loss_landscape", "landscape", "The loss around a trained model, and how sharply it curves.", EXPLORE, None, EXPLORER
+        "loss_landscape", ("landscape",), EXPLORER, "landscape", "The loss around a trained model, and how sharply it curves."
     ),
 )
-EXPLORED = {question.command.replace("-", "_"): question.folder for question in QUESTIONS if question.tool == EXPLORER}
+CALLS = {call: question.folder for question in QUESTIONS for call in question.calls}
+EXPLORED = {call: question.folder for question in QUESTIONS if question.tool == EXPLORER for call in question.calls}

@@ -25,6 +25,9 @@ from mltrainer.gates.machine import Advice
 from mltrainer.project import engine, front
 from mltrainer.project.views import Status
 from mltrainer.questions import exploration
+from mltrainer.questions.batch_size import ask as size
+from mltrainer.questions.learning_rate import ask as rate
+from mltrainer.questions.registry import CALLS
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import frame
 from mltrainer.reports.runs import Difference, RunComparison, RunRow
@@ -139,8 +142,8 @@ def test_events_are_shown_or_told(kept: Path, monkeypatch: pytest.MonkeyPatch, c
 
 def test_exploring_and_forking_ask_what_the_commands_ask(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, found = list[Any](), SimpleNamespace(written=dict)
-    monkeypatch.setattr(front, "find_rate", lambda _tools, *given, **named: asked.append((given, named)) or found)
-    monkeypatch.setattr(front, "find_batch_size", lambda _tools, *given, **named: asked.append((given, named)) or found)
+    monkeypatch.setattr(rate, "lr_find", lambda _tools, **named: asked.append(named) or found)
+    monkeypatch.setattr(size, "batch_size", lambda _tools, **named: asked.append(named) or found)
     monkeypatch.setattr(front, "fork_run", lambda _tools, *given: asked.append(given) or {"run": given[0]})
     monkeypatch.setattr(front, "export_run", lambda _tools, *given, **named: asked.append((given, named)))
     project, baseline = mltrainer.Project(kept), mltrainer.load_run(kept, "baseline").id
@@ -149,11 +152,24 @@ def test_exploring_and_forking_ask_what_the_commands_ask(kept: Path, monkeypatch
     assert project.fork("baseline", step=120, set={"epochs": 9}).id == baseline
     project.export("baseline", to="out", formats=["onnx"])
     assert asked == [
-        ((("batch_size=32",),), {"steps": 20}),
-        (((),), {"first": 4}),
+        {"set": {"batch_size": 32}, "steps": 20},
+        {"first": 4},
         (baseline, 120, ("epochs=9",)),
         ((baseline, ("onnx",), Path("out")), {"trained": False}),
     ]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_question_is_a_method_with_its_own_arguments_and_tell(kept: Path, name: str) -> None:
+    project = mltrainer.Project(kept)
+    assert name in dir(project)
+    assert inspect.getdoc(getattr(project, name))
+    assert {"tell", "tools"} & set(inspect.signature(getattr(project, name)).parameters) == {"tell"}
+
+
+def test_what_a_project_does_not_have_is_said(kept: Path) -> None:
+    with pytest.raises(AttributeError, match="a project has no 'lr_fnd'"):
+        mltrainer.Project(kept).lr_fnd()
 
 
 def test_the_config_is_that_which_planning_would_write(kept: Path) -> None:

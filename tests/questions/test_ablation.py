@@ -19,7 +19,7 @@ import pytest
 
 import mltrainer
 from mltrainer.errors import InputError
-from mltrainer.questions.ablation.ask import DATA, PAGE, ablate, listed
+from mltrainer.questions.ablation.ask import DATA, PAGE, ablate, components
 from mltrainer.records.job import AblationJob
 from mltrainer.reproducibility.code import source
 from mltrainer.runs.launcher import Tools
@@ -58,7 +58,7 @@ def run(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Ablate without training; return the table and the job."""
     jobs: list[dict[str, Any]] = []
-    found = ablate(Tools(project, lambda event: None, invented(values, jobs)), asked, seeds)
+    found = ablate(Tools(project, lambda event: None, invented(values, jobs)), *asked, seeds=seeds)
     return found.written(), jobs[0]
 
 
@@ -130,7 +130,7 @@ def test_the_list_trains_nothing_and_tells_how_long_it_would_take(digits: Projec
     assert said.code == 0
     assert "gradient clipping" in said.out
     assert "35 runs: the whole config and 4 swaps on 7 seeds; about " in said.out
-    found = listed(Tools(digits, lambda event: None, invented(steady, [])), ["clip"], 6).written()
+    found = components(Tools(digits, lambda event: None, invented(steady, [])), "clip", seeds=6).written()
     assert (found["runs"], found["seeds"]) == (12, 6)
     assert found["about_s"] == pytest.approx(found["run_s"] * 12 / found["workers"])
 

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
+from mltrainer import questions
 from mltrainer.cli.app import command
 from mltrainer.cli.catalogue import COMMANDS, SECTIONS
 from mltrainer.handbook import shipped_folder
 from mltrainer.questions.registry import EXPLORED, QUESTIONS, Question
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.command)
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.folder)
 def test_a_question_is_a_command_that_its_tools_page_tells_of(question: Question) -> None:
-    assert COMMANDS[question.command].help == question.help
+    assert question.help in (None, COMMANDS[question.command].help)
     assert command(question.command).name == question.command
-    assert f"mltrainer {question.command}" in (shipped_folder() / f"tools/{question.tool}/README.md").read_text()
+    assert f"mltrainer {question.command}" in " ".join(
+        (shipped_folder() / f"tools/{question.tool}/README.md").read_text().split()
+    )
 
 
 def test_the_help_lists_a_question_below_the_command_that_it_names() -> None:
     assert [*SECTIONS["Look at what was trained"]][2:7] == ["diagnose", "rows", "reproduce", "ablate", "seeds"]
     assert [*SECTIONS["Explore, without a trace in the project"]][:2] == ["lr-find", "batch-size"]
+
+
+@pytest.mark.parametrize("folder", [path.parent.name for path in Path(questions.__file__).parent.glob("*/command.py")])
+def test_each_folder_is_registered(folder: str) -> None:
+    assert folder in {question.folder for question in QUESTIONS}
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.folder)
+def test_its_calls_are_in_the_reference(question: Question) -> None:
+    guide = (Path(__file__).parents[2] / "docs/API.md").read_text()
+    assert [call for call in question.calls if f"::: mltrainer.questions.{question.folder}.ask.{call}\n" not in guide] == []
 
 
 @pytest.mark.parametrize("folder", EXPLORED.values())

@@ -79,13 +79,13 @@ def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, m
 
     whole = ask.diagnoses_of
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "underfitting"))
-    found = ask.try_fixes(tools(digits, launch), baseline, 5)
+    found = ask.try_fixes(tools(digits, launch), baseline, epochs=5)
     assert (jobs[0]["seeds"], jobs[0]["config"]["epochs"], found.epochs) == (0, 5, 5)
     assert found.symptoms == []  # so short a trial does not show it, which is said
     assert {row.verdict for row in found.rows} == {"changes nothing"}
     assert found.best is None
     with pytest.raises(InputError, match="13 are no shorter trial"):
-        ask.try_fixes(tools(digits), baseline, 13)
+        ask.try_fixes(tools(digits), baseline, epochs=13)
 
 
 @pytest.mark.parametrize(("rows", "word"), [(358, "not told apart"), (100_000, "helps")])
@@ -118,7 +118,7 @@ def tried(project: Project, monkeypatch: pytest.MonkeyPatch, rows: int, values: 
     monkeypatch.setattr(ask, "diagnoses_of", lambda project, run: _fires(whole(project, run), "underfitting"))
     monkeypatch.setattr(ask, "candidates", lambda *_, **__: (changes, []))
     monkeypatch.setattr(ask, "result_of", lambda *_: {**result_of(project, baseline), "measured_samples": {"validation": rows}})
-    return ask.try_fixes(tools(project, launch), baseline, 5)
+    return ask.try_fixes(tools(project, launch), baseline, epochs=5)
 
 
 def test_epochs_go_with_try_alone(digits: Project, cli: Cli) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.questions.seed_variance.ask import seed_variance
+from mltrainer.questions.seed_variance import ask
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project
 from tests.questions.test_ablation import Values, invented
@@ -18,7 +18,7 @@ from tests.questions.test_ablation import run as ablated
 def run(project: Project, values: Values, seeds: int = 5) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what is found, and the job, without training."""
     jobs: list[dict[str, Any]] = []
-    found = seed_variance(Tools(project, lambda event: None, invented(values, jobs)), seeds)
+    found = ask.seeds(Tools(project, lambda event: None, invented(values, jobs)), seeds)
     return found.written(), jobs[0]
 
 

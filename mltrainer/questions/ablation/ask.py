@@ -94,37 +94,45 @@ class Ablation:
         )
 
 
-def listed(tools: Tools, asked: Asked, seeds: int | None = None) -> Listed:
-    """Return the swaps of an ablation, its number of runs, and its estimated time; nothing is trained.
+def components(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Listed:
+    """Return the swaps of `ablate`, the number of its runs, and its estimated time; nothing is trained.
 
     Raises:
         GateError: Planning's gate does not hold.
         InputError: What was asked for cannot be swapped.
     """
-    ablation = _prepared(tools.project, asked, seeds)
+    ablation = _prepared(tools.project, swaps, seeds)
     each, workers = _seconds_of_a_run(tools.project, ablation), _workers(ablation.config)
     plan = ablation.plan()
-    swaps = [PlannedSwap(name=swap.name, keys=changed_keys(ablation.config, swap)) for swap in ablation.swaps]
+    planned = [PlannedSwap(name=swap.name, keys=changed_keys(ablation.config, swap)) for swap in ablation.swaps]
     about = each * plan.runs / workers
-    return Listed.of(plan, swaps=swaps, seeds=ablation.seeds, run_s=each, workers=workers, about_s=about)
+    return Listed.of(plan, swaps=planned, seeds=ablation.seeds, run_s=each, workers=workers, about_s=about)
 
 
-def ablate(tools: Tools, asked: Asked, seeds: int | None = None) -> Table:
-    """Train a config and what each swap makes of it on the same fresh seeds, and write the table as a page with its figure.
+def ablate(tools: Tools, *swaps: str | Mapping[str, Any], seeds: int | None = None) -> Table:
+    """Compare the config with what each swap makes of it on the same fresh seeds, and write the table as a page with its figure.
+
+    The page is `phases/04_optimization/ablation.md`. No gate and no record changes; what was trained before is found again.
 
     Args:
         tools: The project's tools.
-        asked: Of each swap a component's key or name, `KEY=VALUE`, or values by dotted key; empty: every component.
-        seeds: How many; None: as few as can show a difference of each among all.
+        *swaps: Of each a component's key, to take it out; `KEY=VALUE`, several of one change joined by `+`; or values by
+            dotted key. By default each component of the config is taken out, one at a time.
+        seeds: How many; by default as few as can show a difference of each swap among all: 5 for one, 8 for up to twelve.
 
     Raises:
         GateError: Planning's gate does not hold.
-        InputError: What was asked for cannot be swapped.
+        InputError: A swap is no valid config, or changes nothing.
         StoppedError: A signal stopped it; the same call goes on.
+
+    Examples:
+        >>> table = project.ablate("clip", {"model.dropout": 0.3})
+        >>> [(row["name"], row["verdict"]) for row in table["rows"]]
+        [('gradient clipping', 'no difference shown'), ('model.dropout=0.3', 'is better')]
     """
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        ablation = _prepared(project, asked, seeds)
+        ablation = _prepared(project, swaps, seeds)
         tools.note(f"{ablation.file}: {ablation.why}")
         job = job_of(project.root, ablation.planning, ablation.config, ablation.swaps, ablation.seeds, PHASE)
         table = _table(project, ablation, Measured.model_validate(tools.run(TOOL, job)))

@@ -44,10 +44,8 @@ def ablate(
 
     The table, with intervals and verdicts, lies in phases/04_optimization/ablation.md. No gate and no record changes.
     """
-    if only_list:
-        with tools(folder) as running:
-            planned = ask.listed(running, swaps or [], seeds)
-        return show(planned, listed_text, as_json)
     with tools(folder) as running:
-        table = ask.ablate(running, swaps or [], seeds)
+        if only_list:
+            return show(ask.components(running, *(swaps or ()), seeds=seeds), listed_text, as_json)
+        table = ask.ablate(running, *(swaps or ()), seeds=seeds)
     return show(table, text, as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mltrainer.configs.loading import Changes
 from mltrainer.errors import KilledError
 from mltrainer.questions.batch_size.decisions import adaptations, suggest_size
 from mltrainer.questions.batch_size.findings import AdoptedBy, Asked, FoundSize, Present, Size, SizeTest
@@ -13,14 +14,12 @@ from mltrainer.runs.launcher import Tools
 FIRST_SIZE = 8  # unless asked otherwise
 
 
-def find_batch_size(
-    tools: Tools, assignments: tuple[str, ...], first: int = FIRST_SIZE, minutes: float | None = None
-) -> FoundSize:
-    """Return the measurements of each batch size, the largest that fits, the suggested one or None, and the reason.
+def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_SIZE, minutes: float | None = None) -> FoundSize:
+    """Find a batch size on a copy: return what each size measured, the largest that fits, the suggested one or None, and why.
 
     Args:
-        tools: What starts the explorer.
-        assignments: `KEY=VALUE` changes of the config.
+        tools: The project's tools.
+        set: Changes of the config.
         first: The first batch size.
         minutes: No size is begun that would go beyond them; None: as many as the explorer's page says.
     """
@@ -31,7 +30,7 @@ def find_batch_size(
             rows.append(Size.model_validate({key: value for key, value in event.items() if key != "event"}))
         tools.tell(event)
 
-    with exploring(tools, "batch_size", assignments) as exploration:
+    with exploring(tools, "batch_size", set) as exploration:
         try:
             limit = exploration.settings.get("minutes") if minutes is None else minutes  # a page of 0.1 has none
             test = SizeTest.model_validate(exploration.ask(Asked(first=first, minutes=limit), on_event))

@@ -8,7 +8,7 @@ import typer
 
 from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.questions.batch_size.ask import FIRST_SIZE, find_batch_size
+from mltrainer.questions.batch_size import ask
 from mltrainer.questions.batch_size.report import text
 
 app = group()
@@ -17,7 +17,7 @@ app = group()
 @app.command(name="batch-size", epilog="Example: mltrainer batch-size --from 64")
 def batch_size(
     assignments: Assignments = None,
-    first: Annotated[int, typer.Option("--from", min=1, metavar="N", help="The first batch size.")] = FIRST_SIZE,
+    first: Annotated[int, typer.Option("--from", min=1, metavar="N", help="The first batch size.")] = ask.FIRST_SIZE,
     minutes: Annotated[
         float | None,
         typer.Option(min=0, metavar="MINUTES", help="Begin no size that would go beyond; default: the explorer's page."),
@@ -30,5 +30,5 @@ def batch_size(
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
     with tools(folder) as running:
-        found = find_batch_size(running, tuple(assignments or ()), first, minutes)
+        found = ask.batch_size(running, set=assignments, first=first, minutes=minutes)
     return show(found, text, as_json)

@@ -10,7 +10,7 @@ from mltrainer.questions.data_scaling.report import markdown
 from mltrainer.questions.exploration import exploring
 from mltrainer.questions.variants import require_one_trainer
 from mltrainer.reports.values import as_float, duration, finite
-from mltrainer.runs.find import config_of, result_of
+from mltrainer.runs.find import config_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import write_text
 
@@ -19,7 +19,7 @@ SIZES = 4  # parts of the data that are trained on, all of it among them
 PAGE = "extrapolation.md"
 
 
-def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> FoundCurves:
+def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> FoundCurves:
     """Return a run's learning curves over epochs and over data, with what they let expect.
 
     The curve over epochs is the run's own history. For that over data the run's config is trained on an eighth, a quarter, a half
@@ -27,7 +27,7 @@ def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> FoundCurves:
 
     Args:
         tools: The project's tools.
-        run: The run's id.
+        run: Its id, a unique prefix of it, or a phase's name; by default the newest phase's run.
         seeds: On how many seeds each part is trained; 0: nothing is trained, and the curve over data left out.
 
     Raises:
@@ -36,6 +36,7 @@ def extrapolate(tools: Tools, run: str, seeds: int = SEEDS) -> FoundCurves:
     if not 0 <= seeds <= MOST_SEEDS:
         raise InputError(f"0 to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
     project = tools.project
+    run = find_run(project, run)
     result = result_of(project, run)
     if result is None:
         raise InputError(f"run {run} has no result", mend="mltrainer run")

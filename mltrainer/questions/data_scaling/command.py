@@ -10,7 +10,6 @@ from mltrainer.cli.common import AnyRun, AsJson, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.data_scaling import ask
 from mltrainer.questions.data_scaling.report import text
-from mltrainer.runs.find import find_run
 
 app = group()
 
@@ -37,5 +36,5 @@ def extrapolate(
     folder with a page and its figures.
     """
     with tools(folder) as running:
-        found = ask.extrapolate(running, find_run(running.project, run), count)
+        found = ask.extrapolate(running, run, seeds=count)
     return show(found, text, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mltrainer.configs.loading import Changes
 from mltrainer.errors import InputError
 from mltrainer.questions.exploration import exploring
 from mltrainer.questions.learning_rate.figure import rate_figure
@@ -12,15 +13,22 @@ from mltrainer.workspace import write_text
 STEPS, LOW, HIGH = 100, 1e-7, 10.0  # unless asked otherwise
 
 
-def find_rate(tools: Tools, assignments: tuple[str, ...], steps: int = STEPS, low: float = LOW, high: float = HIGH) -> FoundRate:
-    """Return the range test's curve, the learning rate that it suggests, or None, and why.
+def lr_find(tools: Tools, *, set: Changes | None = None, steps: int = STEPS, low: float = LOW, high: float = HIGH) -> FoundRate:
+    """Find a learning rate on a copy: return the range test's curve, the rate that it suggests, or None, and why.
+
+    Args:
+        tools: The project's tools.
+        set: Changes of the config.
+        steps: How many; many more suggest less.
+        low: The first learning rate.
+        high: The last one.
 
     Raises:
         InputError: `low` is not below `high`.
     """
     if not low < high:
         raise InputError(f"--from {low:g} is not below --to {high:g}", mend="mltrainer lr-find --from 1e-7 --to 10")
-    with exploring(tools, "lr_find", assignments) as exploration:
+    with exploring(tools, "lr_find", set) as exploration:
         test = RangeTest.model_validate(exploration.ask(Asked(steps=steps, low=low, high=high)))
         command = None if test.suggestion is None else exploration.command({"optimizer.lr": test.suggestion})
         present = exploration.config.optimizer.lr

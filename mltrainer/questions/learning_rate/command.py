@@ -8,7 +8,8 @@ import typer
 
 from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.questions.learning_rate.ask import HIGH, LOW, STEPS, find_rate
+from mltrainer.questions.learning_rate.ask import HIGH, LOW, STEPS
+from mltrainer.questions.learning_rate.ask import lr_find as ask
 from mltrainer.questions.learning_rate.report import text
 
 SMALLEST, LARGEST = 1e-30, 1e6  # learning rates; of smaller ones the ratio is no finite number
@@ -34,5 +35,5 @@ def lr_find(
     Nothing of it stays but a scratch folder: no run, no gate and no file of the project changes.
     """
     with tools(folder) as running:
-        found = find_rate(running, tuple(assignments or ()), steps, low, high)
+        found = ask(running, set=assignments, steps=steps, low=low, high=high)
     return show(found, text, as_json)

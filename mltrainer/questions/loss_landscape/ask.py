@@ -11,7 +11,7 @@ from mltrainer.questions.exploration import exploring
 from mltrainer.questions.loss_landscape.figure import of_landscape
 from mltrainer.questions.loss_landscape.findings import Asked, FoundLandscape, Landscape
 from mltrainer.questions.loss_landscape.report import markdown
-from mltrainer.runs.find import config_of, result_of
+from mltrainer.runs.find import config_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, write_text
 
@@ -20,7 +20,9 @@ FEWEST_POINTS = 5
 PAGE = "landscape.md"
 
 
-def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPLES, span: float = SPAN) -> FoundLandscape:
+def landscape(
+    tools: Tools, run: str | None = None, *, points: int = POINTS, samples: int = SAMPLES, span: float = SPAN
+) -> FoundLandscape:
     """Return the loss along and over random directions around a run's best checkpoint, and its sharpness.
 
     The directions are normal numbers that the run's seed addresses, scaled filter by filter to the weights' norms (Li et al.,
@@ -28,7 +30,7 @@ def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPL
 
     Args:
         tools: The project's tools.
-        run: The run's id.
+        run: Its id, a unique prefix of it, or a phase's name; by default the newest phase's run.
         points: On each side of the plane; an odd number.
         samples: Of each split, evenly spaced.
         span: How far it goes to either side; 1: as far as the weights' own norm.
@@ -40,6 +42,7 @@ def landscape(tools: Tools, run: str, points: int = POINTS, samples: int = SAMPL
     if points < FEWEST_POINTS or not points % 2:
         raise InputError(f"an odd number from {FEWEST_POINTS} on was expected; found {points}", where="--points")
     project = tools.project
+    run = find_run(project, run)
     checkpoint = best_checkpoint(project, run)
     values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
     with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:

@@ -10,7 +10,6 @@ from mltrainer.cli.common import AnyRun, AsJson, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.loss_landscape import ask
 from mltrainer.questions.loss_landscape.report import text
-from mltrainer.runs.find import find_run
 
 app = group()
 
@@ -33,5 +32,5 @@ def landscape(
     Without RUN: the newest phase's run. Nothing of it stays but a scratch folder with a page and its figures.
     """
     with tools(folder) as running:
-        found = ask.landscape(running, find_run(running.project, run), points, samples, span)
+        found = ask.landscape(running, run, points=points, samples=samples, span=span)
     return show(found, text, as_json)

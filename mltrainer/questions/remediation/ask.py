@@ -35,7 +35,7 @@ from mltrainer.questions.variants import TOOL, changed_keys, job_of, require_one
 from mltrainer.records.common import MetricChoice
 from mltrainer.records.reading import read_record
 from mltrainer.reproducibility import git
-from mltrainer.runs.find import config_of, diagnoses_of, references_of, result_of
+from mltrainer.runs.find import config_of, diagnoses_of, find_run, references_of, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, locked, write_atomic
 
@@ -48,13 +48,15 @@ MODELS: dict[str, Any] = {"template": BaselineTemplate, "project": ProjectConfig
 # --- trying ---------------------------------------------------------------------------------------
 
 
-def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Trial:
+def try_fixes(tools: Tools, run: str = "baseline", *, epochs: int | None = None) -> Trial:
     """Train what may cure a run beside its unchanged config on the same seed, diagnose each, and tell what each of them did.
+
+    No gate and no record changes; what was trained before is found again.
 
     Args:
         tools: The project's tools.
-        run: The run's id.
-        epochs: For how many epochs each is trained; None: as long as the run was to be.
+        run: Its id, a unique prefix of it, or a phase's name.
+        epochs: For how many epochs each is trained; by default as long as the run was to be.
 
     Returns:
         The candidates, the best first; none where nothing fired, and then nothing is trained.
@@ -63,8 +65,14 @@ def try_fixes(tools: Tools, run: str, epochs: int | None = None) -> Trial:
         GateError: Planning's gate does not hold.
         InputError: The run has no result, or had no more than `epochs`.
         StoppedError: A signal stopped it; the same call goes on.
+
+    Examples:
+        >>> found = project.try_fixes()
+        >>> [(row["candidate"], row["verdict"]) for row in found["rows"]]
+        [('the shipped baseline template', 'cures'), ('optimizer.lr=0.002', 'helps')]
     """
     project = tools.project
+    run = find_run(project, run)
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         found = diagnoses_of(project, run)
         fired = symptoms_of(found)
@@ -174,7 +182,7 @@ class _File:
     is_new: bool
 
 
-def first_suggestion(project: Project, run: str) -> dict[str, Any]:
+def _first_suggestion(project: Project, run: str) -> dict[str, Any]:
     """Return the first change that the diagnostics of a run suggest, critical ones first.
 
     Raises:
@@ -186,7 +194,7 @@ def first_suggestion(project: Project, run: str) -> dict[str, Any]:
     return found[0].set
 
 
-def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Applied:
+def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: str = "baseline") -> Applied:
     """Write a change of the config into the project's own files, for a person to review and planning to take up.
 
     A key goes where its value stands now: a key that was edited in `training_config.yaml` there, one of `mltrainer.yaml` there,
@@ -194,15 +202,17 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Applied:
 
     Args:
         tools: The project's tools.
-        changes: Dotted key and value.
+        changes: Dotted key and value, such as the `changes` of a row of `try_fixes`; by default the first suggested one.
+        run: The run whose diagnostics suggest it: its id, a unique prefix of it, or a phase's name.
 
     Raises:
-        InputError: A value does not fit, a file has changes that are not committed, or all stands there already; nothing is
-            written then.
+        InputError: Nothing is suggested, a value does not fit, a file has changes that are not committed, or all stands there
+            already; nothing is written then.
     """
     project = tools.project
+    changes = _first_suggestion(project, find_run(project, run)) if changes is None else dict(changes)
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        require_no_secret(dict(changes))
+        require_no_secret(changes)
         plan = _present(tools)
         texts = {file: text for file, text in _rewritten(project, plan, changes).items() if text != file.old}
         if not texts:
@@ -211,7 +221,7 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any]) -> Applied:
         for file, text in texts.items():
             write_atomic(project.root / file.path, text.encode())
     return Applied(
-        changes=dict(changes),
+        changes=changes,
         files=[WrittenFile(path=file.path, is_new=file.is_new) for file in texts],
         diff="".join(_diff(file, text) for file, text in texts.items()),
         next=_next([file for file in texts if file.is_new]),

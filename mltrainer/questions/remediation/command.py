@@ -8,10 +8,9 @@ from typing import Any
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import emit, show
 from mltrainer.errors import InputError
-from mltrainer.questions.remediation.ask import apply_fix, first_suggestion, try_fixes
+from mltrainer.questions.remediation.ask import apply_fix, try_fixes
 from mltrainer.questions.remediation.findings import Applied, Trial
 from mltrainer.questions.remediation.report import applied_text, text
-from mltrainer.runs.find import find_run
 
 
 def remedy(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_apply: bool, as_json: bool) -> int:
@@ -20,7 +19,7 @@ def remedy(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_a
     tried = None
     if is_try:
         with tools(folder) as running:
-            tried = try_fixes(running, find_run(running.project, run), epochs)
+            tried = try_fixes(running, run, epochs=epochs)
         found["tried"] = tried.written()
         if not as_json:
             show(tried, text, as_json=False)
@@ -43,6 +42,4 @@ def _applied(folder: Path | None, run: str, tried: Trial | None) -> Applied:
     if tried is not None and tried.best is None:
         raise InputError("nothing to apply: no change was found that cures or helps; nothing was written")
     with tools(folder) as running:
-        best = tried.best if tried is not None else None
-        changes = first_suggestion(running.project, find_run(running.project, run)) if best is None else best.changes
-        return apply_fix(running, changes)
+        return apply_fix(running, tried.best.changes if tried and tried.best else None, run=run)

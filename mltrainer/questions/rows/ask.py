@@ -15,7 +15,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.questions.rows.findings import FoundRows, Samples
 from mltrainer.records.job import RowsJob
-from mltrainer.runs.find import config_of, diagnose_run, result_of
+from mltrainer.runs.find import config_of, diagnose_run, find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, locked
 
@@ -38,33 +38,50 @@ class Question:
     number: int | None = None
 
 
-def show_rows(
-    tools: Tools, run: str, question: Question, checkpoint: str | None = None, most: int | None = None, since: str | None = None
+def rows(
+    tools: Tools,
+    run: str | None = None,
+    *,
+    step: int | None = None,
+    epoch: int | None = None,
+    finding: str | None = None,
+    hardest: bool = False,
+    mislabelled: bool = False,
+    checkpoint: str | None = None,
+    most: int | None = None,
 ) -> FoundRows:
     """Return samples of a run: where each comes from, what it looks like, and how a checkpoint does on it.
 
     Args:
         tools: The project's tools.
-        run: The run's id.
-        question: Which samples.
+        run: Its id, a unique prefix of it, or a phase's name; by default the newest phase's run.
+        step: The samples of this step.
+        epoch: The hardest ones of this epoch.
+        finding: Those that a finding of `diagnose` is about, by its id.
+        hardest: Those with the largest losses, of training and validation.
+        mislabelled: Those whose label is probably wrong, the surest first.
         checkpoint: `best`, `last` or a step; by default the one nearest to the step or epoch, else the best.
         most: How many, the hardest first; by default 20, of a step all.
-        since: Why these are asked for, which is reported.
 
     Raises:
-        InputError: The run has no such step, epoch or checkpoint.
+        InputError: Not one of them is asked for, or the run has no such step, epoch, finding or checkpoint.
         GateError: The checkpoint is damaged, or the data is not the run's.
+
+    Examples:
+        >>> [(row["place"], row["loss"]) for row in project.rows("baseline", step=40)["rows"]][:1]
+        [('data/train.csv:117', 2.41)]
     """
     project = tools.project
+    run = find_run(project, run)
+    question, since = _question(project, run, step, epoch, finding, hardest, mislabelled)
     config = TrainingConfig.model_validate(config_of(project, run))
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        step = _checkpoint(project, run, question, checkpoint)
+        place = _checkpoint(project, run, question, checkpoint)
         shown = SHOWN if most is None and question.chosen != "step" else most
-        job = _job(project, run, config, question, step, shown)
-        found = tools.run(TOOL, job)
+        found = tools.run(TOOL, _job(project, run, config, question, place, shown))
     since = since or _untaken(question, result_of(project, run) or {})
     samples = Samples.model_validate({key: value for key, value in found.items() if key != "schema"})
-    return FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_told(step))
+    return FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_told(place))
 
 
 def _job(project: Project, run: str, config: TrainingConfig, question: Question, step: int | None, most: int | None) -> RowsJob:
@@ -133,30 +150,21 @@ def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
 # --- questions ------------------------------------------------------------------------------------
 
 
-def question(
-    project: Project, run: str, step: int | None, epoch: int | None, finding: str | None, of_run: list[str]
+def _question(
+    project: Project, run: str, step: int | None, epoch: int | None, finding: str | None, hardest: bool, mislabelled: bool
 ) -> tuple[Question, str | None]:
     """Return the requested choice of samples, and the reason that a finding gives, or None.
-
-    Args:
-        project: The project.
-        run: The run's id.
-        step: A step, or None.
-        epoch: An epoch, or None.
-        finding: A diagnostic's id, or None.
-        of_run: `hardest` or `mislabelled`, or nothing.
 
     Raises:
         InputError: Not one of them is asked for, or the finding is about no samples.
     """
-    asked = [one for one in (step, epoch, finding, *of_run) if one is not None]
-    if len(asked) != 1:
+    if [step, epoch, finding].count(None) + (not hardest) + (not mislabelled) != 4:
         what = "one of step, epoch, finding, hardest and mislabelled was expected"
         raise InputError(what, mend=f"mltrainer rows {run} --hardest")
     if finding is not None:
         return of_finding(project, run, finding)
-    if of_run:
-        return Question(of_run[0]), None  # type: ignore[arg-type]  # values of `Chosen`
+    if hardest or mislabelled:
+        return Question("hardest" if hardest else "mislabelled"), None
     return Question("epoch" if step is None else "step", epoch if step is None else step), None
 
 
@@ -166,8 +174,7 @@ def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]
     Raises:
         InputError: There is no such finding, it did not fire, or it is about no samples.
     """
-    rows = {row["id"]: row for row in diagnose_run(project, run)}
-    row = rows.get(finding)
+    row = next((one for one in diagnose_run(project, run) if one["id"] == finding), None)
     if row is None:
         raise InputError(f"there is no diagnostic {finding!r}", where="--finding", mend=f"mltrainer diagnose {run}")
     if row["state"] != "fired":

@@ -10,14 +10,11 @@ import typer
 from mltrainer.cli.common import AnyRun, AsJson, Folder, file_name, group, tools
 from mltrainer.cli.output import show, warn
 from mltrainer.errors import InputError
-from mltrainer.questions.rows import report
-from mltrainer.questions.rows.ask import question, show_rows
+from mltrainer.questions.rows import ask, report
 from mltrainer.questions.rows.findings import FoundRows
-from mltrainer.runs.find import find_run
 from mltrainer.workspace import write_atomic, write_text
 
 PAGES = (".html", ".md")
-ASKED = ("step", "epoch", "finding", "hardest", "mislabelled")
 
 app = group()
 
@@ -54,15 +51,23 @@ def rows(
 
     Without RUN: the newest phase's run. No gate, no record and no run changes; the test split stays sealed.
     """
-    of_run = [name for name, is_on in (("hardest", hardest), ("mislabelled", mislabelled)) if is_on]
-    if len([one for one in (step, epoch, finding, *of_run) if one is not None]) != 1:
-        raise typer.BadParameter("name one of them.", param_hint=" / ".join(f"'--{name}'" for name in ASKED))
+    asked = {"step": step, "epoch": epoch, "finding": finding, "hardest": hardest, "mislabelled": mislabelled}
+    if sum(value is not None and value is not False for value in asked.values()) != 1:
+        raise typer.BadParameter("name one of them.", param_hint=" / ".join(f"'--{name}'" for name in asked))
     if out is not None and out.suffix not in PAGES:
         raise InputError(f"a page ends in {' or '.join(PAGES)}, not in {out.suffix!r}", where="--out")
     with tools(folder) as running:
-        name = find_run(running.project, run)
-        chosen, since = question(running.project, name, step, epoch, finding, of_run)
-        found = show_rows(running, name, chosen, checkpoint, most, since)
+        found = ask.rows(
+            running,
+            run,
+            step=step,
+            epoch=epoch,
+            finding=finding,
+            hardest=hardest,
+            mislabelled=mislabelled,
+            checkpoint=checkpoint,
+            most=most,
+        )
     show(found, report.text, as_json)
     if out is not None:
         _write(found, out)

@@ -28,28 +28,28 @@ FEWEST_SEEDS = 3  # of fewer a spread tells nothing
 FOLDER, PAGE, DATA = "seeds", "seeds.md", "result.json"
 
 
-def seed_variance(tools: Tools, seeds: int = SEEDS) -> SeedVariance:
-    """Train a config on fresh seeds, and return how its metric spreads; the page lies in `.mltrainer/seeds/`.
+def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
+    """Train the config on fresh seeds, and return how its metric spreads; the page lies in `.mltrainer/seeds/`.
 
     Args:
         tools: The project's tools.
-        seeds: How many.
+        count: How many.
 
     Raises:
         GateError: Planning's gate does not hold.
         InputError: Too few or too many seeds.
         StoppedError: A signal stopped it; the same call goes on.
     """
-    if not FEWEST_SEEDS <= seeds <= MOST_SEEDS:
-        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
+    if not FEWEST_SEEDS <= count <= MOST_SEEDS:
+        raise InputError(f"{FEWEST_SEEDS} to {MOST_SEEDS} seeds were expected; found {count}", where="seeds")
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         (planning,) = gates_before(project, "baseline", "training on several seeds")
         assert planning.record is not None
         config, _, file, why = whole_config(project, planning)
         _require_seeded(project, config)
-        tools.note(f"{file}: {why}; {seeds} seeds")
-        job = job_of(project.root, planning.record, config, [], seeds, PHASE)
+        tools.note(f"{file}: {why}; {count} seeds")
+        job = job_of(project.root, planning.record, config, [], count, PHASE)
         measured = Measured.model_validate(tools.run(TOOL, job))
         level, folder = level_of(project), project.state_dir / FOLDER
         table = contributions([], measured.sides, measured.seeds, config.metric.mode, level)

@@ -8,7 +8,7 @@ import typer
 
 from mltrainer.cli.common import AsJson, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.questions.seed_variance.ask import FEWEST_SEEDS, SEEDS, seed_variance
+from mltrainer.questions.seed_variance import ask
 from mltrainer.questions.seed_variance.report import text
 from mltrainer.questions.variants import MOST_SEEDS
 
@@ -17,7 +17,9 @@ app = group()
 
 @app.command(epilog="Example: mltrainer seeds --seeds 8")
 def seeds(
-    count: Annotated[int, typer.Option("--seeds", min=FEWEST_SEEDS, max=MOST_SEEDS, metavar="N", help="How many.")] = SEEDS,
+    count: Annotated[
+        int, typer.Option("--seeds", min=ask.FEWEST_SEEDS, max=MOST_SEEDS, metavar="N", help="How many.")
+    ] = ask.SEEDS,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -26,5 +28,5 @@ def seeds(
     Its runs are kept and found again, by `ablate` too; no gate and no record changes. The page lies in .mltrainer/seeds/.
     """
     with tools(folder) as running:
-        found = seed_variance(running, count)
+        found = ask.seeds(running, count)
     return show(found, text, as_json)
