@@ -27,7 +27,6 @@ from mltrainer.checkpointing.manifest import (
     TENSORS_FILE,
     TREE_FILE,
     Skipped,
-    file_rows,
     folder_name,
     manifest_bytes,
     newest_intact,
@@ -40,9 +39,11 @@ from mltrainer.checkpointing.manifest import (
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import GateError, InputError
 from mltrainer.leftovers import new_folder
-from mltrainer.workspace import machine_faults, sync
+from mltrainer.records.checkpoint import Manifest
+from mltrainer.records.common import FileRow
+from mltrainer.workspace import machine_faults, sha256_file, sync
 
-__all__ = ["Skipped", "Snapshot", "file_rows", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
+__all__ = ["Skipped", "Snapshot", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
 
 _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.complex64: "C64",
@@ -265,7 +266,7 @@ def _header(tensors: dict[str, Tensor]) -> bytes:
 # --- saving -------------------------------------------------------------------------------------
 
 
-def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> None:
     """Write a checkpoint so that it appears whole or not at all, also through a crash or a power cut.
 
     Args:
@@ -274,44 +275,39 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> dict[
         manifest: What is recorded with it, plain values: step, epoch, metrics, contract, run. `step`, where it is
             missing, is the folder's.
 
-    Returns:
-        The manifest as written, with `files`.
-
     Raises:
         InputError: The folder's name is not the step's.
         MachineError: There is no space, no permission, or the disk failed; nothing else has changed.
     """
     step = step_of(folder)
-    values = {"step": step, **manifest}
-    if step is None or values["step"] != step:
-        raise InputError(f"expected the folder of step {values['step']}, found {folder.name}", where=str(folder))
+    named = manifest.get("step", step)
+    if step is None or named != step:
+        raise InputError(f"expected the folder of step {named}, found {folder.name}", where=str(folder))
     snapshot.wait()
     encoder = _Encoder()
     tree = encoder.encode(snapshot.tree, "")
     tensors = dict(sorted(encoder.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     text = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
     with machine_faults(str(folder)):
-        return _write(folder, tensors, text, values)
+        _write(folder, tensors, text, {**manifest, "step": step})
 
 
-def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[str, Any]) -> dict[str, Any]:
+def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[str, Any]) -> None:
     parent = folder.parent
     parent.mkdir(parents=True, exist_ok=True)
     try:
         with new_folder(parent) as temporary:
             chunks: list[bytes | memoryview] = [_header(tensors), *map(raw_bytes, tensors.values())]
             rows = [_write_file(temporary / TENSORS_FILE, chunks), _write_file(temporary / TREE_FILE, (text,))]
-            data = manifest_bytes(values, rows)  # after the files it lists: their digests are known only now
-            _write_file(temporary / MANIFEST_FILE, (data,))
+            # after the files it lists: their digests are known only now
+            _write_file(temporary / MANIFEST_FILE, (manifest_bytes(values, rows),))
             sync(temporary)  # before the rename: after a power cut the name must not stand over missing files
             _put_in_place(temporary, folder)
     except OSError as error:
         raise _explained(error, parent, sum(t.nbytes for t in tensors.values()) + len(text)) from error
-    written: dict[str, Any] = json.loads(data)
-    return written
 
 
-def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
+def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRow:
     """Write a new file through to the disk; return its row."""
     total, size = hashlib.sha256(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -325,7 +321,7 @@ def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, A
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    return {"path": path.name, "sha256": total.hexdigest(), "size": size}
+    return FileRow(path=path.name, sha256=total.hexdigest(), size=size)
 
 
 def _put_in_place(temporary: Path, folder: Path) -> None:
@@ -355,7 +351,7 @@ def _explained(error: OSError, parent: Path, needed: int) -> OSError:
 # --- loading ------------------------------------------------------------------------------------
 
 
-def load(folder: Path, expected: Mapping[str, str] | None = None) -> tuple[Any, dict[str, Any]]:
+def load(folder: Path, expected: Mapping[str, str] | None = None) -> tuple[Any, Manifest]:
     """Read a checkpoint back, bit for bit; sizes and digests are verified before a byte is interpreted.
 
     Args:
@@ -370,24 +366,24 @@ def load(folder: Path, expected: Mapping[str, str] | None = None) -> tuple[Any, 
             the found digest.
     """
     manifest = read_manifest(folder)
-    _check_expected(folder, expected or {})
+    _check_expected(folder, manifest, expected or {})
     if extra := unlisted(folder):
         raise GateError("; ".join(extra), where=str(folder))
-    data = {row["path"]: read_verified(folder / row["path"], row) for row in manifest["files"]}
+    data = {row.path: read_verified(folder / row.path, row) for row in manifest.files}
     tensors = _parsed_tensors(data[TENSORS_FILE], folder / TENSORS_FILE)
     return _parsed_tree(data[TREE_FILE], tensors, folder / TREE_FILE), manifest
 
 
-def _check_expected(folder: Path, expected: Mapping[str, str]) -> None:
+def _check_expected(folder: Path, manifest: Manifest, expected: Mapping[str, str]) -> None:
     """Compare the files that a record names.
 
     Raises:
         GateError: One is something else.
     """
-    for row in file_rows(folder, folder):
-        name = Path(row["path"]).name
-        if name in expected and expected[name] != row["sha256"]:
-            raise GateError(f"the record expects sha256 {expected[name]}, found {row['sha256']}", where=str(folder / name))
+    digests = {**{row.path: row.sha256 for row in manifest.files}, MANIFEST_FILE: sha256_file(folder / MANIFEST_FILE)}
+    for name, sha256 in digests.items():
+        if name in expected and expected[name] != sha256:
+            raise GateError(f"the record expects sha256 {expected[name]}, found {sha256}", where=str(folder / name))
 
 
 def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from mltrainer.checkpointing.manifest import read_verified
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import open_task
 
@@ -39,14 +39,14 @@ def from_checkpoint(
     return _with_weights(config, root, tree["model"] if trained else delivered(tree), folder)
 
 
-def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: Mapping[str, Any]) -> nn.Module:
+def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: FileRow) -> nn.Module:
     """Return the task's model with the weights of an exported file.
 
     Args:
         config: The run's config.
         root: The project's folder.
         path: The file.
-        row: Its `sha256` and `size`, as the record has them.
+        row: What it is, as the record has it.
 
     Raises:
         InputError: The file is not here, or the task's model has other tensors.

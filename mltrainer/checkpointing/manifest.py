@@ -21,8 +21,11 @@ from typing import Any
 
 from mltrainer.errors import GateError
 from mltrainer.leftovers import TEMPORARY, held
+from mltrainer.records.checkpoint import Manifest
+from mltrainer.records.common import FileRow, dumped
+from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
-from mltrainer.workspace import digest, from_json, machine_faults, plain, pretty_json, read_whole, seal, sha256_bytes, sync
+from mltrainer.workspace import digest, from_json, machine_faults, plain, pretty_json, seal, sha256_bytes, sync
 
 TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
@@ -75,17 +78,17 @@ def folders(checkpoints_dir: Path) -> list[Path]:
 # --- writing and reading ------------------------------------------------------------------------
 
 
-def manifest_bytes(values: Mapping[str, Any], rows: list[dict[str, Any]]) -> bytes:
+def manifest_bytes(values: Mapping[str, Any], rows: list[FileRow]) -> bytes:
     """Return a manifest's text.
 
     Args:
         values: What the caller records: step, epoch, metrics, contract, run.
-        rows: `path`, `sha256` and `size` of each file of state.
+        rows: The files of state.
     """
-    return pretty_json(seal(redacted(plain({**values, "schema": 1, "files": rows}))))
+    return pretty_json(seal(redacted(plain({**values, "schema": 1, "files": dumped(rows)}))))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Manifest:
     """Return a checkpoint's manifest.
 
     Raises:
@@ -101,29 +104,30 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise GateError(f"expected at most {_MAX_MANIFEST_BYTES} bytes, found more", where=str(path))
     manifest = _parsed(data, path)
     found = step_of(folder)
-    if manifest.get("step") != found:
-        raise GateError(f"expected the checkpoint of step {found}, found that of step {manifest.get('step')!r}", where=str(path))
+    if manifest.step != found:
+        raise GateError(f"expected the checkpoint of step {found}, found that of step {manifest.step!r}", where=str(path))
     return manifest
 
 
-def _parsed(data: bytes, path: Path) -> dict[str, Any]:
+def _parsed(data: bytes, path: Path) -> Manifest:
     """Return the parsed manifest.
 
     Raises:
         GateError: It is not the text that was written.
     """
     try:
-        manifest: dict[str, Any] = from_json(data)
-        expected = digest({key: value for key, value in manifest.items() if key != "seal"})
-        unchanged = manifest["seal"] == expected and pretty_json(manifest) == data
-        complete = manifest["schema"] == 1 and sorted(row["path"] for row in manifest["files"]) == sorted(STATE_FILES)
-        plain = all(_SHA256.match(row["sha256"]) and type(row["size"]) is int for row in manifest["files"])
+        content = from_json(data)
+        expected = digest({key: value for key, value in content.items() if key != "seal"})
+        unchanged = content["seal"] == expected and pretty_json(content) == data
+        manifest = partial(Manifest, content)
+        complete = manifest.schema_number == 1 and sorted(row.path for row in manifest.files) == sorted(STATE_FILES)
+        plain = all(_SHA256.match(row.sha256) and type(row.size) is int for row in manifest.files)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise GateError(f"no manifest ({error!r:.80}); its sha256 is {sha256_bytes(data)}", where=str(path)) from error
     if not unchanged:
-        raise GateError(f"it was changed: its seal is {manifest['seal']!r:.80}, its content has {expected}", where=str(path))
+        raise GateError(f"it was changed: its seal is {manifest.seal!r:.80}, its content has {expected}", where=str(path))
     if not (complete and plain):
-        found = f"schema {manifest['schema']!r:.20} and {manifest['files']!r:.200}"
+        found = f"schema {manifest.schema_number!r:.20} and {content.get('files')!r:.200}"
         raise GateError(f"expected schema 1 and the files {', '.join(STATE_FILES)}, found {found}", where=str(path))
     return manifest
 
@@ -140,7 +144,7 @@ def _open_plain(path: Path) -> BufferedReader:
 # --- verifying ----------------------------------------------------------------------------------
 
 
-def read_verified(path: Path, row: Mapping[str, Any]) -> bytes:
+def read_verified(path: Path, row: FileRow) -> bytes:
     """Return a file's content, which is what its row says: size and digest are compared before anyone parses it.
 
     Raises:
@@ -148,26 +152,26 @@ def read_verified(path: Path, row: Mapping[str, Any]) -> bytes:
     """
     try:
         with _open_plain(path) as file:
-            if os.fstat(file.fileno()).st_size == row["size"]:
-                data = file.read(row["size"] + 1)
-                if len(data) == row["size"] and sha256_bytes(data) == row["sha256"]:
+            if os.fstat(file.fileno()).st_size == row.size:
+                data = file.read(row.size + 1)
+                if len(data) == row.size and sha256_bytes(data) == row.sha256:
                     return data
     except OSError as error:
-        raise GateError(f"expected sha256 {row['sha256']}, found no readable file ({error.strerror})", where=str(path)) from error
+        raise GateError(f"expected sha256 {row.sha256}, found no readable file ({error.strerror})", where=str(path)) from error
     raise GateError(file_fault(path, row) or "changed while it was read", where=str(path))
 
 
-def file_fault(path: Path, row: Mapping[str, Any]) -> str | None:
+def file_fault(path: Path, row: FileRow) -> str | None:
     """Return a file's difference from its row, or None; large files are never held in memory."""
     try:
         with _open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        return f"expected sha256 {row['sha256']}, found no readable file ({error.strerror})"
-    if size == row["size"] and sha256 == row["sha256"]:
+        return f"expected sha256 {row.sha256}, found no readable file ({error.strerror})"
+    if size == row.size and sha256 == row.sha256:
         return None
-    return f"expected {row['size']} bytes with sha256 {row['sha256']}, found {size} bytes with sha256 {sha256}"
+    return f"expected {row.size} bytes with sha256 {row.sha256}, found {size} bytes with sha256 {sha256}"
 
 
 def faults(folder: Path) -> list[str]:
@@ -176,7 +180,7 @@ def faults(folder: Path) -> list[str]:
         manifest = read_manifest(folder)
     except GateError as error:
         return [f"{MANIFEST_FILE}: {error.message}"]
-    found = [(row["path"], file_fault(folder / row["path"], row)) for row in manifest["files"]]
+    found = [(row.path, file_fault(folder / row.path, row)) for row in manifest.files]
     return [f"{name}: {fault}" for name, fault in found if fault is not None] + unlisted(folder)
 
 
@@ -184,19 +188,6 @@ def unlisted(folder: Path) -> list[str]:
     """Return a fault for each file in a checkpoint that its manifest does not list."""
     extra = sorted(entry.name for entry in folder.iterdir() if entry.name not in (*STATE_FILES, MANIFEST_FILE))
     return [f"{name}: a file that the manifest does not list" for name in extra]
-
-
-def file_rows(folder: Path, root: Path) -> list[dict[str, Any]]:
-    """Return `path` (relative to a root), `sha256` and `size` of a checkpoint's three files, for a run's result.
-
-    Raises:
-        GateError: The manifest is damaged.
-    """
-    rows = read_manifest(folder)["files"]
-    data = read_whole(folder / MANIFEST_FILE, _MAX_MANIFEST_BYTES)
-    rows = [*rows, {"path": MANIFEST_FILE, "sha256": sha256_bytes(data), "size": len(data)}]
-    base = folder.relative_to(root).as_posix()
-    return [{**row, "path": f"{base}/{row['path']}"} for row in rows]
 
 
 # --- finding ------------------------------------------------------------------------------------

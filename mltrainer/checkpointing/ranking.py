@@ -14,10 +14,14 @@ WORST: Rank = (-math.inf, math.inf)  # no tie with it is won
 
 
 def rank_of(row: Mapping[str, Any], metric: Metric) -> Rank:
-    """Return a row's validation metric, and what decides between rows of the same: nothing, or the loss. Larger is better."""
-    measured = row["validation"]
-    tie = larger_is_better(measured["loss"], "min") if metric.ties == "loss" else 0.0
-    return larger_is_better(measured[metric.name], metric.mode), tie
+    """Return the rank of a row by its validation metrics."""
+    return rank(row["validation"], metric)
+
+
+def rank(metrics: Mapping[str, Any], metric: Metric) -> Rank:
+    """Return the chosen metric of an evaluation, and what decides between equal ones: nothing, or the loss. Larger is better."""
+    tie = larger_is_better(metrics["loss"], "min") if metric.ties == "loss" else 0.0
+    return larger_is_better(metrics[metric.name], metric.mode), tie
 
 
 def larger_is_better(value: float | str, mode: str) -> float:

@@ -7,78 +7,139 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mltrainer.checkpointing.manifest import START_FOLDER, faults, file_fault, folders, read_manifest, step_of
 from mltrainer.checkpointing.tensors import WEIGHTS_FILE, file_weights_sha256
 from mltrainer.errors import GateError, InputError
-from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, read_json, sha256_file
+from mltrainer.records.checkpoint import BoundFiles, Manifest, RunCheckpoints
+from mltrainer.records.job import ExportJob
+from mltrainer.records.partial import partial
+from mltrainer.records.run import CheckpointRow
+from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, read_if_whole, sha256_file
 
-Row = dict[str, Any]
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
 
 _RUN = re.compile(r"^[0-9a-f]{12}$")  # runs that were set aside carry a suffix, and are left alone
 
 
-def checkpoints(project: Project, run: str | None = None) -> list[Row]:
-    """Return a row for each checkpoint of a run, or of all runs, by run and step.
+@dataclass(frozen=True)
+class Listed:
+    """A checkpoint of a run; what its manifest says is None where that cannot be read.
 
-    Returns:
-        run, step, epoch, roles, metrics, size (bytes), path (relative), the digests of config, data, code and environment and
-        the numerics class of its contract, parent (the run it follows, or None), phases (whose record refers to it),
-        and fault: None, or why its manifest cannot be read, and then what the manifest would say is None.
+    Attributes:
+        run: The run.
+        step: The step after which it stands.
+        path: Its folder, relative to the project.
+        parent: The run that its run follows, or None.
+        roles: Why the run kept it.
+        phases: The phases whose record refers to it.
+        epoch: The epoch in which that step lies.
+        metrics: Those of the evaluation at that step.
+        size: Bytes of its files of state.
+        contract: What the run's bits are a function of.
+        fault: Why its manifest cannot be read, or None.
     """
-    rows = []
+
+    run: str
+    step: int | None
+    path: str
+    parent: str | None
+    roles: list[str]
+    phases: list[str]
+    epoch: int | None = None
+    metrics: dict[str, Any] | None = None
+    size: int | None = None
+    contract: dict[str, str] = field(default_factory=dict)
+    fault: str | None = None
+
+    def written(self) -> dict[str, Any]:
+        """Return it as `checkpoints list --json` prints it."""
+        shown = {name: value for name, value in vars(self).items() if name != "contract"}
+        return {**shown, **{name: self.contract.get(name) for name in DIGESTS}}
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A checkpoint, or the delivered model, that was hashed again.
+
+    Attributes:
+        path: Its folder, relative to the project.
+        reason: Each file that differs, with the expected and the found digest; None where none does.
+    """
+
+    path: str
+    reason: str | None
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether it is what was written."""
+        return self.reason is None
+
+    def written(self) -> dict[str, Any]:
+        """Return it as `checkpoints verify --json` prints it."""
+        return {**vars(self), "ok": self.is_intact}
+
+
+def checkpoints(project: Project, run: str | None = None) -> list[Listed]:
+    """Return each checkpoint of a run, or of all runs, by run and step."""
     references = _references(project)
-    for folder in _run_folders(project, run):
-        recorded = _recorded(folder)
-        parent = recorded.get("parent")
-        roles = {row["step"]: row["roles"] for row in recorded.get("checkpoints", [])}
-        for checkpoint in folders(folder / "checkpoints"):
-            row = _row(project, folder.name, checkpoint)
-            row["phases"] = [phase for phase in PHASES if row["path"] in references.get(phase, ())]
-            rows.append({**row, "parent": parent, "roles": roles.get(row["step"], [])})
-    return rows
+    return [
+        _listed(project, folder.name, checkpoint, recorded, references)
+        for folder in _run_folders(project, run)
+        for recorded in [_recorded(folder)]
+        for checkpoint in folders(folder / "checkpoints")
+    ]
 
 
-def verify(project: Project, run: str | None = None) -> list[Row]:
+def _listed(project: Project, run: str, folder: Path, recorded: RunCheckpoints, references: dict[str, set[str]]) -> Listed:
+    step, path = step_of(folder), project.relative(folder)
+    roles = next((row.roles for row in recorded.checkpoints if row.step == step), [])
+    phases = [phase for phase in PHASES if path in references[phase]]
+    try:
+        manifest = read_manifest(folder)
+    except GateError as error:
+        return Listed(run, step, path, recorded.parent, roles, phases, fault=error.message)
+    size = sum(row.size for row in manifest.files)
+    return Listed(run, step, path, recorded.parent, roles, phases, manifest.epoch, manifest.metrics, size, manifest.contract)
+
+
+def verify(project: Project, run: str | None = None) -> list[Verified]:
     """Hash every file of every checkpoint again, and compare with the manifests and with what the runs' results recorded.
 
-    The delivered model is compared with finalization's record, its weights with those that were measured.
-
-    Returns:
-        For each checkpoint path, ok and reason: None, or each file that differs, with the expected and the found
-        digest. A checkpoint that a result names and that is gone is a row too.
+    The delivered model is compared with finalization's record, its weights with those that were measured. A checkpoint that a
+    result names and that is gone is returned, too.
 
     Raises:
         InputError: There is no such run.
     """
     rows = []
     for folder in _run_folders(project, run):
-        listed = {row["path"]: row for row in _recorded(folder).get("checkpoints", [])}
+        listed = {row.path: row for row in _recorded(folder).checkpoints}
         present = {project.relative(path): path for path in folders(folder / "checkpoints")}
         for path in sorted(set(listed) | set(present)):
-            reasons = _reasons(project, folder.name, present.get(path), listed.get(path))
-            rows.append({"path": path, "ok": not reasons, "reason": "; ".join(reasons) or None})
+            rows.append(Verified(path, _joined(_reasons(project, folder.name, present.get(path), listed.get(path)))))
     return [*rows, *_delivered(project, run)]
 
 
-def _delivered(project: Project, run: str | None) -> list[Row]:
-    """Return the row of the delivered model, where its weights are here: its files and weights are those that were measured."""
-    record = _json(project.phase_dir("finalization") / "record.json")
-    evidence = record.get("evidence") if isinstance(record, dict) else None
+def _joined(reasons: Iterable[str]) -> str | None:
+    return "; ".join(reasons) or None
+
+
+def _delivered(project: Project, run: str | None) -> list[Verified]:
+    """Return the delivered model, where its weights are here: its files and weights are those that were measured."""
     folder = project.phase_dir("finalization") / MODEL_FOLDER
-    if not isinstance(evidence, dict) or not (folder / WEIGHTS_FILE).is_file():
+    found = _bound(project, "finalization").evidence
+    if found.delivered_sha256 is None or run not in (None, found.run.id) or not (folder / WEIGHTS_FILE).is_file():
         return []
     try:
-        if run not in (None, evidence["run"]["id"]):
-            return []
-        reasons = [f for row in evidence["model_files"] if (f := _file_fault(project.root / row["path"], row["sha256"]))]
-        reasons += _weights_fault(folder / WEIGHTS_FILE, evidence["delivered_sha256"])
-    except (KeyError, TypeError):
+        reasons = [fault for row in found.model_files if (fault := _file_fault(project.root / row.path, row.sha256))]
+        reasons += _weights_fault(folder / WEIGHTS_FILE, found.delivered_sha256)
+    except TypeError:
         return []  # a damaged record is the gate's to report
-    return [{"path": project.relative(folder), "ok": not reasons, "reason": "; ".join(reasons) or None}]
+    return [Verified(project.relative(folder), _joined(reasons))]
 
 
 def _file_fault(path: Path, expected: str) -> str | None:
@@ -94,39 +155,18 @@ def _weights_fault(path: Path, expected: str) -> list[str]:
     return [] if found == expected else [f"{path.name}: expected weights of sha256 {expected[:12]}, found {found[:12]}"]
 
 
-def _reasons(project: Project, run: str, folder: Path | None, listed: Row | None) -> list[str]:
+def _reasons(project: Project, run: str, folder: Path | None, listed: CheckpointRow | None) -> list[str]:
     """Return one checkpoint's faults; `listed` is its row in the run's result."""
     if folder is None:
         return [f"the result of run {run} names it, but it is not here"]
     found = faults(folder)
-    if not found and (other := read_manifest(folder).get("run")) not in (None, run):
+    if not found and (other := read_manifest(folder).run) not in (None, run):
         found.append(f"it belongs to run {other}, not to {run}")
-    for row in listed["files"] if listed else []:
-        path = project.root / row["path"]
+    for row in listed.files if listed else []:
+        path = project.root / row.path
         if path.parent == folder and (fault := file_fault(path, row)) and not any(f.startswith(f"{path.name}:") for f in found):
             found.append(f"{path.name}: the run's result {fault}")
     return found
-
-
-def _row(project: Project, run: str, folder: Path) -> Row:
-    path = project.relative(folder)
-    step = int(folder.name.removeprefix("step-"))
-    try:
-        manifest = read_manifest(folder)
-    except GateError as error:
-        names = ("epoch", "metrics", "size", *DIGESTS)
-        return {"run": run, "step": step, "path": path, **dict.fromkeys(names), "fault": error.message}
-    contract = manifest.get("contract") or {}
-    return {
-        "run": run,
-        "step": step,
-        "path": path,
-        "epoch": manifest.get("epoch"),
-        "metrics": manifest.get("metrics"),
-        "size": sum(row["size"] for row in manifest["files"]),
-        **{name: contract.get(name) for name in DIGESTS},
-        "fault": None,
-    }
 
 
 def _run_folders(project: Project, run: str | None) -> list[Path]:
@@ -138,36 +178,25 @@ def _run_folders(project: Project, run: str | None) -> list[Path]:
     return [folder]
 
 
-def _recorded(folder: Path) -> Row:
-    """Return a run's result, or its job where it has not ended; empty where neither can be read."""
-    for name in ("result.json", "job.json"):
-        values = _json(folder / name)
-        if isinstance(values, dict):
-            return values
-    return {}
+def _recorded(folder: Path) -> RunCheckpoints:
+    """Return the checkpoints of a run's result, or its job's parent where it has not ended; nothing where neither can be read."""
+    return partial(RunCheckpoints, _json(folder / "result.json") or _json(folder / "job.json"))
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path) -> dict[str, Any]:
     try:
-        return read_json(path)
-    except (OSError, InputError):
-        return None  # a damaged record is the gate's to report
+        return read_if_whole(path)
+    except OSError:
+        return {}  # a damaged record is the gate's to report
+
+
+def _bound(project: Project, phase: str) -> BoundFiles:
+    return partial(BoundFiles, _json(project.phase_dir(phase) / "record.json"))
 
 
 def _references(project: Project) -> dict[str, set[str]]:
-    """Return, for each phase with a record, the folders of the files that the record binds."""
-    found = {}
-    for phase in PHASES:
-        record = _json(project.phase_dir(phase) / "record.json")
-        rows = record.get("inputs") if isinstance(record, dict) else None
-        found[phase] = set(_parents(rows if isinstance(rows, list) else []))
-    return found
-
-
-def _parents(rows: Iterable[Any]) -> Iterable[str]:
-    for row in rows:
-        if isinstance(row, dict) and isinstance(row.get("path"), str):
-            yield row["path"].rpartition("/")[0]
+    """Return, for each phase, the folders of the files that its record binds; none without a record."""
+    return {phase: {str(row.path).rpartition("/")[0] for row in _bound(project, phase).inputs} for phase in PHASES}
 
 
 def protected_steps(project: Project, run: str) -> set[int]:
@@ -180,18 +209,17 @@ def protected_steps(project: Project, run: str) -> set[int]:
 
 def _exported(project: Project) -> set[str]:
     """Return the checkpoints that were exported, each run's last one."""
-    jobs = (_json(path) for path in project.state_dir.glob("exports/*/job.json"))
-    return {str(job["checkpoint"]) for job in jobs if isinstance(job, dict) and "checkpoint" in job}
+    return {str(partial(ExportJob, _json(path)).checkpoint) for path in project.state_dir.glob("exports/*/job.json")}
 
 
 def _forked(project: Project, run: str) -> set[int]:
     """Return the steps of a run at which other runs begin."""
-    starts = [path for folder in project.runs_dir.glob(f"*/{START_FOLDER}") for path in folders(folder)]
-    return {int(manifest["step"]) for manifest in map(_manifest, starts) if manifest.get("run") == run}
+    starts = (path for folder in project.runs_dir.glob(f"*/{START_FOLDER}") for path in folders(folder))
+    return {manifest.step for path in starts if (manifest := _manifest(path)) is not None and manifest.run == run}
 
 
-def _manifest(folder: Path) -> Row:
+def _manifest(folder: Path) -> Manifest | None:
     try:
         return read_manifest(folder)
     except GateError:
-        return {}
+        return None

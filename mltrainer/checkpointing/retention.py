@@ -1,52 +1,50 @@
-"""Which checkpoints are kept: sets computed from plain rows. Nothing is deleted here."""
+"""Which checkpoints are kept: sets computed from manifests. Nothing is deleted here."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from mltrainer.checkpointing.ranking import best_row
+from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.project import Checkpoint, Metric
+from mltrainer.records.checkpoint import Manifest
 
-Row = Mapping[str, Any]
 
-
-def roles(existing: Sequence[Row], metric: Metric, policy: Checkpoint) -> dict[int, list[str]]:
+def roles(existing: Sequence[Manifest], metric: Metric, policy: Checkpoint) -> dict[int, list[str]]:
     """Return each checkpoint's roles by step: `best`, `last`, `periodic`, in this order.
 
     Args:
-        existing: The intact checkpoints of one run. `step`; `validation`, the metrics at that step by name, empty where
-            none were measured; `epoch`; and `periodic`, whether it was saved by the calendar - where that is missing, an
-            epoch that `every_n_epochs` divides counts.
+        existing: The intact checkpoints of one run. One that does not say whether it was saved by the calendar counts for
+            periodic where `every_n_epochs` divides its epoch.
         metric: Which of two values is better, and what decides between equal ones.
         policy: The config's `checkpoint`.
     """
-    best, last = best_step(existing, metric), max((row["step"] for row in existing), default=None)
+    best, last = best_step(existing, metric), max((one.step for one in existing), default=None)
     return {
-        row["step"]: [
+        one.step: [
             name
             for name, holds in (
-                ("best", policy.save_best and row["step"] == best),
-                ("last", row["step"] == last),
-                ("periodic", _is_periodic(row, policy)),
+                ("best", policy.save_best and one.step == best),
+                ("last", one.step == last),
+                ("periodic", _is_periodic(one, policy)),
             )
             if holds
         ]
-        for row in existing
+        for one in existing
     }
 
 
-def best_step(existing: Sequence[Row], metric: Metric) -> int | None:
-    """Return the step of the checkpoint by which the run is described: the best row of those that were measured."""
-    best = best_row(sorted((row for row in existing if row["validation"]), key=lambda row: row["step"]), metric)
-    return None if best is None else int(best["step"])
+def best_step(existing: Sequence[Manifest], metric: Metric) -> int | None:
+    """Return the step of the checkpoint by which the run is described: the best of those that were measured."""
+    measured = sorted((one for one in existing if one.metrics), key=lambda one: one.step)
+    best = max(measured, key=lambda one: rank(one.metrics, metric), default=None)  # of equal ones the first
+    return None if best is None else best.step
 
 
-def _is_periodic(row: Row, policy: Checkpoint) -> bool:
-    return bool(row.get("periodic", row["epoch"] % policy.every_n_epochs == 0))
+def _is_periodic(one: Manifest, policy: Checkpoint) -> bool:
+    return one.epoch % policy.every_n_epochs == 0 if one.periodic is None else one.periodic
 
 
-def to_delete(existing: Sequence[Row], metric: Metric, policy: Checkpoint, protected: Collection[int]) -> set[int]:
+def to_delete(existing: Sequence[Manifest], metric: Metric, policy: Checkpoint, protected: Collection[int]) -> set[int]:
     """Return the steps whose checkpoints may go: all but the best, the last, the newest periodic ones and protected ones.
 
     The last one stays even where the policy does not ask for it: a run must be able to go on.

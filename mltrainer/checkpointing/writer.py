@@ -11,7 +11,7 @@ from typing import Any
 
 from mltrainer.checkpointing.format import Snapshot, save
 
-Then = Callable[[dict[str, Any]], None]
+Then = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Writer:
             folder: As in `format.save`.
             snapshot: As in `format.save`.
             manifest: As in `format.save`; must not be changed afterwards.
-            then: Called in the writer's thread with the written manifest, such as to delete what is no longer kept.
+            then: Called in the writer's thread once it is written, such as to delete what is no longer kept.
 
         Raises:
             MltrainerError: An earlier save failed; this one was not taken.
@@ -128,9 +128,9 @@ class Writer:
 def _done(job: _Job) -> BaseException | None:
     """Save one checkpoint; return what went wrong, for the training thread to raise."""
     try:
-        written = save(job.folder, job.snapshot, job.manifest)
+        save(job.folder, job.snapshot, job.manifest)
         if job.then is not None:
-            job.then(written)
+            job.then()
     except BaseException as error:  # an error must reach the training thread, whatever it is
         return error
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -37,22 +37,17 @@ def list_(folder: Folder = None, as_json: AsJson = False) -> int:
     project = open_project(folder)
     rows = registered(project)
     if as_json:
-        emit({"checkpoints": rows})
+        emit({"checkpoints": [row.written() for row in rows]})
         return 0
     keeps_own = not rows and load_project(project.file).task.is_opaque
     none = "the task is a program, which keeps its own" if keeps_own else "mltrainer run makes them"
-    shown = [
-        [
-            r["run"],
-            str(r["step"]),
-            ", ".join(f"{k} {number(v)}" for k, v in r["metrics"].items()),
-            ", ".join(r["phases"]),
-            r["path"],
-        ]
-        for r in rows
-    ]
+    shown = [[row.run, str(row.step), row.fault or _metrics(row.metrics), ", ".join(row.phases), row.path] for row in rows]
     print(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else f"no checkpoints: {none}")
     return 0
+
+
+def _metrics(metrics: dict[str, Any] | None) -> str:
+    return ", ".join(f"{name} {number(value)}" for name, value in (metrics or {}).items())
 
 
 @checkpoints.command(epilog="Example: mltrainer checkpoints verify baseline")
@@ -65,11 +60,11 @@ def verify(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False) -
 
     project = open_project(folder)
     rows = verify_files(project, find_run(project, run) if run is not None else None)
-    damaged = [row for row in rows if not row["ok"]]
+    damaged = [row for row in rows if not row.is_intact]
     if as_json:
-        emit({"intact": not damaged, "checkpoints": rows})
+        emit({"intact": not damaged, "checkpoints": [row.written() for row in rows]})
     else:
-        print(table([["ok" if r["ok"] else "DAMAGED", r["path"], r["reason"] or ""] for r in rows], ["", "checkpoint", ""]))
+        print(table([["ok" if row.is_intact else "DAMAGED", row.path, row.reason or ""] for row in rows], ["", "checkpoint", ""]))
         print(f"{len(rows) - len(damaged)} of {len(rows)} intact")
     return 4 if damaged else 0
 

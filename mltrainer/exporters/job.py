@@ -21,6 +21,7 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
 from mltrainer.tasks.opening import OpenTask
@@ -170,9 +171,9 @@ def _file_of(name: str) -> str | None:
         return None
 
 
-def _origin(job: ExportJob, manifest: dict[str, Any], weights: str) -> dict[str, Any]:
+def _origin(job: ExportJob, manifest: Manifest, weights: str) -> dict[str, Any]:
     """Return the origin for the model's manifest: version, run, checkpoint, weights' digest, metrics and contract."""
-    kept = {key: manifest.get(key) for key in ("step", "epoch", "metrics", "contract")}
+    kept = manifest.model_dump(include={"step", "epoch", "metrics", "contract"})
     made = {"mltrainer": mltrainer.__version__, "run": job.run, "checkpoint": job.checkpoint}
     return {**made, "weights_sha256": weights, **kept}
 

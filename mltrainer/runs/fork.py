@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.manifest import START_FOLDER, faults, folders, newest_intact, read_manifest
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, START_FOLDER, faults, folders, newest_intact, read_manifest
 from mltrainer.configs.loading import apply, validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
@@ -53,7 +53,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
             raise InputError(f"run {parent} was trained by {trainer.page.tool}, whose runs leave no checkpoint to begin with")
         config = validate_values(TrainingConfig, *apply(job.config.model_dump(), assignments, f"the config of run {parent}"))
         start = _checkpoint(project, parent, step)
-        origin = {"run": parent, "manifest_sha256": digest(read_manifest(start))}
+        origin = {"run": parent, "manifest_sha256": digest(read_json(start / MANIFEST_FILE))}
         contract = {**contract_of(planning.record, config, project.root), "parent_sha256": digest(origin)}
         run = run_id(contract)
         changes = contract_changes(job, contract, config)
@@ -63,7 +63,7 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
             own = {"run": run, "parent": parent, "config": config, "contract": contract, "threads": config.threads}
             trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
         result = read_json(project.runs_dir / run / RESULT_FILE)
-    return {"run": run, "parent": parent, "step": read_manifest(start)["step"], "changes": changes, "result": result}
+    return {"run": run, "parent": parent, "step": read_manifest(start).step, "changes": changes, "result": result}
 
 
 def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
 def _checkpoint(project: Project, run: str, step: int | None) -> Path:
     """Return the folder of a run's checkpoint, whose files are what its manifest says."""
     folder = project.runs_dir / run / "checkpoints"
-    known = {read_manifest(path)["step"]: path for path in folders(folder) if not faults(path)}
+    known = {read_manifest(path).step: path for path in folders(folder) if not faults(path)}
     if step is not None and step not in known:
         steps = ", ".join(map(str, sorted(known))) or "none"
         raise InputError(f"run {run} has no intact checkpoint of step {step}; it has {steps}", mend="mltrainer checkpoints list")

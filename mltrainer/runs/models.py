@@ -65,7 +65,7 @@ def final_model(project: Project) -> nn.Module:
     row = next((row for row in final.model_files if Path(row.path).name == WEIGHTS_FILE), None)
     if row is None:
         raise InputError(f"finalization wrote no {WEIGHTS_FILE}", mend='load_model(project, "finalization") takes the checkpoint')
-    return from_safetensors(_config(final.config), project.root, project.root / row.path, row.written())
+    return from_safetensors(_config(final.config), project.root, project.root / row.path, row)
 
 
 def _refuse_program(is_program: bool, run: str) -> None:

@@ -200,7 +200,7 @@ def step_before(folder: Path) -> int:
         GateError: The checkpoint that it began with is damaged.
     """
     begun = folders(folder / START_FOLDER)
-    return int(read_manifest(begun[0])["step"]) if begun else 0
+    return read_manifest(begun[0]).step if begun else 0
 
 
 def _numbers(result: Run, again: Run, loss: float, seeds: Sequence[float]) -> grades.Numbers:

@@ -9,6 +9,7 @@ from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
+from mltrainer.records.checkpoint import Manifest
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.workspace import read_json
@@ -33,13 +34,13 @@ def open_untrained(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Mod
     return task, task.task.model()
 
 
-def check_data(task: OpenTask, manifest: dict[str, Any]) -> None:
+def check_data(task: OpenTask, manifest: Manifest) -> None:
     """Refuse data other than the checkpoint's: preprocessing and the comparison's samples would be others.
 
     Raises:
         GateError: With both digests.
     """
-    expected = manifest.get("contract", {}).get("data_sha256")
+    expected = manifest.contract.get("data_sha256")
     if expected is not None and expected != task.data_sha256:
         raise GateError(
             f"the data is not what the checkpoint was trained on: expected {expected[:12]}, found {task.data_sha256[:12]}",

@@ -23,7 +23,7 @@ def save_for_ever(step, pipe):
         step += 1
         name = 7 if same else step
         tree = {"w": torch.full((64, 64), float(step)), "step": step}
-        save(folder / f"step-{name:08d}", snapshot(tree), {"step": name, "true_step": step})
+        save(folder / f"step-{name:08d}", snapshot(tree), {"step": name, "epoch": step})
         os.write(pipe, f"{step}\\n".encode())
 
 for kill in range(40):
@@ -42,7 +42,7 @@ for kill in range(40):
     found, skipped = newest_intact(folder)
     assert found is not None and not skipped, (kill, skipped)
     tree, manifest = load(found)
-    assert tree["step"] == manifest["true_step"] and tree["step"] in (done, done + 1), (kill, tree["step"], done)
+    assert tree["step"] == manifest.epoch and tree["step"] in (done, done + 1), (kill, tree["step"], done)
     assert tree["w"].eq(tree["step"]).all()
     done = tree["step"]
     sweep(folder)

@@ -21,6 +21,7 @@ from torch import nn
 from mltrainer.checkpointing.format import load, newest_intact, save, snapshot
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, TENSORS_FILE, TREE_FILE, manifest_bytes
 from mltrainer.errors import GateError, InputError, MachineError
+from mltrainer.records.common import FileRow
 from mltrainer.workspace import sha256_file
 
 STEP = "step-00000001"
@@ -43,7 +44,7 @@ def resign(folder: Path, **content: bytes) -> None:
     """Write files and a manifest that fits them, as somebody with bad intentions would."""
     for name, data in content.items():
         (folder / f"state.{name}").write_bytes(data)
-    rows = [{"path": n, "sha256": sha256_file(folder / n), "size": (folder / n).stat().st_size} for n in STATE_FILES]
+    rows = [FileRow(path=n, sha256=sha256_file(folder / n), size=(folder / n).stat().st_size) for n in STATE_FILES]
     (folder / MANIFEST_FILE).write_bytes(manifest_bytes({"step": 20}, rows))
 
 
@@ -182,9 +183,9 @@ def test_what_cannot_be_held_is_refused_with_its_place(value: Any, named: str) -
 
 def test_the_manifest_records_what_was_given_and_the_files(saved: Path) -> None:
     manifest = load(saved)[1]
-    assert (manifest["step"], manifest["epoch"], manifest["run"]) == (20, 1, "a1b2c3d4e5f6")
-    assert [row["path"] for row in manifest["files"]] == [TENSORS_FILE, TREE_FILE]
-    assert all(row["sha256"] == sha256_file(saved / row["path"]) for row in manifest["files"])
+    assert (manifest.step, manifest.epoch, manifest.run) == (20, 1, "a1b2c3d4e5f6")
+    assert [row.path for row in manifest.files] == [TENSORS_FILE, TREE_FILE]
+    assert all(row.sha256 == sha256_file(saved / row.path) for row in manifest.files)
 
 
 def test_a_folder_of_another_step_is_refused(tmp_path: Path) -> None:

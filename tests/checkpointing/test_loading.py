@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from mltrainer.checkpointing.loading import from_safetensors
+from mltrainer.records.common import FileRow
 from mltrainer.workspace import sha256_file
 from tests.trainers.native.digits_runs import config
 
@@ -43,7 +44,7 @@ def test_a_task_finds_its_files_from_whichever_folder_its_model_is_loaded(
     weights = nn.Linear(3, 2).state_dict()
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file(weights, path)
-    row = {"sha256": sha256_file(path), "size": path.stat().st_size}
+    row = FileRow(path=path.name, sha256=sha256_file(path), size=path.stat().st_size)
     here = Path.cwd()
     model = from_safetensors(config({"task": {"use": "task_of_width:Own"}, "data": None}), tmp_path, path, row)
     assert torch.equal(model.state_dict()["weight"], weights["weight"])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mltrainer.checkpointing.format import load, save, snapshot
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, TREE_FILE, discard, faults, file_rows, folders, newest_intact, sweep
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, TREE_FILE, discard, faults, folders, newest_intact, sweep
 from mltrainer.errors import GateError
-from mltrainer.workspace import digest, pretty_json, sha256_file
+from mltrainer.workspace import digest, pretty_json
 
 
 def test_a_run_without_checkpoints_has_none(tmp_path: Path) -> None:
@@ -111,9 +111,3 @@ def test_what_is_no_manifest_is_refused(text: bytes, saved: Path) -> None:
     (saved / MANIFEST_FILE).write_bytes(text)
     with pytest.raises(GateError, match=r"manifest|at most"):
         load(saved)
-
-
-def test_file_rows_bind_all_three_files(saved: Path, tmp_path: Path) -> None:
-    rows = file_rows(saved, tmp_path)
-    assert [Path(row["path"]).name for row in rows] == ["state.safetensors", "state.json", "manifest.json"]
-    assert all(row["sha256"] == sha256_file(tmp_path / row["path"]) for row in rows)

@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from mltrainer.checkpointing.format import file_rows, save, snapshot
+from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.checkpointing.registry import checkpoints, protected_steps, verify
+from mltrainer.cli.checkpoints import list_
 from mltrainer.errors import InputError
-from mltrainer.workspace import Project, write_json
+from mltrainer.workspace import Project, sha256_file, write_json
 
 RUN, OTHER = "a1b2c3d4e5f6", "0123456789ab"
 CONTRACT = {"config_sha256": "c", "data_sha256": "d", "code_sha256": "e", "environment_sha256": "f", "numerics_class": "n"}
+
+
+def rows_of(folder: Path, root: Path) -> list[dict[str, Any]]:
+    files = sorted(folder.iterdir())
+    return [{"path": str(f.relative_to(root)), "sha256": sha256_file(f), "size": f.stat().st_size} for f in files]
 
 
 def train(project: Project, run: str, steps: tuple[int, ...]) -> None:
@@ -26,7 +32,7 @@ def train(project: Project, run: str, steps: tuple[int, ...]) -> None:
         manifest = {"step": step, "epoch": step // 10, "metrics": {"accuracy": step / 100}, "contract": CONTRACT, "run": run}
         save(folder, snapshot({"x": step}), manifest)
         path = project.relative(folder)
-        listed.append({"step": step, "roles": ["best"], "path": path, "files": file_rows(folder, project.root)})
+        listed.append({"step": step, "roles": ["best"], "path": path, "files": rows_of(folder, project.root)})
     parent = OTHER if run == RUN else None
     write_json(project.runs_dir / run / "result.json", {"id": run, "parent": parent, "checkpoints": listed})
 
@@ -36,13 +42,13 @@ def project(tmp_path: Path) -> Project:
     project = Project(tmp_path)
     train(project, RUN, (10, 20))
     train(project, OTHER, (10,))
-    rows: list[Any] = file_rows(project.runs_dir / RUN / "checkpoints" / "step-00000010", tmp_path)
+    rows = rows_of(project.runs_dir / RUN / "checkpoints" / "step-00000010", tmp_path)
     write_json(project.phase_dir("baseline") / "record.json", {"inputs": rows})
     return project
 
 
 def test_a_row_says_where_a_checkpoint_came_from_and_who_refers_to_it(project: Project) -> None:
-    row = next(row for row in checkpoints(project) if row["run"] == RUN)
+    row = next(row.written() for row in checkpoints(project) if row.run == RUN)
     assert {name: row[name] for name in CONTRACT} == CONTRACT
     assert (row["step"], row["epoch"], row["roles"], row["parent"], row["phases"]) == (10, 1, ["best"], OTHER, ["baseline"])
     assert row["path"] == f".mltrainer/runs/{RUN}/checkpoints/step-00000010"
@@ -50,13 +56,13 @@ def test_a_row_says_where_a_checkpoint_came_from_and_who_refers_to_it(project: P
 
 
 def test_all_runs_are_listed_or_one(project: Project) -> None:
-    assert [(row["run"], row["step"]) for row in checkpoints(project)] == [(OTHER, 10), (RUN, 10), (RUN, 20)]
-    assert [row["step"] for row in checkpoints(project, OTHER)] == [10]
+    assert [(row.run, row.step) for row in checkpoints(project)] == [(OTHER, 10), (RUN, 10), (RUN, 20)]
+    assert [row.step for row in checkpoints(project, OTHER)] == [10]
 
 
 def test_a_run_that_was_set_aside_is_left_alone(project: Project) -> None:
     shutil.copytree(project.runs_dir / RUN, project.runs_dir / f"{RUN}.damaged-1")
-    assert {row["run"] for row in checkpoints(project)} == {RUN, OTHER}
+    assert {row.run for row in checkpoints(project)} == {RUN, OTHER}
 
 
 def test_a_project_without_runs_has_no_checkpoints(tmp_path: Path) -> None:
@@ -71,49 +77,57 @@ def test_an_unknown_run_is_refused(run: str, project: Project) -> None:
 
 def test_a_damaged_manifest_is_listed_with_its_fault(project: Project) -> None:
     (project.runs_dir / OTHER / "checkpoints" / "step-00000010" / "manifest.json").write_text("{}")
-    row = checkpoints(project)[0]
+    row = checkpoints(project)[0].written()
     assert row["epoch"] is None
     assert "manifest" in row["fault"]
+
+
+def test_a_person_reads_the_fault_in_place_of_the_metrics(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.root / "mltrainer.yaml").write_text("")
+    (project.runs_dir / OTHER / "checkpoints" / "step-00000010" / "manifest.json").write_text("{}")
+    assert list_(project.root) == 0
+    out = capsys.readouterr().out
+    assert [line.count("no manifest") for line in out.splitlines() if "step-" in line] == [1, 0, 0]
 
 
 def test_damaged_records_do_not_hide_checkpoints(project: Project) -> None:
     (project.runs_dir / RUN / "result.json").write_text("{")
     (project.phase_dir("baseline") / "record.json").write_text("[]")
-    assert [(row["phases"], row["roles"]) for row in checkpoints(project, RUN)] == [([], []), ([], [])]
+    assert [(row.phases, row.roles) for row in checkpoints(project, RUN)] == [([], []), ([], [])]
 
 
 def test_intact_checkpoints_verify(project: Project) -> None:
     rows = verify(project)
     assert len(rows) == 3
-    assert all(row["ok"] and row["reason"] is None for row in rows)
+    assert all(row.is_intact and row.reason is None for row in rows)
 
 
 @pytest.mark.parametrize("name", ["state.safetensors", "state.json", "manifest.json"])
 def test_a_changed_byte_is_found_and_its_file_named(name: str, project: Project) -> None:
     path = project.runs_dir / RUN / "checkpoints" / "step-00000020" / name
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    bad = [row for row in verify(project) if not row["ok"]]
-    assert [row["path"] for row in bad] == [project.relative(path.parent)]
-    assert name in bad[0]["reason"]
+    bad = [row for row in verify(project) if not row.is_intact]
+    assert [row.path for row in bad] == [project.relative(path.parent)]
+    assert name in str(bad[0].reason)
 
 
 def test_a_checkpoint_that_a_result_names_and_that_is_gone_is_found(project: Project) -> None:
     shutil.rmtree(project.runs_dir / RUN / "checkpoints" / "step-00000020")
-    reasons = [row["reason"] for row in verify(project, RUN) if not row["ok"]]
+    reasons = [row.reason for row in verify(project, RUN) if not row.is_intact]
     assert reasons == [f"the result of run {RUN} names it, but it is not here"]
 
 
 def test_a_checkpoint_written_anew_is_not_the_recorded_one(project: Project) -> None:
     save(project.runs_dir / RUN / "checkpoints" / "step-00000020", snapshot({"x": 0}), {"step": 20, "run": RUN})
-    bad = [row["reason"] for row in verify(project, RUN) if not row["ok"]]
+    bad = [row.reason for row in verify(project, RUN) if not row.is_intact]
     assert len(bad) == 1
-    assert "the run's result expected" in bad[0]
+    assert "the run's result expected" in str(bad[0])
 
 
 def test_a_checkpoint_of_another_run_is_found(project: Project) -> None:
     source = project.runs_dir / RUN / "checkpoints" / "step-00000020"
     shutil.copytree(source, project.runs_dir / OTHER / "checkpoints" / "step-00000020")
-    assert [row["reason"] for row in verify(project, OTHER) if not row["ok"]] == [f"it belongs to run {RUN}, not to {OTHER}"]
+    assert [row.reason for row in verify(project, OTHER) if not row.is_intact] == [f"it belongs to run {RUN}, not to {OTHER}"]
 
 
 def test_what_a_phase_refers_to_is_protected(project: Project) -> None:

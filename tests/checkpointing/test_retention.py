@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.retention import best_step, roles, to_delete
 from mltrainer.configs.project import Checkpoint, Metric
+from mltrainer.records.checkpoint import Manifest
+from mltrainer.records.partial import partial
 
 
-def rows(*metrics: float | str | None, per_epoch: int = 10) -> list[dict[str, Any]]:
-    return [
-        {"step": nr * per_epoch, "epoch": nr, "validation": {} if metric is None else {"score": metric, "loss": 1.0}}
-        for nr, metric in enumerate(metrics, 1)
-    ]
+def manifest(nr: int, metrics: dict[str, Any], **more: Any) -> Manifest:
+    return partial(Manifest, {"step": nr * 10, "epoch": nr, "metrics": metrics, **more})
+
+
+def rows(*metrics: float | str | None) -> list[Manifest]:
+    return [manifest(nr, {} if one is None else {"score": one, "loss": 1.0}) for nr, one in enumerate(metrics, 1)]
 
 
 def metric_of(mode: Any, ties: Any = "first") -> Metric:
@@ -38,7 +41,7 @@ KEPT = [(0, {10, 90}), (1, {10, 80, 90}), (2, {10, 60, 80, 90}), (9, {10, 20, 40
 def test_so_many_periodic_ones_stay_as_are_asked_for(keep: int, kept: set[int]) -> None:
     policy = Checkpoint(every_n_epochs=2, keep=keep)  # of nine epochs: 2, 4, 6 and 8
     existing = rows(0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
-    assert {row["step"] for row in existing} - to_delete(existing, MAX, policy, set()) == kept
+    assert {one.step for one in existing} - to_delete(existing, MAX, policy, set()) == kept
 
 
 def test_in_mode_min_the_smallest_is_best() -> None:
@@ -71,8 +74,7 @@ def test_the_last_stays_even_where_nothing_is_to_be_kept() -> None:
 
 
 def test_one_in_mid_epoch_is_not_periodic() -> None:
-    existing = [{**rows(0.1, 0.2)[1], "periodic": False}]
-    assert roles(existing, MAX, POLICY) == {20: ["best", "last"]}
+    assert roles([manifest(2, {"score": 0.2}, periodic=False)], MAX, POLICY) == {20: ["best", "last"]}
 
 
 def test_one_checkpoint_may_have_every_role() -> None:
@@ -97,11 +99,9 @@ def test_best_last_and_protected_are_never_deleted(values: Any, mode: Any, every
     assert sum("periodic" in named[step] for step in set(named) - gone) >= min(keep, sum("periodic" in n for n in named.values()))
 
 
-def measured(*pairs: tuple[float | str, float | str]) -> list[dict[str, Any]]:
-    """Evaluations as a history has them, of which each has a checkpoint."""
-    return [
-        {"step": nr * 10, "epoch": nr, "validation": {"score": score, "loss": loss}} for nr, (score, loss) in enumerate(pairs, 1)
-    ]
+def measured(*pairs: tuple[float | str, float | str]) -> list[Manifest]:
+    """The checkpoints of evaluations, one of each."""
+    return [manifest(nr, {"score": score, "loss": loss}) for nr, (score, loss) in enumerate(pairs, 1)]
 
 
 TIED = {  # score and loss of each evaluation, whether larger scores are better, and the step that wins the tie
@@ -137,12 +137,12 @@ scores = st.sampled_from([0.0, 0.5, 1.0, math.nan, math.inf, -math.inf, "nan", "
 )
 def test_the_epoch_that_is_described_is_the_epoch_that_is_kept(pairs: Any, mode: str, ties: str) -> None:
     """Whatever is deleted on the way, after each evaluation: the described one is there at the end."""
-    metric, there, history = metric_of(mode, ties), list[dict[str, Any]](), list[dict[str, Any]]()
-    for row in measured(*pairs):
-        history.append(row)
-        there.append(row)
+    metric, there, history = metric_of(mode, ties), list[Manifest](), list[dict[str, Any]]()
+    for one in measured(*pairs):
+        history.append({"step": one.step, "validation": one.metrics})
+        there.append(one)
         gone = to_delete(there, metric, Checkpoint(keep=0), set())
-        there = [one for one in there if one["step"] not in gone]
+        there = [one for one in there if one.step not in gone]
     described = best_row(history, metric)
     assert described is not None
     assert best_step(there, metric) == described["step"]

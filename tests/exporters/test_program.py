@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from mltrainer.checkpointing.format import file_rows, save, snapshot
+from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
@@ -14,7 +14,7 @@ from mltrainer.exporters import job as exporting
 from mltrainer.records.job import ExportJob
 from mltrainer.records.openings import breaks, chained
 from mltrainer.tasks.opening import open_task
-from mltrainer.workspace import digest, read_json, write_json
+from mltrainer.workspace import digest, read_json, sha256_file, write_json
 
 TEST = {
     "ledger": "phases/05_finalization/test_openings.json",
@@ -55,7 +55,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     state = {"model": task.task.model().state_dict(), "step": 10}
     contract = {"data_sha256": task.data_sha256}
     save(tmp_path / CHECKPOINT, snapshot(state), {"step": 10, "epoch": 1, "contract": contract, "run": "a1b2c3d4e5f6"})
-    checkpoint = {"path": CHECKPOINT, "files": file_rows(tmp_path / CHECKPOINT, tmp_path)}
+    files = [
+        {"path": str(path.relative_to(tmp_path)), "sha256": sha256_file(path)}
+        for path in sorted((tmp_path / CHECKPOINT).iterdir())
+    ]
+    checkpoint = {"path": CHECKPOINT, "files": files}
     write_json(tmp_path / ".mltrainer/runs/a1b2c3d4e5f6/result.json", {"checkpoints": [checkpoint]})
     return {
         "run": "a1b2c3d4e5f6",

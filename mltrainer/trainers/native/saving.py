@@ -17,6 +17,7 @@ from mltrainer.checkpointing.retention import roles, to_delete
 from mltrainer.checkpointing.writer import Writer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
+from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow
 from mltrainer.tools.program import Events
@@ -123,7 +124,7 @@ class Checkpoints:
 
     def _hand_over(self, pending: _Pending) -> None:
         path = self.path(pending.manifest["step"])
-        self._writer.submit(path, pending.copied, pending.manifest, lambda _written: self._tidy())
+        self._writer.submit(path, pending.copied, pending.manifest, self._tidy)
 
     def _tidy(self) -> None:
         """Delete what the policy does not keep; runs in the writer's thread, after each save."""
@@ -150,13 +151,12 @@ class Checkpoints:
         """Return a step's folder."""
         return self.folder / f"step-{step:08d}"
 
-    def _existing(self) -> Iterator[dict[str, Any]]:
+    def _existing(self) -> Iterator[Manifest]:
         for folder in folders(self.folder):
             with contextlib.suppress(GateError):  # a damaged one has no role; `newest` says so
-                manifest = read_manifest(folder)
-                yield {**manifest, "validation": manifest["metrics"]}
+                yield read_manifest(folder)
 
-    def newest(self, events: Events) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def newest(self, events: Events) -> tuple[dict[str, Any], Manifest] | None:
         """Return tree and manifest of the newest intact checkpoint, saying which damaged ones were passed over.
 
         Raises:
@@ -176,13 +176,13 @@ class Checkpoints:
             )
         return load(found, None) if found is not None else None
 
-    def refuse_other_contract(self, manifest: dict[str, Any]) -> None:
+    def refuse_other_contract(self, manifest: Manifest) -> None:
         """Refuse to continue under other code, data, config, environment or numerics.
 
         Raises:
             GateError: Each differing field, with what was recorded and what is here.
         """
-        recorded = manifest["contract"]
+        recorded = manifest.contract
         changes = [
             f"{key}: {recorded.get(key)} -> {self.contract.get(key)}"
             for key in CONTRACT
@@ -194,7 +194,7 @@ class Checkpoints:
                 mend="restore what changed (threads, instruction set, code, data), or plan anew: mltrainer phase run planning",
             )
 
-    def load(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def load(self, step: int) -> tuple[dict[str, Any], Manifest]:
         """Return a step's tree and manifest, verified.
 
         Raises:
@@ -207,10 +207,10 @@ class Checkpoints:
         """Return the kept checkpoints, none of them verified yet."""
         existing = list(self._existing())
         named = roles(existing, self.config.metric, self.config.checkpoint)
-        return [self._row(row, named[row["step"]], root) for row in existing]
+        return [self._row(row, named[row.step], root) for row in existing]
 
-    def _row(self, manifest: dict[str, Any], names: list[str], root: Path) -> CheckpointRow:
-        step, epoch = manifest["step"], manifest["epoch"]
+    def _row(self, manifest: Manifest, names: list[str], root: Path) -> CheckpointRow:
+        step, epoch = manifest.step, manifest.epoch
         folder = self.path(step)
         files = [
             FileRow(path=path.relative_to(root).as_posix(), sha256=sha256_file(path), size=path.stat().st_size)

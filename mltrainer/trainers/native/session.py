@@ -275,15 +275,15 @@ class Session:
         (path,) = folders(folder)
         tree, manifest = load(path, None)
         epoch = self.plan.place(tree["step"])[0] + 1
-        if tree["step"] >= self.plan.steps and epoch == manifest["epoch"]:
+        if tree["step"] >= self.plan.steps and epoch == manifest.epoch:
             raise InputError(
                 f"step {tree['step']} of the parent leaves nothing to train: the config ends after epoch {self.plan.epochs}",
                 where="epochs",
                 mend=f"fork with more epochs, such as --set epochs={2 * epoch}, or with an earlier --step",
             )
-        if tree["step"] >= self.plan.steps or epoch != manifest["epoch"]:
+        if tree["step"] >= self.plan.steps or epoch != manifest.epoch:
             raise InputError(
-                f"step {tree['step']} lay in epoch {manifest['epoch']} of the parent and would lie in epoch {epoch} of "
+                f"step {tree['step']} lay in epoch {manifest.epoch} of the parent and would lie in epoch {epoch} of "
                 f"{self.plan.epochs} here: number of samples, batch size and accumulation must be the parent's",
                 mend="fork with the parent's batch_size and accumulate, or train a new run",
             )
@@ -293,7 +293,7 @@ class Session:
             raise InputError(
                 f"the parent's checkpoint does not fit this config: {error}", mend="fork without changing that"
             ) from error
-        self.events.send("note", text=f"begins with step {tree['step']} of run {manifest['run']}")
+        self.events.send("note", text=f"begins with step {tree['step']} of run {manifest.run}")
 
     # --- sinks ---
 

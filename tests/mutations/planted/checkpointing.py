@@ -8,7 +8,7 @@ FAULTS = (
     Fault(
         "a file's digest is not compared with the record's",
         "mltrainer/checkpointing/format.py",
-        'if name in expected and expected[name] != row["sha256"]:',
+        "if name in expected and expected[name] != sha256:",
         "if False:",
         "tests/checkpointing/test_format.py::test_a_checkpoint_other_than_the_recorded_one_is_refused",
     ),
@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "the oldest checkpoint is called the last",
         "mltrainer/checkpointing/retention.py",
-        'max((row["step"] for row in existing), default=None)',
-        'min((row["step"] for row in existing), default=None)',
+        "max((one.step for one in existing), default=None)",
+        "min((one.step for one in existing), default=None)",
         "tests/checkpointing/test_retention.py",
     ),
     Fault(
@@ -57,7 +57,7 @@ FAULTS = (
     Fault(
         "a checkpoint under another step's name is taken for it",
         "mltrainer/checkpointing/manifest.py",
-        'if manifest.get("step") != found:',
+        "if manifest.step != found:",
         "if False:",
         "tests/checkpointing/test_manifest.py",
     ),
@@ -78,8 +78,8 @@ FAULTS = (
     Fault(
         "a fork of another run protects this one's steps",
         "mltrainer/checkpointing/registry.py",
-        'if manifest.get("run") == run}',
-        "if manifest}",
+        "is not None and manifest.run == run}",
+        "is not None}",
         "tests/checkpointing/test_registry.py",
     ),
     Fault(

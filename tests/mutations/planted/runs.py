@@ -71,7 +71,7 @@ FAULTS = (
     Fault(
         "forks of one run from two steps are one run",
         "mltrainer/runs/fork.py",
-        '{"run": parent, "manifest_sha256": digest(read_manifest(start))}',
+        '{"run": parent, "manifest_sha256": digest(read_json(start / MANIFEST_FILE))}',
         '{"run": parent, "manifest_sha256": ""}',
         "tests/runs/test_fork.py::test_forks_from_two_steps_are_two_runs",
     ),

@@ -1,0 +1,62 @@
+"""A checkpoint's manifest, and what runs, jobs and records say of checkpoints."""
+
+from pydantic import Field
+
+from mltrainer.records.common import FileRow, Measured, Metrics, Part
+from mltrainer.records.run import CheckpointRow
+
+
+class Manifest(Part):
+    """What a checkpoint's files are and where it came from, in `manifest.json` beside them; what the trainer left out is empty.
+
+    Attributes:
+        schema_number: Of this form.
+        run: The run that saved it.
+        step: The step after which it stands.
+        epoch: The epoch in which that step lies, from 1.
+        metric: The chosen metric of the evaluation at that step; None where none was made.
+        metrics: All metrics of that evaluation.
+        periodic: Whether it was saved by the calendar of epochs or steps.
+        contract: What the run's bits are a function of.
+        files: The files of state.
+        seal: Digest of everything else.
+    """
+
+    schema_number: int = Field(alias="schema")
+    run: str | None
+    step: int
+    epoch: int
+    metric: Measured | None
+    metrics: Metrics
+    periodic: bool | None
+    contract: dict[str, str]
+    files: list[FileRow]
+    seal: str
+
+
+class RunCheckpoints(Part):
+    """The part of a run's result or job that says where its checkpoints came from."""
+
+    parent: str | None
+    checkpoints: list[CheckpointRow]
+
+
+class RunId(Part):
+    """The part of a run's result that names it."""
+
+    id: str | None
+
+
+class DeliveredFiles(Part):
+    """The part of finalization's evidence that the delivered model is verified by."""
+
+    run: RunId
+    model_files: list[FileRow]
+    delivered_sha256: str | None
+
+
+class BoundFiles(Part):
+    """The part of a record that binds files."""
+
+    inputs: list[FileRow]
+    evidence: DeliveredFiles
