@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
 
-ID = "bad_initialization"
 FIGURES = ("learning_curves.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, times: float) -> Finding:
     """Fire where the loss of the untrained classifier is far above that of knowing nothing, ln K for K classes."""
-    start, unseen = run.start, Finding(ID, "not_applicable", "The loss of the untrained model over classes was not observed.")
+    start, unseen = run.start, Finding("not_applicable", "The loss of the untrained model over classes was not observed.")
     if start is None or start.target is None or not start.target.classes:
         return unseen
     outputs = start.output.shape if start.output else []
@@ -23,6 +21,5 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     knowing_nothing = math.log(classes)
     excess = loss / knowing_nothing
     reason = f"The untrained model's loss is {text(loss)}, {text(excess)} times that of knowing nothing, ln {classes}"
-    limit = thresholds["times"]
     evidence = {"loss": loss, "expected": knowing_nothing, "times": excess, "since_step": 0}
-    return judged(ID, excess > limit, f"{reason} (at most {limit:g} expected).", evidence, FIGURES)
+    return judged(excess > times, f"{reason} (at most {times:g} expected).", evidence, FIGURES)

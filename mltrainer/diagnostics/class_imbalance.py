@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mltrainer.diagnostics.signals import Finding, Run, judged, percent, ratio, text
 
-ID = "class_imbalance"
 
-
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, times: float, recall: float) -> Finding:
     """Fire where one class has far more samples than another, unless every class is found nevertheless."""
     counts = [count for count in (run.start_data and run.start_data.counts) or [] if count]
     if len(counts) < 2:
-        return Finding(ID, "not_applicable", "The training samples' classes were not counted.")
-    times, worst = ratio(max(counts), min(counts)), _worst_recall(run)
-    evidence = {"times": times, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
-    found = worst >= thresholds["recall"]
-    reason = f"The largest class has {text(times)} times the samples of the smallest (at most {thresholds['times']:g} expected)"
+        return Finding("not_applicable", "The training samples' classes were not counted.")
+    ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run)
+    evidence = {"times": ratio_found, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
+    found = worst >= recall
+    reason = f"The largest class has {text(ratio_found)} times the samples of the smallest (at most {times:g} expected)"
     reason += f"; of the class that is found least, {percent(worst)} are" if worst == worst else ""
-    return judged(ID, times > thresholds["times"] and not found, reason + ".", evidence, ())
+    return judged(ratio_found > times and not found, reason + ".", evidence)
 
 
 def _worst_recall(run: Run) -> float:

@@ -3,80 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import NamedTuple
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, judged, number, percent, ratio, text
 from mltrainer.records.partial import partial
 from mltrainer.records.run import OutputSeen, Seen, TargetSeen
 
-ID = "constant_predictions"
 FIGURES = ("metric.svg", "learning_curves.svg")
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, same_answer: float, same_target: float, spread: float, steps: float, learned_skill: float) -> Finding:
     """Fire where a model that has not learned answered alike at the end, though its targets differ."""
-    least = thresholds["steps"]
-    if number(run.result.steps) < least:
-        return Finding(ID, "not_applicable", f"The run took fewer than {least:g} steps, in which a model has hardly begun.")
+    if number(run.result.steps) < steps:
+        return Finding("not_applicable", f"The run took fewer than {steps:g} steps, in which a model has hardly begun.")
     answer = _observed(run) or _confused(run)
     if answer is None:
-        return Finding(ID, "not_applicable", "The run recorded neither outputs nor a confusion matrix.")
-    evidence: dict[str, Any] = {**answer, "skill": run.reached_skill}
-    alike = _is_alike(evidence, thresholds)
-    fired = alike and not run.learned(thresholds["learned_skill"])
-    skill = f"the skill is {text(run.reached_skill)}"
-    if fired:
-        evidence["since_step"] = _since(run, thresholds)
-    return judged(ID, fired, f"{_sentence(evidence)}; {skill}.", evidence, FIGURES)
+        return Finding("not_applicable", "The run recorded neither outputs nor a confusion matrix.")
+
+    def is_alike(answer: _Answer) -> bool:
+        """Return True if the answers hardly differ; nearly identical targets excuse identical classes, not a small spread."""
+        return (answer.same_answer >= same_answer and answer.same_target < same_target) or answer.spread < spread
+
+    fired = is_alike(answer) and not run.learned(learned_skill)
+    evidence = {**answer._asdict(), "skill": run.reached_skill}
+    reason = f"{_sentence(answer)}; the skill is {text(run.reached_skill)}."
+    return judged(fired, reason, evidence, FIGURES, since_step=_since(run, is_alike))
 
 
-def _is_alike(answer: Mapping[str, float], thresholds: Mapping[str, float]) -> bool:
-    """Return True if the answers hardly differ; nearly identical targets excuse identical classes, not a small spread."""
-    same, rare, spread = thresholds["same_answer"], thresholds["same_target"], thresholds["spread"]
-    return (answer["same_answer"] >= same and answer["same_target"] < rare) or answer["spread"] < spread
+class _Answer(NamedTuple):
+    """The shares of the most frequent answer and target, or of numbers the relative spread; NaN where it is not known."""
+
+    same_answer: float = math.nan
+    same_target: float = math.nan
+    spread: float = math.nan
 
 
-def _observed(run: Run) -> dict[str, float] | None:
+def _observed(run: Run) -> _Answer | None:
     return _answer(run.seen[-1][1].validation) if run.seen else None
 
 
-def _answer(seen: Seen) -> dict[str, float] | None:
-    """Return the shares of the most frequent answer and target, or of numbers the relative spread; None where unknown."""
+def _answer(seen: Seen) -> _Answer | None:
     output, target = seen.output or partial(OutputSeen, {}), seen.target or partial(TargetSeen, {})
     if target.classes is not None:
-        answer = _alike(number(output.top), number(target.top))
+        answer = _Answer(number(output.top), number(target.top))
     else:
-        answer = _alike(spread=ratio(number(output.spread), number(target.spread)))
-    return answer if finite(answer.values()) else None
+        answer = _Answer(spread=ratio(number(output.spread), number(target.spread)))
+    return answer if finite(answer) else None
 
 
-def _confused(run: Run) -> dict[str, float] | None:
+def _confused(run: Run) -> _Answer | None:
     """Return the same from the confusion matrix of the best evaluation, which records of earlier versions have."""
     counts = run.class_counts
     if not sum(counts):
         return None
     answered = [sum(column) for column in zip(*run.confusion, strict=True)]
-    return _alike(max(answered) / sum(counts), run.chance)
+    return _Answer(max(answered) / sum(counts), run.chance)
 
 
-def _alike(same_answer: float = math.nan, same_target: float = math.nan, spread: float = math.nan) -> dict[str, float]:
-    return {"same_answer": same_answer, "same_target": same_target, "spread": spread}
-
-
-def _since(run: Run, thresholds: Mapping[str, float]) -> int | None:
+def _since(run: Run, is_alike: Callable[[_Answer], bool]) -> int | None:
     """Return the step of the first of the observations since which answers are alike."""
     since = None
     for row, signals in reversed(run.seen):
         answer = _answer(signals.validation)
-        if answer is None or not _is_alike(answer, thresholds):
+        if answer is None or not is_alike(answer):
             break
         since = row.step
     return since
 
 
-def _sentence(answer: Mapping[str, Any]) -> str:
-    if math.isnan(answer["spread"]):
-        whole = f"The most frequent answer was given to {percent(answer['same_answer'])} of the validation samples"
-        return f"{whole}, of which the most frequent class has {percent(answer['same_target'])}"
-    return f"The outputs spread over {percent(answer['spread'])} of the spread of the targets"
+def _sentence(answer: _Answer) -> str:
+    if math.isnan(answer.spread):
+        whole = f"The most frequent answer was given to {percent(answer.same_answer)} of the validation samples"
+        return f"{whole}, of which the most frequent class has {percent(answer.same_target)}"
+    return f"The outputs spread over {percent(answer.spread)} of the spread of the targets"

@@ -3,47 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import BOUNDED, R2, Finding, Run, median, percent, text
+from mltrainer.diagnostics.signals import BOUNDED, R2, Finding, Run, finite, median, percent, text
 
-ID = "convergence_stall"
 FIGURES = ("metric.svg", "learning_curves.svg", "update_layers.svg")
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_low: float, update_high: float) -> Finding:
     """Fire where neither validation loss nor metric gained for many epochs, unless the model has learned: then it converged."""
-    epochs = run.epochs
-    if len(epochs) < 2:
-        return Finding(ID, "not_applicable", f"{len(epochs)} evaluations show no progress or lack of it.")
-    evidence = _measure(run, thresholds["gain"])
-    without, patience = evidence["epochs_without_gain"], thresholds["epochs"]
-    since = f"gained less than {percent(thresholds['gain'])} for {without:g} epochs, since epoch {evidence['last_gain_epoch']:g}"
-    if evidence["span"] < patience:
-        reason = f"The run covers {evidence['span']:g} epochs after its first evaluation; the rule needs {patience:g}."
-        return Finding(ID, "not_applicable", reason, evidence)
-    if without < patience:
-        return Finding(ID, "clear", f"Validation loss and {run.metric_name} {since} (fewer than {patience:g}).", evidence)
-    return _ended(run, evidence, f"Validation loss and {run.metric_name} {since}", thresholds)
+    if len(run.epochs) < 2:
+        return Finding("not_applicable", f"{len(run.epochs)} evaluations show no progress or lack of it.")
+    found = _measure(run, gain)
+    evidence = found._asdict()
+    if found.span < epochs:
+        reason = f"The run covers {found.span:g} epochs after its first evaluation; the rule needs {epochs:g}."
+        return Finding("not_applicable", reason, evidence)
+    since = f"for {found.epochs_without_gain:g} epochs, since epoch {found.last_gain_epoch:g}"
+    flat = f"Validation loss and {run.metric_name} gained less than {percent(gain)} {since}"
+    if found.epochs_without_gain < epochs:
+        return Finding("clear", f"{flat} (fewer than {epochs:g}).", evidence)
+    excuse = _excuse(run, found, flat, learned_skill)
+    if excuse:
+        return Finding("clear", excuse, evidence)
+    hint = _hint(found.update_ratio, update_low, update_high)
+    reason = f"{flat} (limit {epochs:g}), and the model has not learned ({_skill(run, learned_skill)}){hint}."
+    return Finding("fired", reason, evidence, FIGURES)
 
 
-def _ended(run: Run, evidence: dict[str, Any], flat: str, thresholds: Mapping[str, float]) -> Finding:
-    """Judge a curve that is flat at its end: converged, learned by heart, or stalled."""
-    least, patience = thresholds["learned_skill"], thresholds["epochs"]
-    skill = f"skill {text(run.skill)}, learned means at least {text(least)}"
+def _excuse(run: Run, found: _Progress, flat: str, least: float) -> str:
+    """Return why a curve that is flat at its end is no stall: it converged, or as much was learned as can be; or nothing."""
+    skill = _skill(run, least)
     if run.skill >= least:
-        reason = f"Converged at epoch {evidence['last_gain_epoch']:g}: {flat} ({skill}); later epochs could be saved."
-        return Finding(ID, "clear", reason, evidence)
+        return f"Converged at epoch {found.last_gain_epoch:g}: {flat} ({skill}); later epochs could be saved."
     if run.keeps_up:
-        reason = f"{flat} ({skill}), but no plain model does better on the same rows: there may be no more to learn from them."
-        return Finding(ID, "clear", reason, evidence)
+        return f"{flat} ({skill}), but no plain model does better on the same rows: there may be no more to learn from them."
     if run.learned(least):
-        reason = f"{flat} ({skill}), but the training set was learned (skill {text(run.train_skill)}): a gap, no stall."
-        return Finding(ID, "clear", reason, evidence)
-    hint = _hint(evidence["update_ratio"], thresholds["update_low"], thresholds["update_high"])
-    reason = f"{flat} (limit {patience:g}), and the model has not learned ({skill}){hint}."
-    return Finding(ID, "fired", reason, evidence, FIGURES)
+        return f"{flat} ({skill}), but the training set was learned (skill {text(run.train_skill)}): a gap, no stall."
+    return ""
+
+
+def _skill(run: Run, least: float) -> str:
+    return f"skill {text(run.skill)}, learned means at least {text(least)}"
 
 
 def _hint(update: float, low: float, high: float) -> str:
@@ -64,22 +66,29 @@ def _update_ratio(run: Run) -> float:
     return median(update for updates in run.layer_updates for update in updates)
 
 
-def _measure(run: Run, gain: float) -> dict[str, Any]:
+class _Progress(NamedTuple):
+    """How a run's curves ended, in epochs where no other unit is named."""
+
+    epochs_without_gain: float
+    last_gain_epoch: float
+    span: float
+    best_validation_loss: float | None
+    skill: float
+    train_skill: float
+    update_ratio: float
+
+
+def _measure(run: Run, gain: float) -> _Progress:
     epochs, name = run.epochs, run.metric_name
     sign = 1.0 if run.larger_is_better else -1.0
     loss = _last_gain([-value for value in run.validation_loss], gain, relative=True)
     absolute = name in BOUNDED or name == R2
     metric = _last_gain([sign * value for value in run.series("validation", name)], gain, relative=not absolute)
     last = epochs[max(loss, metric)]
-    return {
-        "epochs_without_gain": epochs[-1] - last,
-        "last_gain_epoch": last,
-        "span": epochs[-1] - epochs[0],
-        "best_validation_loss": min((value for value in run.validation_loss if math.isfinite(value)), default=None),
-        "skill": run.skill,
-        "train_skill": run.train_skill,
-        "update_ratio": _update_ratio(run),
-    }
+    best = min(finite(run.validation_loss), default=None)
+    return _Progress(
+        epochs[-1] - last, last, epochs[-1] - epochs[0], best, run.skill, run.train_skill, update_ratio=_update_ratio(run)
+    )
 
 
 def _last_gain(values: Sequence[float], gain: float, relative: bool) -> int:

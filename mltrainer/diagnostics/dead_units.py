@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, text
 
-ID = "dead_units"
 UNLEARNED = "has not learned"
 FIGURES = ("gradient_layers.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, share: float, share_else: float, learned_skill: float, input_spread: float, exploded: float) -> Finding:
     """Fire where most units of a layer are zero for every observed sample; a model that has learned may spare more of them."""
-    module, share = run.dead_share
-    if math.isnan(share):
-        return Finding(ID, "not_applicable", "No rectified units were observed.")
+    module, dead = run.dead_share
+    if math.isnan(dead):
+        return Finding("not_applicable", "No rectified units were observed.")
     spread = number(run.start_data and run.start_data.spread)
-    if spread < thresholds["input_spread"]:
+    if spread < input_spread:
         reason = f"The inputs hardly differ (standard deviation {text(spread)}), and so no unit can: see input_scale."
-        return Finding(ID, "not_applicable", reason, {"input_spread": spread})
-    state = _state(run, thresholds)
-    limit = thresholds["share"] if state == UNLEARNED else thresholds["share_else"]
+        return Finding("not_applicable", reason, {"input_spread": spread})
+    state = _state(run, learned_skill, exploded)
+    limit = share if state == UNLEARNED else share_else
     reason = (
-        f"{percent(share)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "
+        f"{percent(dead)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "
         f"that {state}; skill {text(run.reached_skill)})."
     )
-    return judged(ID, share >= limit, reason, {"module": module, "share": share, "skill": run.reached_skill}, FIGURES)
+    return judged(dead >= limit, reason, {"module": module, "share": dead, "skill": run.reached_skill}, FIGURES)
 
 
-def _state(run: Run, thresholds: Mapping[str, float]) -> str:
+def _state(run: Run, learned_skill: float, exploded: float) -> str:
     loss = number(run.last_seen.loss)
-    if run.nonfinite is not None and not loss <= thresholds["exploded"] * max(run.first_loss, 1.0):
+    if run.nonfinite is not None and not loss <= exploded * max(run.first_loss, 1.0):
         return f"exploded, to a loss of {text(loss)}"
-    return "has learned" if run.learned(thresholds["learned_skill"]) else UNLEARNED
+    return "has learned" if run.learned(learned_skill) else UNLEARNED

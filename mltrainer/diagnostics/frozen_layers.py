@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from mltrainer.diagnostics.signals import Finding, Run, median
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, median
-
-ID = "frozen_layers"
 FIGURES = ("update_layers.svg", "gradient_layers.svg")
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, evaluations: float, share: float) -> Finding:
     """Fire where a layer's updates were exactly zero at every evaluation although it had gradients, and others moved."""
     norms, updates = run.layer_norms, run.layer_updates
-    if min(len(norms), len(updates)) < thresholds["evaluations"]:
-        reason = f"{len(updates)} evaluations recorded the layers' updates; the rule needs {thresholds['evaluations']:g}."
-        return Finding(ID, "not_applicable", reason)
+    if min(len(norms), len(updates)) < evaluations:
+        reason = f"{len(updates)} evaluations recorded the layers' updates; the rule needs {evaluations:g}."
+        return Finding("not_applicable", reason)
     count = min(map(len, [*norms, *updates]))
     still = [place for place in range(count) if all(row[place] == 0 for row in updates)]
     usual = [median(row[place] for row in norms) for place in range(count)]
-    least = thresholds["share"] * max(usual, default=0.0)
+    least = share * max(usual, default=0.0)
     frozen = [place for place in still if usual[place] > least]
     if not frozen or len(still) == count:
         reason = "No layer moved: a matter of the learning rate." if frozen else "Each layer that received a gradient moved."
-        return Finding(ID, "clear", reason, {"layers": []})
+        return Finding("clear", reason, {"layers": []})
     names = [run.layers[place] if place < len(run.layers) else str(place) for place in frozen]
     reason = f"{', '.join(names)} received gradients and never moved, while other layers did."
-    return judged(ID, True, reason, {"layers": names, "since_step": 1}, FIGURES)
+    return Finding("fired", reason, {"layers": names, "since_step": 1}, FIGURES)

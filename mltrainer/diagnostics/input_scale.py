@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
 
-ID = "input_scale"
 NORMALIZING = (
     "BatchNorm1d",
     "BatchNorm2d",
@@ -21,21 +19,20 @@ NORMALIZING = (
 LOOKING_UP = ("Embedding", "EmbeddingBag")
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, largest: float, spread: float) -> Finding:
     """Fire on inputs far outside the range that usual initialization is made for, unless the model normalizes them first."""
     data = run.start_data
     if data is None:
-        return Finding(ID, "not_applicable", "The training samples were not in memory, or hold no numbers.")
+        return Finding("not_applicable", "The training samples were not in memory, or hold no numbers.")
     if math.isnan(number(data.largest)):
-        return Finding(ID, "not_applicable", "The inputs are those of a built-in task, which scales them.")
+        return Finding("not_applicable", "The inputs are those of a built-in task, which scales them.")
     first = run.start and run.start.first
     if first in (*NORMALIZING, *LOOKING_UP):
-        return Finding(ID, "clear", f"The model's first module, {first}, takes inputs of any scale.")
-    largest, spread = number(data.largest), number(data.spread)
-    evidence = {"largest": largest, "spread": spread, "since_step": 0}
-    fired = largest > thresholds["largest"] or 0 < spread < thresholds["spread"]
+        return Finding("clear", f"The model's first module, {first}, takes inputs of any scale.")
+    reach, deviation = number(data.largest), number(data.spread)
+    fired = reach > largest or 0 < deviation < spread
     reason = (
-        f"The inputs reach {text(largest)} and their standard deviation is {text(spread)} (at most {thresholds['largest']:g} "
-        f"and at least {thresholds['spread']:g} expected)."
+        f"The inputs reach {text(reach)} and their standard deviation is {text(deviation)} (at most {largest:g} "
+        f"and at least {spread:g} expected)."
     )
-    return judged(ID, fired, reason, evidence, ())
+    return judged(fired, reason, {"largest": reach, "spread": deviation, "since_step": 0})

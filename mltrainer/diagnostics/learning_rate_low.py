@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, ratio, text
 
-ID = "learning_rate_low"
 FIGURES = ("update_layers.svg", "learning_curves.svg")
 USUAL_UPDATE = 1e-3  # |update| / |weight| of a healthy step (Karpathy, 2019)
 FALLBACK = 1e-3  # the rate of the shipped template, where updates too short for the arithmetic tell no factor
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, update: float, gradient: float, learned_skill: float) -> Finding:
     """Fire where no step moved the weights, though gradients arrived, and the model did not learn."""
     updates = finite([*run.first_updates, *run.updates])
     if not updates:
-        return Finding(ID, "not_applicable", "The run recorded no size of its updates.")
+        return Finding("not_applicable", "The run recorded no size of its updates.")
     usual, largest = median(updates), max(updates)
     layer = _layer_norm(run)
     evidence = {"update_ratio": usual, "largest": largest, "layer_norm": layer, "skill": run.reached_skill}
     sentence = f"An update changed the weights by {text(usual)} of their size, {text(largest)} at most"
-    limit = f"at least {text(thresholds['update'])} expected"
-    if layer < thresholds["gradient"]:
+    limit = f"at least {text(update)} expected"
+    if layer < gradient:
         reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: it is not the rate that is too small."
-        return Finding(ID, "clear", reason, evidence)
-    fired = largest < thresholds["update"] and not run.learned(thresholds["learned_skill"])
-    if fired:
-        rate = max(finite(number(row.lr) for row in run.history), default=math.nan)
-        evidence |= {"since_step": 1, "lr": _proposed(rate, largest)}
-    return judged(ID, fired, f"{sentence} ({limit}); the skill is {text(run.reached_skill)}.", evidence, FIGURES)
+        return Finding("clear", reason, evidence)
+    fired = largest < update and not run.learned(learned_skill)
+    reason = f"{sentence} ({limit}); the skill is {text(run.reached_skill)}."
+    return judged(fired, reason, evidence, FIGURES, since_step=1, lr=_proposed(run, largest))
 
 
 def _layer_norm(run: Run) -> float:
@@ -38,7 +34,8 @@ def _layer_norm(run: Run) -> float:
     return ratio(median(norm for norms in run.layer_norms for norm in norms), abs(run.first_loss))
 
 
-def _proposed(lr: float, update: float) -> float:
+def _proposed(run: Run, update: float) -> float:
     """Return the learning rate at which an update would have its usual size, in one significant digit."""
+    lr = max(finite(number(row.lr) for row in run.history), default=math.nan)
     proposed = lr * USUAL_UPDATE / update if update > 0 else math.nan
     return float(f"{proposed:.0e}") if math.isfinite(proposed) else FALLBACK

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mltrainer.diagnostics.signals import Finding, Run, judged, number
 
-ID = "loss_broadcast"
 FIGURES = ("learning_curves.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, difference: float, spread: float) -> Finding:
     """Fire where outputs and targets differ in shape and the loss does not notice that the targets were shuffled."""
     start, shuffled = run.start, number(run.start and run.start.shuffled_loss)
     if start is None or start.output is None or start.target is None or shuffled != shuffled:
-        return Finding(ID, "not_applicable", "The untrained model's loss was not measured with shuffled targets.")
+        return Finding("not_applicable", "The untrained model's loss was not measured with shuffled targets.")
     output, target, loss = start.output, start.target, number(start.loss)
     evidence = {"outputs": output.shape, "targets": target.shape, "loss": loss, "shuffled_loss": shuffled}
     shapes = f"an output has shape {output.shape}, a target {target.shape}"
     if output.shape == target.shape or target.classes:
-        return Finding(ID, "clear", f"The shapes go together: {shapes}.", evidence)
-    tells_apart = number(output.spread) > thresholds["spread"] * number(target.spread)
-    same = abs(loss - shuffled) <= thresholds["difference"] * abs(loss)
+        return Finding("clear", f"The shapes go together: {shapes}.", evidence)
+    tells_apart = number(output.spread) > spread * number(target.spread)
+    same = abs(loss - shuffled) <= difference * abs(loss)
     reason = f"{shapes[0].upper()}{shapes[1:]}; with the targets in another order the loss is {'the same' if same else 'another'}"
     what = ": every output is compared with every target." if same and tells_apart else "."
-    return judged(ID, same and tells_apart, reason + what, {**evidence, "since_step": 0}, FIGURES)
+    return judged(same and tells_apart, reason + what, {**evidence, "since_step": 0}, FIGURES)

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mltrainer.diagnostics.signals import R2, Finding, Run, judged, percent, text
 
-ID = "loss_oscillation"
 FIGURES = ("learning_curves.svg", "metric.svg")
 LEAST_ROWS = 8  # evaluations; fewer have no rhythm
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, swing: float, share: float) -> Finding:
     """Fire where the training metric, or where there is none the loss, fell back again and again by more than its noise."""
     what, values = _curve(run)
     if len(values) < LEAST_ROWS or not all(map(math.isfinite, values)):
-        return Finding(ID, "not_applicable", f"{len(values)} evaluations of the training set show no swings.")
-    swings = _swings(values, thresholds["swing"])
-    share, most = len(swings) / len(values), thresholds["share"]
-    evidence: dict[str, Any] = {"curve": what, "swings": len(swings), "share": share}
+        return Finding("not_applicable", f"{len(values)} evaluations of the training set show no swings.")
+    swings = _swings(values, swing)
+    found = len(swings) / len(values)
     reason = (
-        f"The training {what} fell back by at least {text(thresholds['swing'])} {len(swings)} times in {len(values)} "
-        f"evaluations ({percent(share)}; less than {percent(most)} expected)."
+        f"The training {what} fell back by at least {text(swing)} {len(swings)} times in {len(values)} "
+        f"evaluations ({percent(found)}; less than {percent(share)} expected)."
     )
-    fired = share >= most
-    if fired:
-        evidence["since_step"] = run.step_at(swings[0])
-    return judged(ID, fired, reason, evidence, FIGURES)
+    evidence = {"curve": what, "swings": len(swings), "share": found}
+    return judged(found >= share, reason, evidence, FIGURES, since_step=run.step_at(swings[0]) if swings else None)
 
 
 def _curve(run: Run) -> tuple[str, list[float]]:

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, judged, number, percent, text
 
-ID = "memory_growth"
-FIGURES: tuple[str, ...] = ()
 LEAST_ROWS = 4  # evaluations after the first, by which caches and buffers have their size
 MOST_ROWS = 12  # evenly spaced; of hundreds, one in which freed memory was used again would hide a leak
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, share: float, mb: float, late_share: float) -> Finding:
     """Fire where memory grew from each of some evaluations to the next, also in the second half, and by much in all."""
     rows = _recorded(run)[1:]
     if len(rows) < LEAST_ROWS:
         times = "once" if len(rows) == 1 else f"{len(rows)} times"
         told = f"Not judged: the memory was recorded {times} after the first evaluation, and a trend needs {LEAST_ROWS}."
-        return Finding(ID, "not_applicable", told)
+        return Finding("not_applicable", told)
     rows = _spaced(rows)
-    held = [mb for _, mb in rows]
-    grown, share = held[-1] - held[0], held[-1] / held[0] - 1
-    evidence: dict[str, Any] = {"from_mb": held[0], "to_mb": held[-1], "grown_mb": grown, "share": share}
+    held = [size for _, size in rows]
+    grown, grown_share = held[-1] - held[0], held[-1] / held[0] - 1
     reason = f"The memory of the process went from {text(held[0])} to {text(held[-1])} MiB after the first evaluation"
-    reason += f" ({percent(share)}; at most {percent(thresholds['share'])} or {text(thresholds['mb'])} MiB allowed)."
+    reason += f" ({percent(grown_share)}; at most {percent(share)} or {text(mb)} MiB allowed)."
     steadily = all(after > before for before, after in itertools.pairwise(held))
-    late = held[-1] - held[len(held) // 2] >= grown * thresholds["late_share"]
-    fired = steadily and late and share > thresholds["share"] and grown > thresholds["mb"]
-    if fired:
-        evidence["since_step"] = rows[0][0]
-    return judged(ID, fired, reason, evidence, FIGURES)
+    late = held[-1] - held[len(held) // 2] >= grown * late_share
+    fired = steadily and late and grown_share > share and grown > mb
+    evidence = {"from_mb": held[0], "to_mb": held[-1], "grown_mb": grown, "share": grown_share}
+    return judged(fired, reason, evidence, since_step=rows[0][0])
 
 
 def _recorded(run: Run) -> list[tuple[int, float]]:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, number, text
 from mltrainer.records.common import Metrics
 from mltrainer.records.run import HistoryRow, Located, NonFinite, Ranged
 
-ID = "nan_loss"
 SHOWN_SAMPLES = 16  # ids in the evidence; a batch may hold thousands
 SHOWN_PLACE = ("kind", "tensor", "operation", "module", "line", "holds", "sample")  # of where it arose
 ORDINARY = {"float16": 2.0**8, "float64": 2.0**512}  # of numbers up to here no product of two leaves the type's range
 OF_MOST = 2.0**64  # the same of float32, whose exponents bfloat16 has too
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run) -> Finding:
     """Fire on the first loss or gradient norm that is not finite."""
     if run.nonfinite is not None:
         return _stopped(run.nonfinite)
     broken = _in_history(run)
     if broken is not None:
-        reason = f"{broken['what']} was {broken['value']} at epoch {broken['epoch']:g}."
-        return Finding(ID, "fired", reason, broken, ("learning_curves.svg",))
+        return broken
     if not run.history:
-        return Finding(ID, "not_applicable", "The run recorded no evaluation and no non-finite number.")
+        return Finding("not_applicable", "The run recorded no evaluation and no non-finite number.")
     values = sum(len(_losses(row)) for row in run.history)
-    return Finding(ID, "clear", f"All {values} recorded losses and gradient norms of {len(run.history)} evaluations are finite.")
+    return Finding("clear", f"All {values} recorded losses and gradient norms of {len(run.history)} evaluations are finite.")
 
 
 def _stopped(found: NonFinite) -> Finding:
@@ -45,17 +42,18 @@ def _stopped(found: NonFinite) -> Finding:
         evidence |= {key: value for key in SHOWN_PLACE if (value := getattr(located, key)) is not None}
         reason += f" First not finite: {located_text(located)}."
     if located and (fix := line_fix(located)) is not None:
-        evidence["mend"] = fix
+        evidence |= {"mend": fix}
     figures, is_elsewhere = ("learning_curves.svg", "gradients.svg"), located is not None and located.kind == "data"
-    return Finding(ID, "fired", reason, evidence, figures, is_elsewhere)
+    return Finding("fired", reason, evidence, figures, is_elsewhere)
 
 
-def _in_history(run: Run) -> dict[str, Any] | None:
-    """Return the first recorded value that is not finite; a value that is missing is not one."""
+def _in_history(run: Run) -> Finding | None:
+    """Return a finding of the first recorded value that is not finite; a value that is missing is not one."""
     for row, epoch in zip(run.history, run.epochs, strict=True):
         for what, value in _losses(row).items():
             if not math.isfinite(number(value)):
-                return {"what": what, "value": str(value), "epoch": epoch, "step": row.step}
+                evidence = {"what": what, "value": str(value), "epoch": epoch, "step": row.step}
+                return Finding("fired", f"{what} was {value} at epoch {epoch:g}.", evidence, ("learning_curves.svg",))
     return None
 
 

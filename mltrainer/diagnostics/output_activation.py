@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
+from mltrainer.diagnostics.signals import Finding, Run, number, text
 from mltrainer.records.run import OutputSeen, SeenAtStart, TargetSeen
 
-ID = "output_activation"
 FIGURES = ("learning_curves.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, difference: float, zero: float) -> Finding:
     """Fire on probabilities that the loss takes for logits, rectified logits, and outputs whose range leaves out the targets."""
     start = run.start
     if start is None or start.output is None or start.target is None:
-        return Finding(ID, "not_applicable", "The outputs of the untrained model were not observed beside targets.")
+        return Finding("not_applicable", "The outputs of the untrained model were not observed beside targets.")
     output, target = start.output, start.target
-    fault = _of_classes(start, output, thresholds) if target.classes else _of_numbers(start.last, output, target)
+    fault = _of_classes(start, output, difference, zero) if target.classes else _of_numbers(start.last, output, target)
     evidence = {
         "last_module": start.last,
         "outputs": [output.lowest, output.largest],
@@ -26,19 +24,19 @@ def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
     }
     shown = _range(output)
     if fault is None:
-        return Finding(ID, "clear", f"The untrained model's outputs lie {shown}, and nothing speaks against them.", evidence)
-    return judged(ID, True, f"{fault} (outputs {shown}).", {**evidence, "since_step": 0}, FIGURES)
+        return Finding("clear", f"The untrained model's outputs lie {shown}, and nothing speaks against them.", evidence)
+    return Finding("fired", f"{fault} (outputs {shown}).", {**evidence, "since_step": 0}, FIGURES)
 
 
-def _of_classes(start: SeenAtStart, output: OutputSeen, thresholds: Mapping[str, float]) -> str | None:
+def _of_classes(start: SeenAtStart, output: OutputSeen, difference: float, zero: float) -> str | None:
     """Return the fault of a classifier's outputs, or None."""
     loss = number(start.loss)
     if len(output.shape) != 1 or output.shape[0] < 2:
         return None
     if output.sums_to_one:
-        is_logits = abs(loss - number(start.as_logits)) <= thresholds["difference"] * abs(loss)
+        is_logits = abs(loss - number(start.as_logits)) <= difference * abs(loss)
         return "The outputs are probabilities already, and the loss normalizes them once more" if is_logits else None
-    is_rectified = thresholds["zero"] < number(output.zero) < 1 and number(output.lowest) >= 0
+    is_rectified = zero < number(output.zero) < 1 and number(output.lowest) >= 0
     return "No output is below zero: a rectifier stands behind the last layer, where logits belong" if is_rectified else None
 
 

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mltrainer.diagnostics.signals import R2, SETTLED_ROWS, Finding, Run, finite, judged, number, percent, ratio, settled, text
 
-ID = "overfitting"
 WEIGHTED = 0.01  # a loss that differs by more of the plain cross-entropy is another one; rounding in bf16 is below
 FIGURES = ("gap.svg", "learning_curves.svg")
 PLACES = {"best": "at the best evaluation", "last": f"at the end (the median of up to {SETTLED_ROWS} evaluations)"}
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, gap: float, skill: float, standard_errors: float, rise: float) -> Finding:
     """Fire on a gap: in points of a bounded metric; in R2 or relative loss while the validation loss rises."""
     if run.best_row is None:
-        return Finding(ID, "not_applicable", "The run recorded no evaluation of both splits, so there is no gap to judge.")
+        return Finding("not_applicable", "The run recorded no evaluation of both splits, so there is no gap to judge.")
     if run.score == R2:
-        return _by_r2(run, thresholds)
+        return _by_r2(run, gap, skill, rise)
     if run.score is not None:
-        return _by_points(run, run.score, thresholds)
-    return _by_loss(run, thresholds)
+        return _by_points(run, run.score, gap, skill, standard_errors)
+    return _by_loss(run, gap, rise)
 
 
 # --- bounded metrics ---
 
 
-@dataclass(frozen=True)
-class _Gap:
+class _Gap(NamedTuple):
     """A metric on both splits at one place of the run."""
 
     place: str
@@ -42,39 +39,39 @@ class _Gap:
         return self.train - self.validation
 
 
-def _by_points(run: Run, name: str, thresholds: Mapping[str, float]) -> Finding:
-    gap = max(_gaps(run, name), key=lambda one: one.points)
+def _by_points(run: Run, name: str, gap: float, skill: float, standard_errors: float) -> Finding:
+    found = max(_gaps(run, name), key=lambda one: one.points)
     chance = run.chance if name == "accuracy" and run.chance < 1 else 0.0
-    skill = (gap.train - chance) / (1 - chance)
-    noise = _standard_error(gap.validation, run.validation_samples)
-    limits = {"gap": thresholds["gap"], "skill": thresholds["skill"], "noise": thresholds["standard_errors"] * noise}
-    fired = gap.points > limits["gap"] and skill > limits["skill"] and gap.points > limits["noise"]
+    reached = (found.train - chance) / (1 - chance)
+    error = _standard_error(found.validation, run.validation_samples)
+    noise = standard_errors * error
+    fired = found.points > gap and reached > skill and found.points > noise
+    reason = f"{_points_text(run, name, found)} (at most {text(100 * gap)} allowed"
+    if found.points > gap and reached <= skill:
+        reason += f"; not judged, since the training skill of {text(reached)} is not above {text(skill)}"
+    if gap < found.points <= noise:
+        reason += f"; not judged, since a validation set of this size errs by {text(100 * noise)} points"
     evidence = {
         "metric": name,
-        "at": gap.place,
-        "train": gap.train,
-        "validation": gap.validation,
-        "gap": gap.points,
-        "train_skill": skill,
-        "standard_error": noise,
-        "train_from": "loss of the training batches" if gap.from_batches else "training set, evaluation mode",
+        "at": found.place,
+        "train": found.train,
+        "validation": found.validation,
+        "gap": found.points,
+        "train_skill": reached,
+        "standard_error": error,
+        "train_from": "loss of the training batches" if found.from_batches else "training set, evaluation mode",
     }
-    averages = bool(finite(run.series("trained", name)))
-    return judged(ID, fired, _points_reason(name, gap, skill, limits, averages), evidence, FIGURES)
+    return judged(fired, f"{reason}).", evidence, FIGURES)
 
 
-def _points_reason(name: str, gap: _Gap, skill: float, limits: Mapping[str, float], averages: bool) -> str:
-    least = "at least " if gap.from_batches else ""
-    weights = " with the trained weights, not their average" if gap.from_batches and averages else ""
-    reason = (
-        f"{name} {PLACES[gap.place]}: {least}{percent(gap.train)} on the training set, {percent(gap.validation)} on "
-        f"the validation set{weights}, a gap of {text(100 * gap.points)} points (at most {text(100 * limits['gap'])} allowed"
+def _points_text(run: Run, name: str, found: _Gap) -> str:
+    least = "at least " if found.from_batches else ""
+    averages = found.from_batches and finite(run.series("trained", name))
+    weights = " with the trained weights, not their average" if averages else ""
+    return (
+        f"{name} {PLACES[found.place]}: {least}{percent(found.train)} on the training set, {percent(found.validation)} on "
+        f"the validation set{weights}, a gap of {text(100 * found.points)} points"
     )
-    if gap.points > limits["gap"] and skill <= limits["skill"]:
-        reason += f"; not judged, since the training skill of {text(skill)} is not above {text(limits['skill'])}"
-    if limits["gap"] < gap.points <= limits["noise"]:
-        reason += f"; not judged, since a validation set of this size errs by {text(100 * limits['noise'])} points"
-    return reason + ")."
 
 
 def _gaps(run: Run, name: str) -> list[_Gap]:
@@ -129,32 +126,31 @@ def _standard_error(share: float, samples: int | None) -> float:
 # --- regression, and tasks without a bounded metric ---
 
 
-def _by_r2(run: Run, thresholds: Mapping[str, float]) -> Finding:
-    gap = max(_gaps(run, R2), key=lambda one: one.points)
-    rise = _rise(run)
-    fired = gap.points > thresholds["gap"] and gap.train > thresholds["skill"] and rise > thresholds["rise"]
+def _by_r2(run: Run, gap: float, skill: float, rise: float) -> Finding:
+    found = max(_gaps(run, R2), key=lambda one: one.points)
+    risen = _rise(run)
+    fired = found.points > gap and found.train > skill and risen > rise
     reason = (
-        f"R2 {PLACES[gap.place]}: {text(gap.train)} on the training set, {text(gap.validation)} on the validation set, a "
-        f"gap of {text(gap.points)} (at most {text(thresholds['gap'])} allowed), and the validation loss ended at "
-        f"{text(rise)} times its minimum (at most {text(thresholds['rise'])} allowed); both limits must be exceeded."
+        f"R2 {PLACES[found.place]}: {text(found.train)} on the training set, {text(found.validation)} on the validation set, a "
+        f"gap of {text(found.points)} (at most {text(gap)} allowed), and the validation loss ended at "
+        f"{text(risen)} times its minimum (at most {text(rise)} allowed); both limits must be exceeded."
     )
-    evidence = {"metric": R2, "at": gap.place, "train": gap.train, "validation": gap.validation, "gap": gap.points, "rise": rise}
-    return judged(ID, fired, reason, evidence, FIGURES)
+    evidence = {"metric": R2, "at": found.place, "train": found.train, "validation": found.validation, "gap": found.points}
+    return judged(fired, reason, {**evidence, "rise": risen}, FIGURES)
 
 
-def _by_loss(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def _by_loss(run: Run, gap: float, rise: float) -> Finding:
     train, validation = settled(run.series("train", "loss")), settled(run.validation_loss)
     if not (math.isfinite(train) and math.isfinite(validation)):
-        return Finding(ID, "not_applicable", "The last evaluations hold no finite loss of both splits: there is no gap to judge.")
-    relative, rise = ratio(validation - train, abs(train)), _rise(run)
-    fired = relative > thresholds["gap"] and rise > thresholds["rise"]
+        return Finding("not_applicable", "The last evaluations hold no finite loss of both splits: there is no gap to judge.")
+    relative, risen = ratio(validation - train, abs(train)), _rise(run)
     reason = (
         f"The validation loss ended at {text(validation)}, {percent(relative)} above the training loss of {text(train)} (at most "
-        f"{percent(thresholds['gap'])} allowed), and at {text(rise)} times its minimum (at most {text(thresholds['rise'])} "
+        f"{percent(gap)} allowed), and at {text(risen)} times its minimum (at most {text(rise)} "
         "allowed); both limits must be exceeded."
     )
-    evidence = {"metric": "loss", "train": train, "validation": validation, "relative_gap": relative, "rise": rise}
-    return judged(ID, fired, reason, evidence, FIGURES)
+    evidence = {"metric": "loss", "train": train, "validation": validation, "relative_gap": relative, "rise": risen}
+    return judged(relative > gap and risen > rise, reason, evidence, FIGURES)
 
 
 def _rise(run: Run) -> float:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, text
 from mltrainer.records.run import Gpu
 
-ID = "resource_inefficiency"
 FIGURES = ("throughput.svg", "data_wait.svg")
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, gpu_percent: float, data_wait: float, wait_s: float) -> Finding:
     """Judge the GPU's utilization, beside the share of time that the loop waited for data: it tells the two causes apart."""
-    gpu, starved = run.result.gpu, input_starvation.is_starved(run, thresholds["data_wait"], thresholds["wait_s"])
+    gpu, starved = run.result.gpu, input_starvation.is_starved(run, data_wait, wait_s)
     if gpu is not None and math.isfinite(number(gpu.utilization_p95)):
-        return _by_utilization(gpu, run.data_wait, starved, thresholds["gpu_percent"])
+        return _by_utilization(gpu, run.data_wait, starved, gpu_percent)
     why = "There is no GPU" if gpu is None else "The GPU's utilization was not measured"
-    reason = f"{why}, so its utilization is not applicable; waiting for data is judged by {input_starvation.ID}."
-    return Finding(ID, "not_applicable", reason, {"utilization_p95": None, "data_wait": run.data_wait})
+    reason = f"{why}, so its utilization is not applicable; waiting for data is judged by input_starvation."
+    return Finding("not_applicable", reason, {"utilization_p95": None, "data_wait": run.data_wait})
 
 
 def _by_utilization(gpu: Gpu, wait: float, starved: bool, least: float) -> Finding:
@@ -29,7 +27,7 @@ def _by_utilization(gpu: Gpu, wait: float, starved: bool, least: float) -> Findi
     advice = _advice(wait, starved) if fired else ""
     reason = f"The GPU ({gpu.name}) was busy for {text(busy)} % (95th percentile; at least {text(least)} % expected){advice}."
     evidence = {"utilization_p95": busy, "samples": gpu.samples, "data_wait": wait}
-    return judged(ID, fired, reason, evidence, FIGURES)
+    return judged(fired, reason, evidence, FIGURES)
 
 
 def _advice(wait: float, starved: bool) -> str:

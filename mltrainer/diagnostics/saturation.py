@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent
 
-ID = "saturation"
 FIGURES = ("gradient_layers.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, share: float) -> Finding:
     """Fire where most inputs of an activation lie far out from the beginning: later on, a model that is sure lies there too."""
     shares = dict(_shares(run))
     if not shares:
-        return Finding(ID, "not_applicable", "The model has no sigmoid or tanh module, or none was observed.")
-    module, share = max(shares.items(), key=lambda one: one[1])
+        return Finding("not_applicable", "The model has no sigmoid or tanh module, or none was observed.")
+    module, largest = max(shares.items(), key=lambda one: one[1])
     reason = (
-        f"{percent(share)} of the inputs of {module} lay beyond 5 in the first half of the run, where less than 0.7 % of a "
-        f"gradient passes (at most {percent(thresholds['share'])} allowed)."
+        f"{percent(largest)} of the inputs of {module} lay beyond 5 in the first half of the run, where less than 0.7 % of a "
+        f"gradient passes (at most {percent(share)} allowed)."
     )
-    return judged(ID, share > thresholds["share"], reason, {"module": module, "share": share}, FIGURES)
+    return judged(largest > share, reason, {"module": module, "share": largest}, FIGURES)
 
 
 def _shares(run: Run) -> Iterator[tuple[str, float]]:

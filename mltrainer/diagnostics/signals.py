@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal
 
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.project import Metric
@@ -40,7 +40,6 @@ class Finding:
     """What one rule says of one run.
 
     Attributes:
-        id: The diagnostic's id, which is also its page's and its module's name.
         state: Whether the rule fired, was clear, or could not apply.
         reason: One sentence with the measured numbers and the threshold.
         evidence: The measured values, plain.
@@ -48,17 +47,16 @@ class Finding:
         is_elsewhere: Whether its cause lies outside of the config, so that no change of it is suggested.
     """
 
-    id: str
     state: State
     reason: str
-    evidence: dict[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
     figures: tuple[str, ...] = ()
     is_elsewhere: bool = False
 
 
-def judged(name: str, fired: bool, reason: str, evidence: dict[str, Any], figures: tuple[str, ...]) -> Finding:
-    """Return a finding that fired, with its figures, or is clear."""
-    return Finding(name, "fired" if fired else "clear", reason, evidence, figures if fired else ())
+def judged(fired: bool, reason: str, evidence: Mapping[str, Any], figures: tuple[str, ...] = (), **fired_only: Any) -> Finding:
+    """Return a finding that fired, with its figures and the evidence that it has only then, or is clear."""
+    return Finding("fired", reason, {**evidence, **fired_only}, figures) if fired else Finding("clear", reason, evidence)
 
 
 def number(value: Any) -> float:
@@ -379,4 +377,5 @@ class Run:
         return [[number(update) for update in row.update_ratios] for row in self.history if row.update_ratios]
 
 
-Rule = Callable[[Run, Mapping[str, float]], Finding]
+# A rule's keyword arguments are the thresholds of its page, whose front matter gives each its value, unit and source.
+Rule = Callable[Concatenate[Run, ...], Finding]

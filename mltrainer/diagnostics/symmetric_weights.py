@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from mltrainer.diagnostics.signals import Finding, Run, text
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, text
-
-ID = "symmetric_weights"
 FIGURES = ("update_layers.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, learned_skill: float) -> Finding:
     """Fire where every unit of a layer has the same initial weights, and the model has not learned."""
     if run.start is None:
-        return Finding(ID, "not_applicable", "The run did not observe its initial weights.")
+        return Finding("not_applicable", "The run did not observe its initial weights.")
     layers = run.start.symmetric
     evidence = {"layers": layers, "skill": run.reached_skill}
     if not layers:
-        return Finding(ID, "clear", "In every layer the units begin with weights of their own.", evidence)
+        return Finding("clear", "In every layer the units begin with weights of their own.", evidence)
     alike = f"All units of {', '.join(layers)} begin with the same weights, so that they learn the same"
-    if run.learned(thresholds["learned_skill"]):
-        return Finding(ID, "clear", f"{alike}; other layers told them apart: the skill is {text(run.reached_skill)}.", evidence)
+    if run.learned(learned_skill):
+        return Finding("clear", f"{alike}; other layers told them apart: the skill is {text(run.reached_skill)}.", evidence)
     reason = f"{alike}, and the model has not learned (skill {text(run.reached_skill)})."
-    return judged(ID, True, reason, {**evidence, "since_step": 0}, FIGURES)
+    return Finding("fired", reason, {**evidence, "since_step": 0}, FIGURES)

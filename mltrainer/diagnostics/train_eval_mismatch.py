@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
 
-ID = "train_eval_mismatch"
 FIGURES = ("learning_curves.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, times: float, points: float) -> Finding:
     """Fire where loss, and accuracy if there is one, of the same samples are far worse in evaluation mode at the end."""
     if not run.seen:
-        return Finding(ID, "not_applicable", "The model was not observed in both modes.")
+        return Finding("not_applicable", "The model was not observed in both modes.")
     row, signals = run.seen[-1]
     evaluating, training = signals.evaluating, signals.training
     losses = number(evaluating.loss), number(training.loss)
-    points = number(training.accuracy) - number(evaluating.accuracy)
-    far = losses[0] > thresholds["times"] * losses[1] and losses[1] > 0
-    lower = math.isnan(points) or points > thresholds["points"]
+    lost = number(training.accuracy) - number(evaluating.accuracy)
+    far = losses[0] > times * losses[1] and losses[1] > 0
+    lower = math.isnan(lost) or lost > points
     place = f"In epoch {number(row.epoch):g}, on the same training samples,"
     reason = f"{place} the loss is {text(losses[0])} in evaluation mode and {text(losses[1])} in training mode"
-    reason += "" if math.isnan(points) else f", the accuracy {text(100 * points)} points lower"
+    reason += "" if math.isnan(lost) else f", the accuracy {text(100 * lost)} points lower"
     modes = {"evaluating": evaluating, "training": training}
     evidence = {name: shown.model_dump(exclude_unset=True) for name, shown in modes.items()}
-    return judged(ID, far and lower, reason + ".", evidence, FIGURES)
+    return judged(far and lower, reason + ".", evidence, FIGURES)

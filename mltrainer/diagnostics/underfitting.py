@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, text
 
-ID = "underfitting"
 FIGURES = ("metric.svg", "learning_curves.svg")
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, skill: float) -> Finding:
     """Fire where a finished run learned neither split, and not as much as plain models do."""
     if not run.finished:
-        return Finding(ID, "not_applicable", "The run did not come to its end.")
+        return Finding("not_applicable", "The run did not come to its end.")
     if math.isnan(run.reached_skill) or math.isnan(run.train_skill):
-        return Finding(ID, "not_applicable", "No evaluation tells how much was learned.")
-    least, epochs = thresholds["skill"], run.epochs[-1]
+        return Finding("not_applicable", "No evaluation tells how much was learned.")
+    epochs = run.epochs[-1]
     evidence = {"skill": run.skill, "train_skill": run.train_skill, "epochs": epochs, "since_step": run.step_at(-1)}
     reason = (
         f"After {epochs:g} epochs the skill on the training set is {text(run.train_skill)} and {text(run.skill)} on validation "
-        f"(0: a constant answer, 1: perfect; one of them at least {text(least)} expected)"
+        f"(0: a constant answer, 1: perfect; one of them at least {text(skill)} expected)"
     )
     if run.keeps_up:
-        return Finding(ID, "clear", f"{reason}, but no plain model does better on the same rows.", evidence)
-    return judged(ID, not run.learned(least), f"{reason}.", evidence, FIGURES)
+        return Finding("clear", f"{reason}, but no plain model does better on the same rows.", evidence)
+    return judged(not run.learned(skill), f"{reason}.", evidence, FIGURES)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, median, number, percent
 
-ID = "unshuffled_data"
 FIGURES = ("learning_curves.svg",)
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, share: float, batches: float) -> Finding:
     """Fire where the first batches' classes are far less mixed than all samples', in batches that have room for all."""
     mixed = median(map(number, run.result.signals.early.labels if run.result.signals else []))
     classes, whole = _whole(run)
     size = number(run.result.batch_size)
-    if not whole > 0 or mixed != mixed or size < thresholds["batches"] * classes:
-        return Finding(ID, "not_applicable", "No batches of classes, or none large enough to hold all of them, were observed.")
-    share = mixed / whole
-    whole_set = f"of all samples' entropy (at least {percent(thresholds['share'])} expected)"
-    reason = f"The first batches' classes have {percent(share)} {whole_set}."
-    return judged(ID, share < thresholds["share"], reason, {"share": share, "since_step": 1}, FIGURES)
+    if not whole > 0 or mixed != mixed or size < batches * classes:
+        return Finding("not_applicable", "No batches of classes, or none large enough to hold all of them, were observed.")
+    found = mixed / whole
+    whole_set = f"of all samples' entropy (at least {percent(share)} expected)"
+    reason = f"The first batches' classes have {percent(found)} {whole_set}."
+    return judged(found < share, reason, {"share": found, "since_step": 1}, FIGURES)
 
 
 def _whole(run: Run) -> tuple[int, float]:

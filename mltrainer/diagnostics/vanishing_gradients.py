@@ -3,56 +3,65 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, median, number, ratio, text
 
-ID = "vanishing_gradients"
 TINY_INPUTS = 0.01  # as the page of input_scale has it
 FIGURES = ("gradient_layers.svg", "gradients.svg")
 
 
-def find(run: Run, thresholds: Mapping[str, float]) -> Finding:
+def find(run: Run, *, layer_ratio: float, relative_norm: float, learned_skill: float) -> Finding:
     """Fire where the model has not learned and the first layer, or all layers, received hardly any gradient."""
     norms = finite(run.norms("median"))
     if not norms:
-        return Finding(ID, "not_applicable", "The run recorded no gradient norm.")
-    evidence = _measure(run)
-    sentence = _sentence(run, evidence, thresholds)
-    skill, least = text(run.reached_skill), text(thresholds["learned_skill"])
-    if run.learned(thresholds["learned_skill"]):
+        return Finding("not_applicable", "The run recorded no gradient norm.")
+    found = _measure(run)
+    evidence = found._asdict()
+    hint = _hint(found, layer_ratio)
+    sentence = _sentence(run, found, hint, layer_ratio, relative_norm)
+    skill, least = text(run.reached_skill), text(learned_skill)
+    if run.learned(learned_skill):
         reason = f"The model has learned (skill {skill}, at least {least}), so small norms are convergence; {sentence}"
-        return Finding(ID, "clear", reason, evidence)
-    if not _vanishes(evidence, thresholds):
-        return Finding(ID, "clear", sentence[0].upper() + sentence[1:], evidence)
-    if _hint(evidence, thresholds) and number(run.start_data and run.start_data.spread) < TINY_INPUTS:
+        return Finding("clear", reason, evidence)
+    is_layer_below = found.layer_ratio is not None and found.layer_ratio < layer_ratio
+    if not (is_layer_below or found.relative_norm < relative_norm):
+        return Finding("clear", sentence[0].upper() + sentence[1:], evidence)
+    if hint and number(run.start_data and run.start_data.spread) < TINY_INPUTS:
         tiny = f"The inputs' deviation is below {TINY_INPUTS:g}, which scales the first layer's gradient (see input_scale)"
-        reason = f"{tiny}; {sentence}"
-        return Finding(ID, "clear", reason, evidence)
-    return Finding(ID, "fired", f"The model has not learned (skill {skill}, below {least}), and {sentence}", evidence, FIGURES)
+        return Finding("clear", f"{tiny}; {sentence}", evidence)
+    return Finding("fired", f"The model has not learned (skill {skill}, below {least}), and {sentence}", evidence, FIGURES)
 
 
-def _vanishes(evidence: Mapping[str, Any], thresholds: Mapping[str, float]) -> bool:
-    layer = evidence["layer_ratio"] is not None and evidence["layer_ratio"] < thresholds["layer_ratio"]
-    return bool(layer or evidence["relative_norm"] < thresholds["relative_norm"])
+class _Signals(NamedTuple):
+    """Gradient norms of the first half of the run; None where there are too few layers."""
+
+    layer_ratio: float | None
+    first_layer: float | None
+    last_layer: float | None
+    second_layer_ratio: float | None
+    relative_norm: float
+    norm: float
+    skill: float
+    layers: int
 
 
-def _measure(run: Run) -> dict[str, Any]:
+def _measure(run: Run) -> _Signals:
     """Return the signals of the first half of the run: later, a healthy model's gradients may fade."""
     layers = _first_half(run.layer_norms)
     whole = median(_first_half(run.norms("median")))
     scale = abs(run.first_loss)
-    return {
-        "layer_ratio": _layer_ratio(layers),
-        "first_layer": _middle(layers, 0),
-        "last_layer": _middle(layers, -1),
-        "second_layer_ratio": _second_ratio(layers),
-        "relative_norm": ratio(whole, scale) if math.isfinite(scale) and scale > 0 else whole,
-        "norm": whole,
-        "skill": run.reached_skill,
-        "layers": len(run.layers),
-    }
+    return _Signals(
+        layer_ratio=_layer_ratio(layers),
+        first_layer=_middle(layers, 0),
+        last_layer=_middle(layers, -1),
+        second_layer_ratio=_second_ratio(layers),
+        relative_norm=ratio(whole, scale) if math.isfinite(scale) and scale > 0 else whole,
+        norm=whole,
+        skill=run.reached_skill,
+        layers=len(run.layers),
+    )
 
 
 def _first_half(rows: Sequence[Any]) -> Sequence[Any]:
@@ -79,23 +88,22 @@ def _second_ratio(rows: Sequence[Sequence[float]]) -> float | None:
     return median(deep) if deep else None
 
 
-def _sentence(run: Run, evidence: Mapping[str, Any], thresholds: Mapping[str, float]) -> str:
+def _sentence(run: Run, found: _Signals, hint: str, layer_ratio: float, relative_norm: float) -> str:
     whole = (
-        f"the gradient norm was {text(evidence['relative_norm'])} of the first loss in the first half of the run "
-        f"(at least {text(thresholds['relative_norm'])} expected)."
+        f"the gradient norm was {text(found.relative_norm)} of the first loss in the first half of the run "
+        f"(at least {text(relative_norm)} expected)."
     )
-    if evidence["layer_ratio"] is None:
+    if found.layer_ratio is None:
         return f"the model has one layer of weights; {whole}"
     first = f" ({run.layers[0]})" if run.layers else ""
-    received = "exactly zero" if evidence["layer_ratio"] == 0 else text(evidence["layer_ratio"])
-    least = text(thresholds["layer_ratio"])
-    layer = f"the first layer{first} received {received} of the last layer's gradient (at least {least} expected)"
-    return f"{layer}{_hint(evidence, thresholds)}, and {whole}"
+    received = "exactly zero" if found.layer_ratio == 0 else text(found.layer_ratio)
+    layer = f"the first layer{first} received {received} of the last layer's gradient (at least {text(layer_ratio)} expected)"
+    return f"{layer}{hint}, and {whole}"
 
 
-def _hint(evidence: Mapping[str, Any], thresholds: Mapping[str, float]) -> str:
+def _hint(found: _Signals, limit: float) -> str:
     """Tell the first layer alone from depth: a gradient scaled by tiny inputs is small in the first layer only."""
-    second = evidence["second_layer_ratio"]
-    if evidence["layer_ratio"] >= thresholds["layer_ratio"] or second is None or second < thresholds["layer_ratio"]:
+    second = found.second_layer_ratio
+    if found.layer_ratio is None or found.layer_ratio >= limit or second is None or second < limit:
         return ""
     return f" while the second received {text(second)}: look at the scale of the inputs, or at what cuts the first layer off"

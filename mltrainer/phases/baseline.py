@@ -30,7 +30,7 @@ def run(ctx: Context) -> Result:
     shown = recorded(result)
     folds = cross_validated(ctx, config, result)
     acceptance = acceptance_rows(config.acceptance, metrics_of({"run": shown, "folds": folds}), mean_of(folds))
-    thresholds = diagnostic_page(input_starvation.ID, ctx.project.root).thresholds
+    thresholds = diagnostic_page("input_starvation", ctx.project.root).thresholds
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     judged = Run.of(shown, references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
@@ -40,7 +40,7 @@ def run(ctx: Context) -> Result:
         "budget_minutes": config.budget.minutes,
         "folds": folds,
         "acceptance": dumped(acceptance),
-        "waiting": input_starvation.waiting(judged, thresholds).model_dump(),
+        "waiting": input_starvation.waiting(judged, **thresholds).model_dump(),
         "diagnostics": dumped(rows),
         "changes": dumped(changes_to_try(rows, config.model_dump())) if failed else [],
         "references": references,

@@ -18,7 +18,7 @@ NUMBERS = {"classes": None, "top": None, "spread": 2.0}
 
 
 def judge(name: str, run: dict[str, Any], references: dict[str, Any] | None = None) -> Finding:
-    return RULES[name](Run.of(run, references), diagnostic_page(name, None).thresholds)
+    return RULES[name](Run.of(run, references), **diagnostic_page(name, None).thresholds)
 
 
 @pytest.mark.parametrize("name", FIRING)

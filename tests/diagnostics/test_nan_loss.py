@@ -10,7 +10,7 @@ from mltrainer.records.run import Located
 
 
 def test_a_run_stopped_by_nan_names_step_and_samples(broken):
-    finding = find(Run.of(broken), {})
+    finding = find(Run.of(broken))
     assert finding.state == "fired"
     assert "step 27 (epoch 3)" in finding.reason
     assert finding.evidence["samples"] == [4, 9, 11]
@@ -18,34 +18,34 @@ def test_a_run_stopped_by_nan_names_step_and_samples(broken):
 
 def test_an_infinite_validation_loss_written_as_text_fires(healthy):
     healthy["history"][4]["validation"]["loss"] = "inf"
-    finding = find(Run.of(healthy), {})
+    finding = find(Run.of(healthy))
     assert finding.state == "fired"
     assert finding.reason == "validation.loss was inf at epoch 5."
 
 
 def test_a_metric_that_is_undefined_does_not_fire(healthy):
     healthy["history"][4]["validation"]["accuracy"] = "nan"
-    assert find(Run.of(healthy), {}).state == "clear"
+    assert find(Run.of(healthy)).state == "clear"
 
 
 def test_a_healthy_run_is_clear(healthy):
-    assert find(Run.of(healthy), {}).state == "clear"
+    assert find(Run.of(healthy)).state == "clear"
 
 
 def test_a_norm_that_no_step_had_is_not_counted_among_the_finite_ones(healthy):
     before = len(healthy["history"]) * 4
     healthy["history"][4]["grad_norm"] = dict.fromkeys(("min", "median", "max"))
-    finding = find(Run.of(healthy), {})
+    finding = find(Run.of(healthy))
     assert (finding.state, finding.reason.split()[1]) == ("clear", str(before - 1))
 
 
 def test_a_run_without_any_record_cannot_be_judged():
-    assert find(Run.of({}), {}).state == "not_applicable"
+    assert find(Run.of({})).state == "not_applicable"
 
 
 def test_the_evidence_holds_few_of_many_samples(broken):
     broken["nonfinite"]["samples"] = list(range(5000))
-    evidence = find(Run.of(broken), {}).evidence
+    evidence = find(Run.of(broken)).evidence
     assert (len(evidence["samples"]), evidence["batch_samples"]) == (16, 5000)
 
 

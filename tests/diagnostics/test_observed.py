@@ -17,7 +17,7 @@ OVERLAPPING = {f"{DATA_AT}neighbours": 0.7}
 
 
 def say(name: str, run: dict[str, Any]) -> Finding:
-    return RULES[name](Run.of(run), diagnostic_page(name, None).thresholds)
+    return RULES[name](Run.of(run), **diagnostic_page(name, None).thresholds)
 
 
 def epochs(**values: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ LIMITS = {"gap": 0.15, "skill": 0.3, "standard_errors": 2, "rise": 1.1}
 
 
 def state(rows, **more):
-    return find(Run.of(result(rows, **more)), LIMITS).state
+    return find(Run.of(result(rows, **more)), **LIMITS).state
 
 
 def regression(train, validation, rise):
@@ -34,7 +34,7 @@ def test_a_gap_of_more_than_fifteen_points_fires(train, validation, expected):
 
 
 def test_the_reason_gives_both_values_gap_and_threshold():
-    reason = find(Run.of(result([row(n, 1.0, 0.8) for n in range(1, 6)])), LIMITS).reason
+    reason = find(Run.of(result([row(n, 1.0, 0.8) for n in range(1, 6)])), **LIMITS).reason
     assert "100 % on the training set, 80 % on the validation set, a gap of 20 points (at most 15 allowed)" in reason
 
 
@@ -45,7 +45,7 @@ def test_a_gap_that_opens_after_the_best_evaluation_fires():
 
 def test_the_end_of_a_curve_is_said_to_be_a_median_of_evaluations():
     rows = [row(n, 0.9, value) for n, value in enumerate((0.9, 0.7, 0.6, 0.5), 1)]
-    reason = find(Run.of(result(rows)), LIMITS).reason
+    reason = find(Run.of(result(rows)), **LIMITS).reason
     assert (
         "accuracy at the end (the median of up to 3 evaluations): 90 % on the training set, 60 % on the validation set" in reason
     )
@@ -56,24 +56,24 @@ def test_one_noisy_evaluation_at_the_end_is_no_gap():
 
 
 def test_a_model_at_chance_has_no_gap_to_speak_of():
-    finding = find(Run.of(result([row(n, 0.6, 0.42) for n in range(1, 6)])), LIMITS)
+    finding = find(Run.of(result([row(n, 0.6, 0.42) for n in range(1, 6)])), **LIMITS)
     assert finding.state == "clear"
     assert "training skill of 0.2 is not above 0.3" in finding.reason
 
 
 def test_a_gap_within_the_noise_of_a_small_validation_set_is_not_judged():
     small = {"kind": "classification", "confusion": [[4, 1], [1, 4]]}
-    finding = find(Run.of(result([row(n, 1.0, 0.8) for n in range(1, 6)], evaluation=small)), LIMITS)
+    finding = find(Run.of(result([row(n, 1.0, 0.8) for n in range(1, 6)], evaluation=small)), **LIMITS)
     assert finding.state == "clear"
     assert "errs by" in finding.reason
 
 
 def test_the_noise_of_a_task_without_confusion_matrix_comes_from_the_samples_that_were_measured():
     rows, known = [row(n, 1.0, 0.8) for n in range(1, 6)], {"measured_samples": {"train": 10, "validation": 10}}
-    finding = find(Run.of(result(rows, evaluation=None, **known)), LIMITS)
+    finding = find(Run.of(result(rows, evaluation=None, **known)), **LIMITS)
     assert finding.state == "clear"
     assert finding.evidence["standard_error"] == pytest.approx((0.8 * 0.2 / 10) ** 0.5)
-    assert find(Run.of(result(rows, evaluation=None)), LIMITS).state == "fired"
+    assert find(Run.of(result(rows, evaluation=None)), **LIMITS).state == "fired"
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_regression_needs_a_gap_of_r2_and_a_rising_loss(train, validation, rise,
 
 def test_what_the_trained_weights_learned_is_compared_with_their_own_validation_and_not_with_that_of_a_slow_average():
     rows = [{**row(n, 0.5, 0.5, 3.0, train_loss=0.05), "trained": {"accuracy": 0.93, "loss": 0.2}} for n in range(1, 6)]
-    assert find(Run.of(result(rows)), LIMITS).state == "clear"
+    assert find(Run.of(result(rows)), **LIMITS).state == "clear"
     worse = [{**one, "trained": {"accuracy": 0.6, "loss": 3.0}} for one in rows]
-    finding = find(Run.of(result(worse)), LIMITS)
+    finding = find(Run.of(result(worse)), **LIMITS)
     assert finding.state == "fired"
     assert "60 % on the validation set with the trained weights, not their average, a gap of" in finding.reason
 
 
 def test_batches_that_were_learned_but_not_in_evaluation_mode_fire():
     rows = [row(n, 0.5, 0.5, 3.0, train_loss=0.05) for n in range(1, 6)]
-    finding = find(Run.of(result(rows)), LIMITS)
+    finding = find(Run.of(result(rows)), **LIMITS)
     assert finding.state == "fired"
     assert finding.evidence["train_from"] == "loss of the training batches"
     assert "at least 92.8 %" in finding.reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,16 +29,22 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class Watched(dict[str, float]):
-    """Thresholds that note which of them are read."""
+class Watched(float):
+    """A threshold that notes whether a rule calculated with it."""
 
-    def __init__(self, values: dict[str, float]) -> None:
-        super().__init__(values)
-        self.read: set[str] = set()
+    is_used = False
 
-    def __getitem__(self, key: str) -> float:
-        self.read.add(key)
-        return super().__getitem__(key)
+
+def noting(name: str) -> Callable[..., Any]:
+    def calculate(self: Watched, *others: Any) -> Any:
+        self.is_used = True
+        return getattr(float, name)(self, *others)
+
+    return calculate
+
+
+for operation in ("lt", "le", "gt", "ge", "mul", "rmul", "radd"):
+    setattr(Watched, f"__{operation}__", noting(f"__{operation}__"))
 
 
 def body(name: str) -> str:
@@ -51,18 +58,19 @@ def test_every_page_has_a_rule_and_every_rule_a_page():
 @pytest.mark.parametrize("name", RULES)
 def test_a_page_names_its_module_and_a_finding_its_page(name):
     assert diagnostic_page(name, None).diagnostic == name
-    assert RULES[name](Run.of({}), diagnostic_page(name, None).thresholds).id == name
+    assert RULES[name].__module__ == f"mltrainer.diagnostics.{name}"
+    assert [row.page for row in diagnose(Run.of({}), None) if row.id == name] == [page_path(name)]
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_every_threshold_is_read_by_the_rule(name):
-    thresholds = Watched(dict(diagnostic_page(name, None).thresholds))
+def test_every_threshold_decides_something(name):
+    thresholds = {key: Watched(value) for key, value in diagnostic_page(name, None).thresholds.items()}
     by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
     gpu = {"gpu": {"utilization_p95": 20}}
     recorded = [entry["run"] for entry in RECORDED.values()]
     for run in [*recorded, by_loss, gpu, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
-        RULES[name](Run.of(run), thresholds)
-    assert thresholds.read == set(thresholds)
+        RULES[name](Run.of(run), **thresholds)
+    assert [key for key, threshold in thresholds.items() if not threshold.is_used] == []
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -8,8 +8,8 @@ FAULTS = (
     Fault(
         "R2's gap needs no rise of the validation loss",
         "mltrainer/diagnostics/overfitting.py",
-        'gap.train > thresholds["skill"] and rise > thresholds["rise"]',
-        'gap.train > thresholds["skill"] or rise > thresholds["rise"]',
+        "found.train > skill and risen > rise",
+        "found.train > skill or risen > rise",
         "tests/diagnostics/test_overfitting.py",
     ),
     Fault(
@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "the usual norm counts the later, small ones of a run that learned",
         "mltrainer/diagnostics/exploding_gradients.py",
-        "median(medians[: place + 1])}",
-        "median(medians[place:])}",
+        "median(medians[: place + 1]))]",
+        "median(medians[place:]))]",
         "tests/diagnostics/test_exploding_gradients.py tests/diagnostics/test_recorded_runs.py",
     ),
     Fault(
@@ -57,7 +57,7 @@ FAULTS = (
     Fault(
         "memory that grew only in the first half fires",
         "mltrainer/diagnostics/memory_growth.py",
-        'late = held[-1] - held[len(held) // 2] >= grown * thresholds["late_share"]',
+        "late = held[-1] - held[len(held) // 2] >= grown * late_share",
         "late = True",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),
@@ -85,15 +85,15 @@ FAULTS = (
     Fault(
         "the pace of the last third is that of its evaluations",
         "mltrainer/diagnostics/undertrained.py",
-        '"late": late / (len(losses) - 1),',
-        '"late": late / len(losses),',
+        "late=late / (len(losses) - 1),",
+        "late=late / len(losses),",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py tests/diagnostics/test_recorded_runs.py",
     ),
     Fault(
         "repeated training samples are taken for leakage",
         "mltrainer/diagnostics/leakage.py",
-        'max(thresholds["shared"], thresholds["times"] * repeated)',
-        'thresholds["shared"]',
+        "max(shared, times * repeated)",
+        "shared",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),
     Fault(
@@ -106,15 +106,15 @@ FAULTS = (
     Fault(
         "labels are judged where neighbours are far, in many features",
         "mltrainer/diagnostics/label_noise.py",
-        'number(run.result.train_samples) < thresholds["samples"] * number(data.features)',
+        "number(run.result.train_samples) < samples * number(data.features)",
         "False",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),
     Fault(
         "a spike is any loss above the largest before it",
         "mltrainer/diagnostics/loss_spike.py",
-        'loss > thresholds["times_largest"] * before and',
-        "loss > before and",
+        "number(spike.loss) > times_largest * number(spike.largest_before) and",
+        "number(spike.loss) > number(spike.largest_before) and",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),
     Fault(
