@@ -90,7 +90,7 @@ class Texts(Task):
         """Return the texts, the tokenizer and the model's folder."""
         folder = Path(self._given) if isinstance(self._given, str) else None
         model = [] if folder is None else [str(folder / CONFIG_FILE), *map(str, sorted(folder.glob("*.safetensors")))]
-        return [*(row["path"] for row in self._source.files), str(self._tokenizer_file), *model]
+        return [*(row.path for row in self._source.files), str(self._tokenizer_file), *model]
 
     def _read(self, target: str | None = None) -> Table | Corpus:
         self._source = read_source(Data(source=self._data, target=target), Path.cwd())

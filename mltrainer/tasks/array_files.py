@@ -36,7 +36,8 @@ def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
             where=place,
             mend="np.savez(file, x=..., y=...)",
         )
-    return arrays(found["x"], found["y"], place)
+    x, y = found.values()
+    return arrays(x, y, place)
 
 
 def label_file(path: Path) -> Path:

@@ -6,7 +6,7 @@ import functools
 import importlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +21,12 @@ from mltrainer.tasks.calibration import calibration
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature, segments
-from mltrainer.tasks.splits import SplitConstraints, equal_rows
+from mltrainer.tasks.splits import SplitConstraints, SplitIds, equal_rows
 from mltrainer.tasks.task import Task
 
 if TYPE_CHECKING:
     from mltrainer.configs.project import Split, TrainingConfig
     from mltrainer.tasks.content import Source
-
-Ids = Mapping[str, np.ndarray]
 
 
 class BuiltinTask(Task):
@@ -55,11 +53,11 @@ class BuiltinTask(Task):
         """Return inputs and targets of some rows."""
 
     @abstractmethod
-    def describe(self, ids: Ids) -> dict[str, Any]:
+    def describe(self, ids: SplitIds) -> dict[str, Any]:
         """Return `columns`, `target` and `shape` of the facts, from the training and validation rows."""
 
     @abstractmethod
-    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return the findings on the training and validation rows."""
 
     def shown(self, model: nn.Module) -> dict[str, Any]:
@@ -128,7 +126,7 @@ class BuiltinTask(Task):
         """Return True if `split.repeats: together` binds equal rows; not where they must repeat by chance."""
         return True
 
-    def excuse(self, ids: Ids, limits: DataLimits) -> str | None:
+    def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
         """Return the reason that equal rows may be no leakage, or None."""
         return None
 
@@ -185,10 +183,10 @@ class Classification(BuiltinTask):
         sure = calibration(outputs, targets, self.positive, self.classes)
         return {} if sure is None else {"calibration": sure, "segments": segments(wrong, features, "error rate")}
 
-    def _class_findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
-        found = data_findings.class_findings(self.classes, self.labels[ids["train"]], self.labels[ids["validation"]], limits)
+    def _class_findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
+        found = data_findings.class_findings(self.classes, self.labels[ids.train], self.labels[ids.validation], limits)
         rare = data_findings.rare_classes(self.classes, np.bincount(self.labels, minlength=len(self.classes)))
-        return [*found, *(data_findings.finding("warning", text) for text in rare)]
+        return [*found, *(Finding("warning", text) for text in rare)]
 
 
 # The class of each kind: imported where it is asked for, as each brings libraries of its own.

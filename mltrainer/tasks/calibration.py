@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -43,15 +43,15 @@ def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str
     sure = (shares[:, positive] if binary else shares.amax(1)).numpy()
     right = (targets == positive if binary else outputs.argmax(1) == targets).numpy().astype(np.float64)
     bins = [_bin(sure[part], right[part]) for part in _equal_parts(sure, MOST_BINS)]
-    weights = [row["samples"] / len(right) for row in bins]
-    by_luck = [math.sqrt(2 / math.pi * row["probability"] * (1 - row["probability"]) / row["samples"]) for row in bins]
+    weights = [row.samples / len(right) for row in bins]
+    by_luck = [math.sqrt(2 / math.pi * row.probability * (1 - row.probability) / row.samples) for row in bins]
     return {
         "of": names[positive] if binary else None,
-        "error": sum(w * abs(row["probability"] - row["frequency"]) for w, row in zip(weights, bins, strict=True)),
+        "error": sum(w * abs(row.probability - row.frequency) for w, row in zip(weights, bins, strict=True)),
         "by_luck": sum(w * luck for w, luck in zip(weights, by_luck, strict=True)),
         "probability": float(sure.mean()),
         "frequency": float(right.mean()),
-        "bins": bins,
+        "bins": [row._asdict() for row in bins],
     }
 
 
@@ -61,10 +61,18 @@ def _equal_parts(values: np.ndarray, most: int) -> list[np.ndarray]:
     return [part for part in np.array_split(np.argsort(values, kind="stable"), count) if len(part)]
 
 
-def _bin(sure: np.ndarray, right: np.ndarray) -> dict[str, Any]:
-    low, high = wilson(int(right.sum()), len(right))
-    found = {"probability": min(1.0, float(sure.mean())), "frequency": float(right.mean())}
-    return {**found, "samples": len(right), "low": low, "high": high}
+class _Bin(NamedTuple):
+    """Samples of about one probability, how often it came true, and the ends of that share's 95 % interval."""
+
+    probability: float
+    frequency: float
+    samples: int
+    low: float
+    high: float
+
+
+def _bin(sure: np.ndarray, right: np.ndarray) -> _Bin:
+    return _Bin(min(1.0, float(sure.mean())), float(right.mean()), len(right), *wilson(int(right.sum()), len(right)))
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:

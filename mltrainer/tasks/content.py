@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mltrainer.records.common import FileRow
+from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
+
 if TYPE_CHECKING:
     from mltrainer.tasks.cells import Cells
     from mltrainer.tasks.tables.table_cache import TableCache
@@ -156,14 +159,14 @@ class Source:
 
     Attributes:
         content: The samples.
-        files: `path` (relative to the project), `sha256` and `size` of each file that was read; none for built-in data.
+        files: Of each file that was read, its path relative to the project; none for built-in data.
         notes: Conversions that were made, in one sentence each.
         tokenizer: The `tokenizer.json` of `data.tokens.file`, one of the files; None where there is none.
         given: The place in `splits.SPLITS` of each sample, where splits have files of their own; None where they have not.
     """
 
     content: Table | Arrays | Corpus
-    files: list[dict[str, Any]]
+    files: list[FileRow]
     notes: list[str] = field(default_factory=list)
     tokenizer: bytes | None = None
     given: np.ndarray | None = None
@@ -173,6 +176,13 @@ class Source:
         """The digest of all samples with their labels, in their order, and of the tokenizer that was brought along."""
         samples = content_sha256(self.content)
         return samples if self.tokenizer is None else hashlib.sha256(samples.encode() + self.tokenizer).hexdigest()
+
+
+def file_row(path: Path, place: str, data: bytes | None = None) -> FileRow:
+    """Return the row of a file, which messages and records call `place`; `data` is its content, where that was read."""
+    with machine_faults(place):
+        known = (sha256_file(path), path.stat().st_size) if data is None else (sha256_bytes(data), len(data))
+    return FileRow(path=place, sha256=known[0], size=known[1])
 
 
 def class_order(name: str) -> tuple[int, int, str]:

@@ -13,16 +13,17 @@ import numpy as np
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.common import FileRow
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.builtin import BuiltinTask, Classification
-from mltrainer.tasks.content import Source
+from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.samples import Samples, chosen_hashes, fingerprint, is_iterable, labels_of, pick, sample_hashes, samples_of
 from mltrainer.tasks.sketch import KEPT
-from mltrainer.tasks.splits import SPLITS, SplitConstraints, fold_places, of_fold, split_ids
+from mltrainer.tasks.splits import SPLITS, BySplit, SplitConstraints, SplitIds, fold_places, of_fold, split_ids
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_code
-from mltrainer.workspace import digest, machine_faults, sha256_file
+from mltrainer.workspace import digest
 
 NO_HASHES = np.zeros(0, dtype=np.uint64)
 
@@ -31,11 +32,11 @@ class DataAdapter(ABC):
     """All samples of a task, and which belong to which split: what an opened task asks of any of them."""
 
     task: Task
-    ids: dict[str, np.ndarray]
+    ids: SplitIds
     folds: np.ndarray | None = None  # in which each sample validates
     sha256: str
     read: int
-    files: list[dict[str, Any]]
+    files: list[FileRow]
     classes: list[str] | None = None
     labels: np.ndarray | None = None
     reads_stream = False
@@ -105,9 +106,9 @@ class _BuiltinAdapter(DataAdapter):
         if task.given is not None:
             constraints = replace(constraints, given=task.given)
         self.divide(task.size, task.labels, config.split, config.data_seed, constraints)
-        task.fit(self.ids["train"])  # after the split: nothing is learned from rows that are held out
+        task.fit(self.ids.train)  # after the split: nothing is learned from rows that are held out
         if config.class_weights == "balanced" and isinstance(task, Classification):
-            task.balance(self.ids["train"])
+            task.balance(self.ids.train)
 
     def take(self, split: str) -> Samples:
         return Samples(self.ids[split], self.task.rows(self.ids[split]))
@@ -126,12 +127,12 @@ class _BuiltinAdapter(DataAdapter):
         if self.classes is None or self.labels is None:
             return findings
         held_out = {f"the {name} split": self.ids[name] for name in SPLITS[1:]}
-        return [*findings, *data_findings.label_findings(self.classes, self.labels, {"train": self.ids["train"], **held_out})]
+        return [*findings, *data_findings.label_findings(self.classes, self.labels, self.ids.train, held_out)]
 
     def _held_out(self) -> list[Finding]:
         """Return a finding with the splits that have separate sources; none where all are drawn from one."""
         named = ", ".join(f"{name} from {source!r}" for name, source in self._sources.items())
-        return [data_findings.finding("info", f"splits come as they were given: {named}")] if named else []
+        return [Finding("info", f"splits come as they were given: {named}")] if named else []
 
     def _kept_together(self) -> list[Finding]:
         """Return the findings on equal rows, where the split keeps them together."""
@@ -156,19 +157,19 @@ class _BuiltinAdapter(DataAdapter):
         return self.task.hashes(self.ids[split])
 
     def test_hashes(self) -> np.ndarray:
-        return self.task.content_hashes(self.ids["test"])
+        return self.task.content_hashes(self.ids.test)
 
     def excuse(self, limits: DataLimits) -> str | None:
         return self.task.excuse(self._open_ids(), limits)
 
-    def _open_ids(self) -> dict[str, np.ndarray]:
-        return {name: self.ids[name] for name in ("train", "validation")}
+    def _open_ids(self) -> SplitIds:
+        return SplitIds(train=self.ids.train, validation=self.ids.validation)
 
 
 class _UserTaskAdapter(DataAdapter):
     """The data of a user's task; `parts` holds its samples by split."""
 
-    parts: dict[str, Samples]
+    parts: BySplit[Samples]
 
     def __init__(self, task: Task, config: TrainingConfig, root: Path) -> None:
         self.task, self._config, self._seed, self._root = task, config, config.data_seed, root
@@ -176,11 +177,11 @@ class _UserTaskAdapter(DataAdapter):
             self._load()
             self.files = _bound_file_rows(task.bound_files(), root)  # after the samples: a task may learn its files from them
         if self.files:
-            self.sha256 = digest([self.sha256, [row["sha256"] for row in self.files]])
-        self.ids = {name: part.ids for name, part in self.parts.items()}
-        self.reads_stream = self.parts["train"].is_stream
+            self.sha256 = digest([self.sha256, [row.sha256 for row in self.files]])
+        self.ids = SplitIds({name: part.ids for name, part in self.parts.items()})
+        self.reads_stream = self.parts.train.is_stream
         with user_code(root, "prepare of your task"):  # once the data is split: it may look at the training samples alone
-            task.prepare(self.parts["train"].given)
+            task.prepare(self.parts.train.given)
 
     @abstractmethod
     def _load(self) -> None:
@@ -190,11 +191,11 @@ class _UserTaskAdapter(DataAdapter):
         return self.parts[split]
 
     def describe(self) -> dict[str, Any]:
-        tensors = self.parts["train"].tensors
+        tensors = self.parts.train.tensors
         return {"columns": None, "target": None, "shape": list(tensors[0].shape[1:]) if tensors else None}
 
     def findings(self, limits: DataLimits) -> list[Finding]:
-        train, held_out = labels_of(self.parts["train"]), labels_of(self.parts["validation"])
+        train, held_out = labels_of(self.parts.train), labels_of(self.parts.validation)
         found = _nonfinite(self.parts)
         if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
             return found
@@ -224,10 +225,10 @@ class _UserTaskAdapter(DataAdapter):
         return data_findings.row_hashes([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else NO_HASHES
 
     def test_hashes(self) -> np.ndarray:
-        if self.parts["test"].tensors is not None:
+        if self.parts.test.tensors is not None:
             return self.hashes("test")
         with user_code(self._root, "samples of your task"):
-            return chosen_hashes(self.parts["test"], KEPT, self._seed)
+            return chosen_hashes(self.parts.test, KEPT, self._seed)
 
 
 class _SamplesAdapter(_UserTaskAdapter):
@@ -243,7 +244,7 @@ class _SamplesAdapter(_UserTaskAdapter):
         labels = labels_of(whole)
         stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
         self.divide(len(whole), labels if stratify else None, self._config.split, self._seed)
-        self.parts = {name: pick(whole, places) for name, places in self.ids.items()}
+        self.parts = BySplit({name: pick(whole, places) for name, places in self.ids.items()})
 
     def place(self, row: int) -> str:
         return f"sample {row} of samples()"
@@ -259,7 +260,7 @@ class _DatasetAdapter(_UserTaskAdapter):
         super().__init__(task, config, root)
 
     def _load(self) -> None:
-        self.parts, prints, start = {}, [], 0
+        self.parts, prints, start = BySplit(), [], 0
         self.read = 0
         for name in SPLITS:
             given = self.task.dataset(name)
@@ -287,8 +288,8 @@ class _DatasetAdapter(_UserTaskAdapter):
         )
 
 
-def _bound_file_rows(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
-    """Return `path`, `sha256` and `size` of files that a task named.
+def _bound_file_rows(paths: Sequence[str], root: Path) -> list[FileRow]:
+    """Return the rows of files that a task named.
 
     Raises:
         InputError: One is not there.
@@ -297,8 +298,7 @@ def _bound_file_rows(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
     for path in dict.fromkeys(paths):
         if not (root / path).is_file():
             raise InputError(f"bound_files() names {path!r}, which is not there", where="task.use")
-        with machine_faults(path):
-            rows.append({"path": Path(path).as_posix(), "sha256": sha256_file(root / path), "size": (root / path).stat().st_size})
+        rows.append(file_row(root / path, Path(path).as_posix()))
     return rows
 
 
@@ -322,7 +322,7 @@ def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAda
     return _SamplesAdapter(task, config, root)
 
 
-def _nonfinite(parts: dict[str, Samples]) -> list[Finding]:
+def _nonfinite(parts: BySplit[Samples]) -> list[Finding]:
     """Return a warning of samples in memory that hold NaN or infinity, which the task may mean as a mask."""
     found = []
     for name in ("train", "validation"):
@@ -332,5 +332,5 @@ def _nonfinite(parts: dict[str, Samples]) -> list[Finding]:
                 if bool(bad.any()):
                     first = int(parts[name].ids[int(bad.int().argmax())])
                     what = f"{int(bad.sum())} {name} samples hold NaN or infinity in tensor {place}; the first is sample {first}"
-                    found.append(data_findings.finding("warning", what))
+                    found.append(Finding("warning", what))
     return found

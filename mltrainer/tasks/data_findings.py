@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES
 from mltrainer.tasks.splits import FEW_COPIES
 
-Finding = dict[str, str]
 CLASSIFICATION_METRICS = (
     "loss",
     "accuracy",
@@ -39,9 +39,11 @@ MOST_RARE = 5  # rare classes that are named
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
 
-def finding(severity: str, what: str) -> Finding:
-    """Return a finding as records hold it."""
-    return {"severity": severity, "what": what}
+class Finding(NamedTuple):
+    """What is to be known of the data: `severity` is "info", "warning" or "error", which stops planning."""
+
+    severity: str
+    what: str
 
 
 # --- what makes training impossible -------------------------------------------------------------
@@ -116,14 +118,14 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
     seen = np.bincount(validation, minlength=len(names))
     absent = [name for name, count in zip(names, counts, strict=True) if count == 0]
     unseen = [name for name, count in zip(names, seen, strict=True) if count == 0]
-    found = [finding("warning", f"classes without a training sample: {_listed(absent)}")] if absent else []
+    found = [Finding("warning", f"classes without a training sample: {_listed(absent)}")] if absent else []
     if unseen:
-        found.append(finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
+        found.append(Finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
     present = counts[counts > 0]
     if len(present) and present.max() > limits.class_imbalance * present.min():
         most, least = int(counts.argmax()), int(np.where(counts > 0, counts, counts.max() + 1).argmin())
         text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
-        found.append(finding("warning", text))
+        found.append(Finding("warning", text))
     return found
 
 
@@ -139,7 +141,9 @@ def rare_classes(names: Sequence[str], counts: np.ndarray) -> list[str]:
     return [f"too few samples for every split: {', '.join(rare[:MOST_RARE])}{more}"] if rare else []
 
 
-def label_findings(names: Sequence[str], labels: np.ndarray, ids: Mapping[str, np.ndarray]) -> list[Finding]:
+def label_findings(
+    names: Sequence[str], labels: np.ndarray, train: np.ndarray, held_out: Mapping[str, np.ndarray]
+) -> list[Finding]:
     """Return the findings on labels of held-out samples that no training sample has, each with the nearest that one has.
 
     It is an error where a label differs from a training label by capitals or punctuation at its ends alone, or where half of a
@@ -148,23 +152,24 @@ def label_findings(names: Sequence[str], labels: np.ndarray, ids: Mapping[str, n
     Args:
         names: The classes.
         labels: The class number of each sample.
-        ids: The samples as "train", and those held out by what sentences call them.
+        train: The training samples.
+        held_out: Others, by what sentences call them.
     """
-    known = {names[number] for number in np.unique(labels[ids["train"]])}
+    known = {names[number] for number in np.unique(labels[train])}
     found = []
-    for place in [name for name in ids if name != "train"]:
-        counts = np.bincount(labels[ids[place]], minlength=len(names))
+    for place, ids in held_out.items():
+        counts = np.bincount(labels[ids], minlength=len(names))
         unknown = {name: int(count) for name, count in zip(names, counts, strict=True) if count and name not in known}
         if not unknown:
             continue
         nearest = {name: _nearest(name, known) for name in unknown}
         shown = [f"{name!r} ({unknown[name]} rows{f', near {near!r}' if near else ''})" for name, near in nearest.items()]
         misspelt = [name for name, near in nearest.items() if near is not None and _core(near) == _core(name)]
-        is_error = bool(misspelt) or 2 * sum(unknown.values()) >= len(ids[place])
+        is_error = bool(misspelt) or 2 * sum(unknown.values()) >= len(ids)
         text = f"labels of {place} that no training row has: {', '.join(shown[:8])}"
         text += f" and {len(shown) - 8} more" if len(shown) > 8 else ""
         mend = "; write them as the training rows do" if misspelt else "; no model can predict them"
-        found.append(finding("error" if is_error else "warning", text + mend))
+        found.append(Finding("error" if is_error else "warning", text + mend))
     return found
 
 
@@ -239,7 +244,7 @@ def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
     if not alike:
         return []
     text = f"{alike} of {len(features)} rows repeat the features of another, {same} of them its target too"
-    return [finding("info", f"{text}; equal rows lie together in one split")]
+    return [Finding("info", f"{text}; equal rows lie together in one split")]
 
 
 def giant_finding(place: Callable[[], str], copies: int, total: int, split_name: str, split: Split) -> list[Finding]:
@@ -256,9 +261,9 @@ def giant_finding(place: Callable[[], str], copies: int, total: int, split_name:
         return []
     text = f"{copies} of {total} rows have the same features as {place()} ({copies / total:.0%})"
     if split_name == "train":
-        return [finding("warning", f"{text}: they are trained on, and count as often as they stand there")]
+        return [Finding("warning", f"{text}: they are trained on, and count as often as they stand there")]
     mend = f"write split: {{largest_repeat: {LARGEST_REPEAT}}} in mltrainer.yaml, which trains on them, or remove copies"
-    return [finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {mend}")]
+    return [Finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {mend}")]
 
 
 def duplicate_findings(validation: int, total: int, test: int, excuse: str | None, limits: DataLimits) -> list[Finding]:
@@ -275,11 +280,11 @@ def duplicate_findings(validation: int, total: int, test: int, excuse: str | Non
         return []
     text = f"{validation} of {total} validation rows and {test} test rows are in the training split too"
     if validation < limits.leak_rows * total:
-        return [finding("warning", text)]
+        return [Finding("warning", text)]
     if excuse:
-        return [finding("warning", f"{text}; {excuse}")]
+        return [Finding("warning", f"{text}; {excuse}")]
     mend = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
-    return [finding("error", f"leakage: {text}; the validation metric would measure memory: {mend}")]
+    return [Finding("error", f"leakage: {text}; the validation metric would measure memory: {mend}")]
 
 
 # --- features -----------------------------------------------------------------------------------
@@ -287,12 +292,12 @@ def duplicate_findings(validation: int, total: int, test: int, excuse: str | Non
 
 def constant_findings(constant: Sequence[str]) -> list[Finding]:
     """Return a warning of columns with one value in the training split."""
-    return [finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
+    return [Finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
 
 
 def equal_finding(name: str) -> Finding:
     """Return the error of a column that equals the target."""
-    return finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
+    return Finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
 
 
 def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int, limits: DataLimits) -> Finding | None:
@@ -311,7 +316,7 @@ def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: in
     values, wanted = feature[known], target[known]
     score = _class_score(values, wanted, classes, limits) if classes else _value_score(values, wanted)
     if score * known.mean() >= limits.leak_score:
-        return finding(
+        return Finding(
             "warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?"
         )
     return None
@@ -355,4 +360,4 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def scale_finding(largest: float, limits: DataLimits) -> list[Finding]:
     """Return an info of inputs far from 1, in the sources' own units."""
     text = f"inputs reach {largest:.4g} in magnitude; the model standardizes them itself"
-    return [finding("info", text)] if largest > limits.large_input else []
+    return [Finding("info", text)] if largest > limits.large_input else []

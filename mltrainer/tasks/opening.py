@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from mltrainer.checkpointing.starting import begin, weight_rows
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.common import FileRow, dumped
+from mltrainer.records.job import file_rows
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.builtin import builtin_task
@@ -22,7 +23,7 @@ from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.samples import Samples, pick
 from mltrainer.tasks.sketch import sketch
 from mltrainer.tasks.sources import read_source
-from mltrainer.tasks.splits import SPLITS, ids_digest
+from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import import_class, make_task
 from mltrainer.workspace import digest
@@ -46,12 +47,12 @@ class OpenTask:
         self.task, self.root, self.config = data.task, root, config
         self._data = data
         self._ids_sha256 = {name: ids_digest(data.ids[name]) for name in SPLITS}
-        self._weights = weight_rows(config.start, root) if config.start is not None else []
-        start = {"start": [row["sha256"] for row in self._weights]} if self._weights else {}
+        self._weights = file_rows(weight_rows(config.start, root)) if config.start is not None else []
+        start = {"start": [row.sha256 for row in self._weights]} if self._weights else {}
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
         self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start})
         self.start: dict[str, Any] | None = None
-        self._samples: dict[str, Samples] = {name: self._take(name) for name in ("train", "validation")}
+        self._samples = BySplit({name: self._take(name) for name in ("train", "validation")})
 
     def _take(self, split: str) -> Samples:
         return replace(self._data.take(split), root=self.root)
@@ -75,14 +76,14 @@ class OpenTask:
         Raises:
             InputError: The task has none.
         """
-        if not len(self._data.ids["test"]):
+        if not len(self._data.ids.test):
             raise InputError("there is no test split", where="split.test", mend="split: {test: 0.1}")
         if "test" not in self._samples:
             self._samples["test"] = self._take("test")
-        return self._samples["test"]
+        return self._samples.test
 
     @property
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[FileRow]:
         """The rows of the files that the data is read from, or that a task names, and of weights that the model begins with."""
         return [*self._data.files, *self._weights]
 
@@ -92,7 +93,7 @@ class OpenTask:
         Args:
             salt: The project's; see `sketch.sketch`.
         """
-        return {"samples": len(self._data.ids["test"]), "salt": salt, "digests": sketch(self._data.test_hashes(), salt)}
+        return {"samples": len(self._data.ids.test), "salt": salt, "digests": sketch(self._data.test_hashes(), salt)}
 
     def place(self, row: int) -> str:
         """Return a sample's source, by its id: `file:line`, a picture's file, or its place in the task's own data."""
@@ -108,9 +109,9 @@ class OpenTask:
         Raises:
             InputError: The samples come as a stream, which has no places.
         """
-        if self._samples["train"].is_stream:
+        if self._samples.train.is_stream:
             raise InputError("the training samples come as a stream, from which no part can be chosen", where="task.use")
-        self._samples["train"] = pick(self._samples["train"], places)
+        self._samples["train"] = pick(self._samples.train, places)
 
     def close(self) -> None:
         """End the worker processes that were kept for the next evaluation."""
@@ -124,31 +125,33 @@ class OpenTask:
             limits: By what the findings are judged.
         """
         hashes, ids = self._compared(), self._data.ids
-        repeats = {name: data_findings.repeated(hashes[name], hashes["train"]) for name in SPLITS[1:]} if hashes else None
+        repeats = BySplit({n: data_findings.repeated(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
         return {
             "sha256": self.data_sha256,
             "samples": sum(len(part) for part in ids.values()),
             "source": self.config.data.source if self.config.data else self.config.task.use,
             "kind": self.config.task.kind or "own",
-            "files": self.files,
+            "files": dumped(self.files),
             **({"start": self.start} if self.start is not None else {}),
             "fingerprinted": self._data.read,
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),
             **self._data.describe(),
-            "findings": [*self._data.findings(limits), *self._repeat_findings(repeats, hashes, limits)],
+            "findings": [
+                one._asdict() for one in (*self._data.findings(limits), *self._repeat_findings(repeats, hashes, limits))
+            ],
             "duplicates_across_splits": None if repeats is None else sum(repeats.values()),
         }
 
-    def _compared(self) -> dict[str, np.ndarray]:
+    def _compared(self) -> BySplit[np.ndarray]:
         """Return a hash of the samples of each split that are compared; nothing where they cannot be."""
         if self._data.not_compared is not None:
-            return {}
-        found: dict[str, np.ndarray] = {}
+            return BySplit()
+        found: BySplit[np.ndarray] = BySplit()
         for name in SPLITS:
             hashes = self._data.compared(name)
             if hashes is None:
-                return {}
+                return BySplit()
             found[name] = hashes
         return found
 
@@ -171,20 +174,18 @@ class OpenTask:
         }
         return {"classes": names, "class_counts": {name: dict(zip(names, row, strict=True)) for name, row in counts.items()}}
 
-    def _repeat_findings(
-        self, repeats: Mapping[str, int] | None, hashes: Mapping[str, np.ndarray], limits: DataLimits
-    ) -> list[Finding]:
+    def _repeat_findings(self, repeats: BySplit[int] | None, hashes: BySplit[np.ndarray], limits: DataLimits) -> list[Finding]:
         """Return the findings on repeated samples, and on those that were not looked at."""
         if repeats is None:
             why = self._data.not_compared or "each reading of a sample draws anew"
-            return [data_findings.finding("info", f"duplicates across splits were not looked for: {why}")]
-        total = len(hashes["validation"])
-        excuse = self._data.excuse(limits) if repeats["validation"] >= limits.leak_rows * total else None
-        found = data_findings.duplicate_findings(repeats["validation"], total, repeats["test"], excuse, limits)
+            return [Finding("info", f"duplicates across splits were not looked for: {why}")]
+        total = len(hashes.validation)
+        excuse = self._data.excuse(limits) if repeats.validation >= limits.leak_rows * total else None
+        found = data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits)
         sizes = {name: len(part) for name, part in self._data.ids.items()}
         partial = [f"{len(hashes[name])} of {size} {name} samples" for name, size in sizes.items() if len(hashes[name]) < size]
         text = f"duplicates across splits were looked for among {', '.join(partial)} only: reading them all takes too long"
-        return [*found, *([data_findings.finding("info", text)] if partial else [])]
+        return [*found, *([Finding("info", text)] if partial else [])]
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
@@ -214,7 +215,7 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
     if config.task.samples_per_epoch is not None and not data.reads_stream:
         what = "the training samples have a length already"
         raise InputError(what, where="task.samples_per_epoch", mend="leave the key out: it is for an iterable without __len__")
-    data_findings.refuse_too_few(config, len(data.ids["train"]), len(data.classes or []))
+    data_findings.refuse_too_few(config, len(data.ids.train), len(data.classes or []))
     return OpenTask(data, config, root)
 
 

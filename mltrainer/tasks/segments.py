@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,26 +94,47 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
     tested = [(feature.name, *group) for feature in features[:MOST_FEATURES] for group in _large(feature.groups(), len(errors))]
     p_values = holm([test(inside) for _, _, inside in tested])
     rows = [
-        {"column": name, "value": value, **_measured(errors, inside), "p": p}
+        _Segment(name, value, *_measured(errors, inside), p)
         for (name, value, inside), p in zip(tested, p_values, strict=True)
         if p <= LEVEL
     ]
-    rows.sort(key=lambda row: (-(row["error"] - row["rest"]) * row["samples"], row["p"]))
+    rows.sort(key=lambda row: (-(row.error - row.rest) * row.samples, row.p))
+    shown = [row._asdict() for row in rows[:MOST_ROWS]]
     summary = {"measure": measure, "overall": float(errors.mean()), "samples": len(errors), "tested": len(tested)}
-    return {**summary, "level": LEVEL, "fewest": FEWEST_SAMPLES, "found": len(rows), "rows": rows[:MOST_ROWS]}
+    return {
+        **summary,
+        "level": LEVEL,
+        "fewest": FEWEST_SAMPLES,
+        "found": len(rows),
+        "rows": [row._asdict() for row in rows[:MOST_ROWS]],
+    }
 
 
 def _large(groups: Iterator[Group], total: int) -> Iterator[Group]:
     return ((name, inside) for name, inside in groups if FEWEST_SAMPLES <= inside.sum() <= total - FEWEST_SAMPLES)
 
 
-def _measured(errors: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
+class _Segment(NamedTuple):
+    """Samples with one value of a column, whose errors are larger than those of the rest; `p` is corrected."""
+
+    column: str
+    value: str
+    samples: int
+    error: float
+    low: float
+    high: float
+    rest: float
+    p: float
+
+
+def _measured(errors: np.ndarray, inside: np.ndarray) -> tuple[int, float, float, float, float]:
+    """Return the number of samples, their mean error with the ends of its interval, and the mean of the rest."""
     mine = errors[inside]
     mean = float(mine.mean())
     half = NORMAL_95 * float(mine.std(ddof=1)) / math.sqrt(len(mine))
     binary = set(np.unique(errors)) <= {0.0, 1.0}
     low, high = wilson(int(mine.sum()), len(mine)) if binary else (max(0.0, mean - half), mean + half)
-    return {"samples": len(mine), "error": mean, "low": low, "high": high, "rest": float(errors[~inside].mean())}
+    return len(mine), mean, low, high, float(errors[~inside].mean())
 
 
 # --- tests ----------------------------------------------------------------------------------------

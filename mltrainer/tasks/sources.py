@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import functools
 import gzip
-import hashlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
@@ -18,8 +17,9 @@ import numpy as np
 from mltrainer.checkpointing.inference_script import as_number, suffix_of, unpacked
 from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
+from mltrainer.records.common import FileRow
 from mltrainer.tasks.array_files import arrays, label_file, read_npy, read_npz
-from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256, without
+from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256, file_row, without
 from mltrainer.tasks.images.image_folders import read_images
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.predefined_splits import join, join_tables, places
@@ -28,7 +28,7 @@ from mltrainer.tasks.tables.table_cache import LazyColumns, TableCache
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_json, read_jsonl, text_array
 from mltrainer.tasks.text.corpus import is_corpus, read_corpus
 from mltrainer.tasks.text.labelled_texts import is_text_folder, read_texts
-from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults, sha256_file
+from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults
 
 SKLEARN = "sklearn:"
 SKLEARN_TARGET = "target"
@@ -165,8 +165,8 @@ def _is_large(paths: list[Path], root: Path) -> bool:
 def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
     """Return a large table, from one file or one for each split, as it was kept in the state folder, or read now and kept."""
     named = {_place(path, root): path for path in paths.values()}
-    place, rows = next(iter(named)), [_file_row(path, place) for place, path in named.items()]
-    shas = [row["sha256"] for row in rows]
+    place, rows = next(iter(named)), [file_row(path, place) for place, path in named.items()]
+    shas = [row.sha256 for row in rows]
     how = [shas[0] if len(shas) == 1 else shas, config.header, *([config.missing] if config.missing else [])]
     kept = TableCache(root / STATE_DIR / "tables" / digest(how)[:16])
     read = functools.partial(_read_rows, rows, root, config)
@@ -181,28 +181,23 @@ def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
     return Source(content, rows, kept.notes, given=places(paths, content.sizes) if len(paths) > 1 else None)
 
 
-def _read_rows(rows: list[dict[str, Any]], root: Path, config: Data) -> Table:
+def _read_rows(rows: list[FileRow], root: Path, config: Data) -> Table:
     """Return the table that files hold together, which must be what they were."""
     tables = []
     for row in rows:
-        data, found = _bytes(root / row["path"], row["path"])
-        if found["sha256"] != row["sha256"]:
-            raise InputError("the file changed while it was read", where=row["path"], mend="type the same command again")
-        tables.append(_table(data, row["path"], suffix_of(Path(row["path"])), config))
+        data, found = _bytes(root / row.path, row.path)
+        if found.sha256 != row.sha256:
+            raise InputError("the file changed while it was read", where=row.path, mend="type the same command again")
+        tables.append(_table(data, row.path, suffix_of(Path(row.path)), config))
     return tables[0] if len(tables) == 1 else join_tables(tables)
 
 
-def _file_row(path: Path, place: str) -> dict[str, Any]:
-    with machine_faults(place):
-        return {"path": place, "sha256": sha256_file(path), "size": path.stat().st_size}
-
-
-def _bytes(path: Path, place: str) -> tuple[bytes, dict[str, Any]]:
+def _bytes(path: Path, place: str) -> tuple[bytes, FileRow]:
     with machine_faults(place):
         data = path.read_bytes()
     if not data:
         raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
-    return data, {"path": place, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    return data, file_row(path, place, data)
 
 
 # --- scikit-learn's built-in data sets ----------------------------------------------------------

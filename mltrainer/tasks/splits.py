@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,13 +13,35 @@ from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
 
 SPLITS = ("train", "validation", "test")
-SplitIds = dict[str, np.ndarray]  # the ids of the samples of each split
+T = TypeVar("T")
 FEW_COPIES = 20  # chosen by us: a row with no more copies fills no split that says something
 WORDS = {  # what people call them
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
+
+
+class BySplit(dict[str, T]):
+    """What there is of each split, by its name."""
+
+    @property
+    def train(self) -> T:
+        """Of the training split."""
+        return self["train"]
+
+    @property
+    def validation(self) -> T:
+        """Of the validation split."""
+        return self["validation"]
+
+    @property
+    def test(self) -> T:
+        """Of the test split."""
+        return self["test"]
+
+
+SplitIds = BySplit[np.ndarray]  # the ids of the samples of each split
 
 
 def _generator(seed: int, *address: str | int) -> np.random.Generator:
@@ -135,7 +158,7 @@ def fold_places(
         mend = "leave folds out, or give the data as one file"
         raise InputError("the data comes with its own validation samples", where="split.folds", mend=mend)
     rest = split.model_copy(update={"validation": 0.0, "folds": 0})
-    train = split_ids(n, labels, rest, seed, constraints)["train"]
+    train = split_ids(n, labels, rest, seed, constraints).train
     within = constraints.of(train)
     if within.times is not None:
         found = _blocks(within.times, split.folds)
@@ -157,7 +180,7 @@ def of_fold(places: np.ndarray, split: Split) -> SplitIds:
     """Return the ids of each split where one fold validates: the others train, by time those that came before it."""
     trains = places > split.fold if split.time is not None else (places >= 0) & (places != split.fold)
     masks = {"train": trains, "validation": places == split.fold, "test": places == -1}
-    return {name: np.flatnonzero(mask).astype(np.int64) for name, mask in masks.items()}
+    return BySplit({name: np.flatnonzero(mask).astype(np.int64) for name, mask in masks.items()})
 
 
 def _folds(strata: np.ndarray, constraints: SplitConstraints, split: Split, seed: int) -> np.ndarray:
@@ -195,14 +218,15 @@ def _blocks(times: np.ndarray, folds: int) -> np.ndarray:
 
 def _completed(given: np.ndarray, labels: np.ndarray | None, split: Split, seed: int, constraints: SplitConstraints) -> SplitIds:
     """Return the data's own splits; what they lack of validation and test samples is drawn from those to train on."""
-    found = {name: np.flatnonzero(given == place).astype(np.int64) for place, name in enumerate(SPLITS)}
+    found = BySplit({name: np.flatnonzero(given == place).astype(np.int64) for place, name in enumerate(SPLITS)})
     shares = {name: 0.0 if len(found[name]) else getattr(split, name) for name in SPLITS[1:]}
-    train = found["train"]
+    train = found.train
     if not any(shares.values()) or not len(train):
         return found
     rest = split.model_copy(update=shares)
     drawn = split_ids(len(train), None if labels is None else labels[train], rest, seed, constraints.of(train))
-    return {name: np.concatenate([found[name], train[drawn[name]]]) if name != "train" else train[drawn[name]] for name in SPLITS}
+    found = BySplit({**found, "train": train[:0]})
+    return BySplit({name: np.concatenate([found[name], train[drawn[name]]]) for name in SPLITS})
 
 
 def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, constraints: SplitConstraints) -> SplitIds:
@@ -213,7 +237,7 @@ def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, constr
     firsts = order[np.flatnonzero(np.diff(units[order], prepend=-1))]
     sizes = np.bincount(units)
     giants = giant_units(units, constraints, split)
-    parts = [{**dict.fromkeys(SPLITS[1:], giants[:0]), "train": giants}]
+    parts = [SplitIds(train=giants, validation=giants[:0], test=giants[:0])]
     for number, name in enumerate(names):
         whole = units[firsts[strata[firsts] == number]]
         members = whole[~np.isin(whole, giants)]
@@ -222,7 +246,7 @@ def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, constr
             counts = _left(_counts(int(sizes[whole].sum()), split), int(sizes[members].sum()))
             parts.append(_deal(members, sizes, counts, _generator(seed, *name.split("/"))))
     chosen = {name: np.isin(units, np.concatenate([part[name] for part in parts])) for name in SPLITS}
-    found = {name: np.flatnonzero(mask).astype(np.int64) for name, mask in chosen.items()}
+    found = BySplit({name: np.flatnonzero(mask).astype(np.int64) for name, mask in chosen.items()})
     return found if constraints.units is None else _nonempty(found, split, f"the groups of {split.group or 'equal rows'!r}")
 
 
@@ -234,7 +258,7 @@ def _in_order(times: np.ndarray, split: Split) -> SplitIds:
     moments = times[order]
     ends = [int(np.searchsorted(moments, moments[min(cut, len(moments) - 1)])) if cut < len(moments) else cut for cut in cuts]
     parts = np.split(order, ends)
-    return {name: np.sort(part).astype(np.int64) for name, part in zip(SPLITS, parts, strict=True)}
+    return BySplit({name: np.sort(part).astype(np.int64) for name, part in zip(SPLITS, parts, strict=True)})
 
 
 def _nonempty(found: SplitIds, split: Split, why: str) -> SplitIds:
@@ -251,11 +275,11 @@ def _nonempty(found: SplitIds, split: Split, why: str) -> SplitIds:
     raise InputError(f"a split is empty by {why}: {sizes}", where="split", mend=mend)
 
 
-def _counts(n: int, split: Split) -> dict[str, int]:
+def _counts(n: int, split: Split) -> BySplit[int]:
     """Return each split's number of samples out of n: largest remainder, and one each where there are enough."""
     shares = {"train": 1 - split.validation - split.test, "validation": split.validation, "test": split.test}
     exact = {name: n * share for name, share in shares.items()}
-    counts = {name: int(np.floor(value + 1e-9)) for name, value in exact.items()}
+    counts = BySplit({name: int(np.floor(value + 1e-9)) for name, value in exact.items()})
     by_remainder = sorted(SPLITS, key=lambda name: (-round(exact[name] - counts[name], 9), SPLITS.index(name)))
     for name in by_remainder[: n - sum(counts.values())]:
         counts[name] += 1
@@ -267,16 +291,16 @@ def _counts(n: int, split: Split) -> dict[str, int]:
     return counts
 
 
-def _left(counts: dict[str, int], n: int) -> dict[str, int]:
+def _left(counts: BySplit[int], n: int) -> BySplit[int]:
     """Return the counts of the splits for n samples, those that are trained on already taken from them."""
     held_out = sum(counts[name] for name in SPLITS[1:])
     if n >= held_out:
-        return {**counts, "train": n - held_out}
-    validation = min(n, max(int(counts["validation"] > 0), round(n * counts["validation"] / held_out)))
-    return {"train": 0, "validation": validation, "test": n - validation}
+        return BySplit({**counts, "train": n - held_out})
+    validation = min(n, max(int(counts.validation > 0), round(n * counts.validation / held_out)))
+    return BySplit(train=0, validation=validation, test=n - validation)
 
 
-def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generator: np.random.Generator) -> SplitIds:
+def _deal(units: np.ndarray, sizes: np.ndarray, counts: BySplit[int], generator: np.random.Generator) -> SplitIds:
     """Return each split's units: in drawn order, the test split first, as many as come nearest to its count."""
     order = generator.permutation(units)
     filled = np.concatenate([[0], np.cumsum(sizes[order])])
@@ -285,7 +309,7 @@ def _deal(units: np.ndarray, sizes: np.ndarray, counts: dict[str, int], generato
         wanted, later = int(counts[names[place]] > 0), sum(counts[name] > 0 for name in names[place + 1 :])
         nearest = int(np.abs(filled - end).argmin())
         cuts.append(max(cuts[-1], min(max(nearest, cuts[-1] + wanted), len(order) - later)))
-    return dict(zip(names, np.split(order, cuts[1:]), strict=True))
+    return BySplit(zip(names, np.split(order, cuts[1:]), strict=True))
 
 
 def ids_digest(ids: np.ndarray) -> str:

@@ -5,13 +5,14 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
+from mltrainer.tasks.data_findings import Finding
 
 LIMITS = DataLimits()
 RANDOM = np.random.default_rng(0)
 
 
 def severities(findings):
-    return [f["severity"] for f in findings]
+    return [f.severity for f in findings]
 
 
 def test_balanced_classes_are_not_mentioned():
@@ -20,13 +21,13 @@ def test_balanced_classes_are_not_mentioned():
 
 def test_a_class_absent_in_validation_is_a_warning():
     found = data_findings.class_findings(["a", "b"], np.array([0, 1]), np.array([0]), LIMITS)
-    assert found == [{"severity": "warning", "what": "classes without a validation sample: 'b'"}]
+    assert found == [Finding("warning", "classes without a validation sample: 'b'")]
 
 
 @pytest.mark.parametrize(("many", "warned"), [(10, False), (11, True)])
 def test_imbalance_beyond_ten_to_one_is_a_warning(many, warned):
     found = data_findings.class_findings(["a", "b"], np.array([0] * many + [1]), np.array([0, 1]), LIMITS)
-    assert [f["what"] for f in found] == ([f"classes are imbalanced: {many} training samples of 'a', 1 of 'b'"] if warned else [])
+    assert [f.what for f in found] == ([f"classes are imbalanced: {many} training samples of 'a', 1 of 'b'"] if warned else [])
 
 
 def test_an_absent_training_class_does_not_hide_imbalance():
@@ -68,7 +69,7 @@ def test_a_number_that_tells_the_class_is_a_warning():
     feature = RANDOM.normal(size=400)
     found = data_findings.leak_finding("f", feature, (feature > 0.3).astype(int), 2, LIMITS)
     assert found is not None
-    assert found["what"].startswith("column 'f' tells the target almost by itself (100.00%)")
+    assert found.what.startswith("column 'f' tells the target almost by itself (100.00%)")
 
 
 def test_a_code_that_tells_the_class_is_a_warning():

@@ -60,7 +60,7 @@ def test_an_unknown_kind_of_file_lists_the_known_ones(tmp_path):
 def test_files_are_listed_with_digest_and_size_relative_to_the_project(tmp_path):
     (tmp_path / "sub").mkdir()
     row = read(tmp_path, "sub/data.csv", "a,b\n1,2\n").files[0]
-    assert row == {"path": "sub/data.csv", "sha256": sha256_file(tmp_path / "sub/data.csv"), "size": 8}
+    assert row.model_dump() == {"path": "sub/data.csv", "sha256": sha256_file(tmp_path / "sub/data.csv"), "size": 8}
 
 
 def test_a_csv_is_read_cell_by_cell(tmp_path):
@@ -251,7 +251,7 @@ def test_npy_files_come_in_pairs(tmp_path):
     np.save(tmp_path / "train_y.npy", np.array([0, 1, 0]))
     source = read(tmp_path, "train_x.npy")
     assert source.content.y.tolist() == [0, 1, 0]
-    assert [row["path"] for row in source.files] == ["train_x.npy", "train_y.npy"]
+    assert [row.path for row in source.files] == ["train_x.npy", "train_y.npy"]
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_images_are_read_in_sorted_order_a_folder_per_class(tmp_path):
     assert source.content.x.shape == (3, 1, 3, 4)
     assert source.content.x[0, 0, 0, 0] == np.float32(0.2)
     assert (source.content.classes, source.content.y.tolist()) == (["cats", "dogs"], [0, 0, 1])
-    assert [row["path"] for row in source.files] == ["images/cats/a.png", "images/cats/z.png", "images/dogs/b.png"]
+    assert [row.path for row in source.files] == ["images/cats/a.png", "images/cats/z.png", "images/dogs/b.png"]
 
 
 def test_one_coloured_image_makes_all_rgb(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import warnings
 from pathlib import Path
@@ -12,13 +11,14 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import PICTURES
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays
+from mltrainer.records.common import FileRow
+from mltrainer.tasks.content import Arrays, file_row
 from mltrainer.workspace import machine_faults
 
 GREY = ("1", "L")
 
 
-def read_images(folder: Path, place: str) -> tuple[Arrays, list[dict[str, Any]], list[str]]:
+def read_images(folder: Path, place: str) -> tuple[Arrays, list[FileRow], list[str]]:
     """Return the images of a folder, its files, and what was converted; classes and files in sorted order.
 
     Args:
@@ -34,7 +34,7 @@ def read_images(folder: Path, place: str) -> tuple[Arrays, list[dict[str, Any]],
         name = f"{place}/{path.relative_to(folder).as_posix()}"
         with machine_faults(name):
             data = path.read_bytes()
-        rows.append({"path": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)})
+        rows.append(file_row(path, name, data))
         image = _decode(data, name)
         modes.add(image.mode)
         pixels.append(image)
@@ -46,7 +46,7 @@ def read_images(folder: Path, place: str) -> tuple[Arrays, list[dict[str, Any]],
     notes = ["pixels were divided by 255"]
     if not grey and modes != {"RGB"}:
         notes.append(f"images of modes {', '.join(sorted(modes))} were converted to RGB")
-    return Arrays(x, y, classes, place, names=[str(row["path"]) for row in rows]), rows, notes
+    return Arrays(x, y, classes, place, names=[row.path for row in rows]), rows, notes
 
 
 def image_paths(folder: Path, place: str) -> list[Path]:
@@ -92,12 +92,12 @@ def _array(image: Any, grey: bool) -> np.ndarray:
     return array[None] if grey else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
-def _refuse_unequal(images: list[Any], rows: list[dict[str, Any]]) -> None:
+def _refuse_unequal(images: list[Any], rows: list[FileRow]) -> None:
     for image, row in zip(images, rows, strict=True):
         if image.size != images[0].size:
             (a, b), (c, d) = images[0].size, image.size
             raise InputError(
-                f"{c}x{d} pixels, but {rows[0]['path']} has {a}x{b}; all images must be of one size",
-                where=row["path"],
+                f"{c}x{d} pixels, but {rows[0].path} has {a}x{b}; all images must be of one size",
+                where=row.path,
                 mend="name a size in mltrainer.yaml, to which all are brought: data: {image: {size: [64, 64]}}",
             )

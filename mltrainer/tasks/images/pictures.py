@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from mltrainer.checkpointing.inference_script import PICTURES, InvalidInputError
 from mltrainer.configs.project import Image
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_file
+from mltrainer.records.common import FileRow
 from mltrainer.tasks.content import Arrays
 from mltrainer.tasks.images.image_folders import image_paths
 from mltrainer.workspace import PROJECT_FILE, Project, digest, folder_sha256, machine_faults, write_atomic
@@ -74,7 +74,18 @@ class DecodedPictures:
     colourful: int
 
 
-def read_pictures(listed: PictureList, config: Image, root: Path) -> tuple[Arrays, list[dict[str, Any]], list[str]]:
+@dataclass(frozen=True)
+class _Kept:
+    """What the file beside the project's copy holds: what it is a copy of, and `DecodedPictures` but for the pixels."""
+
+    origin: str
+    sha256: str
+    digests: list[str]
+    faults: dict[str, str]
+    colourful: int
+
+
+def read_pictures(listed: PictureList, config: Image, root: Path) -> tuple[Arrays, list[FileRow], list[str]]:
     """Return the pictures of a list, a row for each file, and what was done to them in sentences.
 
     Args:
@@ -102,16 +113,15 @@ def read_pictures(listed: PictureList, config: Image, root: Path) -> tuple[Array
     return Arrays(pixels, y, classes, listed.place, x_sha256, names), rows, _notes(listed, decoded, config)
 
 
-def _rows(listed: PictureList, digests: list[str], sizes: list[int]) -> list[dict[str, Any]]:
+def _rows(listed: PictureList, digests: list[str], sizes: list[int]) -> list[FileRow]:
     """Return a row for each file; of many in one folder, one for all pictures in it, or records would be nothing else."""
     if len(listed.paths) <= ONE_BY_ONE or listed.folder is None:
         return [
-            {"path": name, "sha256": sha256, "size": size}
-            for name, sha256, size in zip(listed.names, digests, sizes, strict=True)
+            FileRow(path=name, sha256=sha256, size=size) for name, sha256, size in zip(listed.names, digests, sizes, strict=True)
         ]
     path, place = listed.folder
     inside = [name.removeprefix(f"{place}/") for name in listed.names]
-    return [{"path": place, "sha256": folder_sha256(path, dict(zip(inside, digests, strict=True))), "size": sum(sizes)}]
+    return [FileRow(path=place, sha256=folder_sha256(path, dict(zip(inside, digests, strict=True))), size=sum(sizes))]
 
 
 def _mark(path: Path, name: str) -> list[int]:
@@ -230,15 +240,15 @@ def _kept(store: Path | None, listed: PictureList, marks: list[list[int]], confi
         return None
     path = store / f"{_name(listed, config)}.npy"
     try:
-        kept = json.loads(path.with_suffix(".json").read_bytes())
-        if kept["origin"] != _origin(listed, marks, config):
+        kept = _Kept(**json.loads(path.with_suffix(".json").read_bytes()))
+        if kept.origin != _origin(listed, marks, config):
             return None
         pixels = np.load(path, mmap_mode="c", allow_pickle=False)  # written to by nobody; torch wants it writable
         found = hashlib.sha256(pixels.reshape(-1).data).hexdigest()
-        faults = {int(place): why for place, why in kept["faults"].items()}
-        whole = found == kept["sha256"] and pixels.shape == _shape(listed, config)
-        return DecodedPictures(pixels, found, kept["digests"], faults, kept["colourful"]) if whole else None
-    except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        faults = {int(place): why for place, why in kept.faults.items()}
+        whole = found == kept.sha256 and pixels.shape == _shape(listed, config)
+        return DecodedPictures(pixels, found, kept.digests, faults, kept.colourful) if whole else None
+    except (ImportError, OSError, ValueError, TypeError, AttributeError):
         return None
 
 
@@ -257,10 +267,9 @@ def _decode(store: Path | None, listed: PictureList, marks: list[list[int]], con
         raise
     finally:
         os.close(descriptor)
-    beside = {"origin": _origin(listed, marks, config), "sha256": decoded.sha256, "digests": decoded.digests}
-    write_atomic(
-        path.with_suffix(".json"), json.dumps({**beside, "faults": decoded.faults, "colourful": decoded.colourful}).encode()
-    )
+    faults = {str(place): why for place, why in decoded.faults.items()}
+    kept = _Kept(_origin(listed, marks, config), decoded.sha256, decoded.digests, faults, decoded.colourful)
+    write_atomic(path.with_suffix(".json"), json.dumps(vars(kept)).encode())
     return decoded
 
 
@@ -338,7 +347,7 @@ def _columns(rows: list[dict[str, str]], place: str, column: str | None, target:
     return paths[0], labels[0]
 
 
-def names_pictures(rows: list[dict[str, Any]], name: str) -> bool:
+def names_pictures(rows: list[dict[str, str]], name: str) -> bool:
     """Return True if a column of a table holds names of picture files and nothing else."""
     return all(str(row[name]).lower().endswith(PICTURES) for row in rows)
 

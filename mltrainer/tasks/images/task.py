@@ -14,13 +14,14 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.array_files import class_numbers
-from mltrainer.tasks.builtin import Classification, Ids
+from mltrainer.tasks.builtin import Classification
 from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.images.augmentation import Levels
 from mltrainer.tasks.models import Pixels, Standardize, build
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature
+from mltrainer.tasks.splits import SplitIds
 
 PLAIN_SIDE = 32
 AT_ONCE = 1024  # images that are counted or shrunk together
@@ -117,16 +118,16 @@ class ImageClassification(Classification):
             return {"picture": {"size": self._picture.size, "fit": self._picture.fit}}
         return {"scale": 1 / 255} if any("divided by 255" in note for note in self._notes) else {}
 
-    def describe(self, ids: Ids) -> dict[str, Any]:
+    def describe(self, ids: SplitIds) -> dict[str, Any]:
         """Return the images' shape."""
         return {"columns": None, "target": None, "shape": list(self._x.shape[1:])}
 
-    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return imbalance, large inputs, and conversions."""
-        notes = [data_findings.finding("info", note) for note in self._notes]
+        notes = [Finding("info", note) for note in self._notes]
         if self._x.dtype == np.uint8:
             return [*self._class_findings(ids, limits), *notes]
-        largest = float(np.abs(self._x[ids["train"]]).max())
+        largest = float(np.abs(self._x[ids.train]).max())
         return [*self._class_findings(ids, limits), *data_findings.scale_finding(largest, limits), *notes]
 
 

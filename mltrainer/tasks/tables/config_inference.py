@@ -240,8 +240,8 @@ def _labels(schema: Schema) -> list[str]:
         return []
     labels, names = labels_of(schema)
     file = np.searchsorted([first for first, _ in later], schema.used_rows, side="right")
-    ids = {name: np.flatnonzero(file == place) for place, name in enumerate(["train", *(repr(name) for _, name in later)])}
-    return list(map(_planned, label_findings(names, labels, ids)))
+    held_out = {repr(name): np.flatnonzero(file == place) for place, (_, name) in enumerate(later, 1)}
+    return list(map(_planned, label_findings(names, labels, np.flatnonzero(file == 0), held_out)))
 
 
 def _quantity(schema: Schema) -> tuple[str, list[str]]:
@@ -261,7 +261,7 @@ def _leaks(schema: Schema, task: str) -> list[str]:
 
 def _planned(found: Finding) -> str:
     """Return a finding as `init` says it, with what planning will make of it."""
-    return f"{found['what']}{'; planning stops there' if found['severity'] == 'error' else ''}"
+    return f"{found.what}{'; planning stops there' if found.severity == 'error' else ''}"
 
 
 def id_reason(column: Column) -> str | None:

@@ -54,7 +54,7 @@ def leakage_findings(
     rows = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(np.int64)]
     alone = [_alone(column, wanted, vocabulary.get(column.name), rows, limits) for column in columns]
     found = [one for one in alone if one is not None]
-    sure = any(one["severity"] == "error" for one in found)
+    sure = any(one.severity == "error" for one in found)
     return found if wanted.classes or sure else found + _together(columns, wanted.target, rows)
 
 
@@ -65,7 +65,7 @@ def _alone(column: Column, wanted: Target, vocabulary: list[str] | None, rows: n
         return data_findings.equal_finding(column.name)
     if wanted.labels is None and _is_scaled(column, target, rows):
         text = f"leakage: column {column.name!r} is the target under another scale; name it in data.ignore"
-        return data_findings.finding("error", text)
+        return Finding("error", text)
     if values.dtype != np.float64:
         if wanted.labels is None or vocabulary is None:
             return None  # categories have no order that a value could follow
@@ -106,5 +106,5 @@ def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[
     factors = np.array([weights[nr] / matrix[:, nr].std() for nr in used])
     if len(used) > 1 and np.allclose(np.abs(factors), 1, atol=1e-4):
         text = f"leakage: {names} together give the target, as their {'sum' if (factors > 0).all() else 'sum and difference'}"
-        return [data_findings.finding("error", f"{text}; name at least one of them in data.ignore")]
-    return [data_findings.finding("warning", f"{names} together give the target exactly: are they known before the target is?")]
+        return [Finding("error", f"{text}; name at least one of them in data.ignore")]
+    return [Finding("warning", f"{names} together give the target exactly: are they known before the target is?")]

@@ -180,6 +180,6 @@ def _transformer(config: FtTransformer, classes: int | None) -> OrderedDict[str,
     layers: OrderedDict[str, nn.Module] = OrderedDict(summary=_Summary(config.embedding))
     for number in range(1, config.blocks + 1):
         layers[f"block{number}"] = Block(config)
-    layers["first"], layers["norm"], layers["relu"] = _First(), nn.LayerNorm(config.embedding), nn.ReLU()
+    layers |= {"first": _First(), "norm": nn.LayerNorm(config.embedding), "relu": nn.ReLU()}
     layers["output"] = nn.Linear(config.embedding, classes or 1)
     return layers

@@ -36,7 +36,7 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
     count, how = max(found)
     text = f"{count} of {len(rows)} validation rows equal a training row {how}"
     mend = "are they copies? Then split by what they share: split: {group: COLUMN}"
-    return [data_findings.finding("warning", f"{text}: {mend}")]
+    return [Finding("warning", f"{text}: {mend}")]
 
 
 def _but_one(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, limits: DataLimits) -> list[tuple[int, str]]:

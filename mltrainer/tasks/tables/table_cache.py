@@ -12,8 +12,9 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,32 @@ FORM = 1  # of what is kept; another one is not read
 ARRAYS = ("values", "wrong", "lookup")
 
 
+@dataclass(frozen=True)
+class _About:
+    """A table, as its file holds it; `later` and `notes` where there are any."""
+
+    form: int
+    place: str
+    names: list[str]
+    rows: int
+    content_sha256: str
+    later: Sequence[Sequence[Any]] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _AboutColumn:
+    """A column, as its file holds it, with the digests of its parts."""
+
+    form: int
+    kind: ColumnKind
+    parts: list[str]
+    sha256: dict[str, str]
+
+
+A = TypeVar("A", _About, _AboutColumn)
+
+
 class TableCache:
     """The cache of one table.
 
@@ -38,43 +65,41 @@ class TableCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._about = self._read("table.json")
+        self._about = self._read("table.json", _About)
 
     @property
     def names(self) -> list[str] | None:
         """The table's columns, or None where nothing is kept yet."""
-        return self._about["names"] if self._about else None
+        return self._about.names if self._about else None
 
     @property
     def rows(self) -> int:
         """How many rows the table has."""
-        return int(self._about["rows"]) if self._about else 0
+        return self._about.rows if self._about else 0
 
     @property
     def content_sha256(self) -> str | None:
         """The digest of all cells, or None where nothing is kept yet."""
-        return self._about["content_sha256"] if self._about else None
+        return self._about.content_sha256 if self._about else None
 
     @property
     def later(self) -> tuple[tuple[int, str], ...]:
         """The first row and the name of each file after the first."""
-        found = self._about.get("later", []) if self._about else []
-        return tuple((int(first), str(place)) for first, place in found)
+        return tuple((first, place) for first, place in self._about.later) if self._about else ()
 
     @property
     def notes(self) -> list[str]:
         """How the table was read, where that is not plain."""
-        return list(self._about.get("notes", [])) if self._about else []
+        return list(self._about.notes) if self._about else []
 
     def keep(
         self, place: str, names: list[str], rows: int, content_sha256: str, later: Sequence[tuple[int, str]], notes: list[str]
     ) -> None:
         """Keep what is known of the whole table; what was kept of the same file with other content goes."""
-        more = {"later": [[first, name] for first, name in later], "notes": notes}
-        known = {"form": FORM, "place": place, "names": names, "rows": rows, "content_sha256": content_sha256}
-        self._about = {**known, **{key: value for key, value in more.items() if value}}
+        self._about = _About(FORM, place, names, rows, content_sha256, list(later), notes)
         for other in self.folder.parent.glob("*/table.json"):
-            if (TableCache(other.parent)._about or {}).get("place") == place:
+            about = TableCache(other.parent)._about
+            if about is not None and about.place == place:
                 shutil.rmtree(other.parent, ignore_errors=True)
         self._write("table.json", self._about)
 
@@ -94,37 +119,39 @@ class TableCache:
         with contextlib.suppress(MachineError, OSError):  # a disk that is full costs time, no run
             for part, data in files.items():
                 write_atomic(self.folder / f"{key}.{part}", data)
-            self._write(f"{key}.json", {"form": FORM, "kind": column.kind, "parts": list(column.parts), "sha256": sha256})
+            self._write(f"{key}.json", _AboutColumn(FORM, column.kind, list(column.parts), sha256))
         return column
 
     def _loaded(self, name: str, key: str) -> Column | None:
-        about = self._read(f"{key}.json")
-        if about is None or not all(self._is_intact(f"{key}.{part}", sha256) for part, sha256 in about["sha256"].items()):
+        about = self._read(f"{key}.json", _AboutColumn)
+        if about is None or not all(self._is_intact(f"{key}.{part}", sha256) for part, sha256 in about.sha256.items()):
             return None
         arrays = {
             part: np.load(self.folder / f"{key}.{part}.npy", mmap_mode="r", allow_pickle=False)
             for part in ARRAYS
-            if f"{part}.npy" in about["sha256"]
+            if f"{part}.npy" in about.sha256
         }
         texts = json.loads((self.folder / f"{key}.texts.json").read_bytes())
-        return Column(name, about["kind"], texts=texts, parts=tuple(about["parts"]), **arrays)
+        return Column(name, about.kind, texts=texts, parts=tuple(about.parts), **arrays)
 
     def _is_intact(self, name: str, sha256: str) -> bool:
         path = self.folder / name
         return path.is_file() and sha256_file(path) == sha256
 
-    def _write(self, name: str, about: dict[str, Any]) -> None:
+    def _write(self, name: str, about: _About | _AboutColumn) -> None:
+        given = {key: value for key, value in vars(about).items() if key not in ("later", "notes") or value}
         with contextlib.suppress(MachineError, OSError):
-            write_atomic(self.folder / name, pretty_json(seal(about)))
+            write_atomic(self.folder / name, pretty_json(seal(given)))
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, kind: type[A]) -> A | None:
         """Return a file's sealed record, or None where it is not there, damaged or of another form."""
         try:
-            about = json.loads((self.folder / name).read_bytes())
-            sound = is_sealed(about)
-        except (OSError, ValueError):
+            given = json.loads((self.folder / name).read_bytes())
+            sound = is_sealed(given)
+            about = kind(**{key: value for key, value in given.items() if key != "seal"}) if sound else None
+        except (OSError, ValueError, TypeError):
             return None
-        return about if sound and about.get("form") == FORM else None
+        return about if about is not None and about.form == FORM else None
 
 
 def _saved(array: np.ndarray) -> bytes:

@@ -14,7 +14,7 @@ from mltrainer.configs.project import Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.array_files import class_numbers
-from mltrainer.tasks.builtin import BuiltinTask, Classification, Ids
+from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.calibration import residuals
 from mltrainer.tasks.content import Arrays, Source, cells_of
 from mltrainer.tasks.data_findings import Finding
@@ -22,7 +22,7 @@ from mltrainer.tasks.models import build
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature, segments
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.splits import SplitConstraints
+from mltrainer.tasks.splits import SplitConstraints, SplitIds
 from mltrainer.tasks.tables import config_inference, schema, split_constraints
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
 from mltrainer.tasks.tables.columns import Column
@@ -141,17 +141,17 @@ class _Tabular(BuiltinTask):
         encoder = TabularEncoder(self._statistics)
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
 
-    def excuse(self, ids: Ids, limits: DataLimits) -> str | None:
+    def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
         """Return the reason that equal rows may be no leakage: left-out columns tell them apart, or there are few values."""
         if names := self._telling_apart(ids, limits):
             return f"columns that were left out tell them apart: {', '.join(map(repr, names))}"
         return (
             "the columns can take so few values together that rows must repeat"
-            if self._few_values(ids["train"], limits.chance_values)
+            if self._few_values(ids.train, limits.chance_values)
             else None
         )
 
-    def _telling_apart(self, ids: Ids, limits: DataLimits) -> list[str]:
+    def _telling_apart(self, ids: SplitIds, limits: DataLimits) -> list[str]:
         """Return the columns beside ids that were left out, where with them few enough rows repeat."""
         table = self._schema.table
         assert self._config.data is not None
@@ -164,8 +164,8 @@ class _Tabular(BuiltinTask):
         if not telling:
             return []
         whole = data_findings.row_hashes([self.hashes(np.arange(self.size)), *(column.values for column in telling)])
-        still = data_findings.repeated(whole[ids["validation"]], whole[ids["train"]])
-        return [c.name for c in telling] if still < limits.leak_rows * len(ids["validation"]) else []
+        still = data_findings.repeated(whole[ids.validation], whole[ids.train])
+        return [c.name for c in telling] if still < limits.leak_rows * len(ids.validation) else []
 
     def _table_hints(self) -> list[str]:
         """Return the hints that `init` gives on the columns, but for those that the plan has followed."""
@@ -204,37 +204,38 @@ class _Tabular(BuiltinTask):
         }
 
     def _column(self, column: Column) -> dict[str, Any]:
-        found: dict[str, Any] = {"name": column.name, "kind": column.kind}
-        if column.kind == "category":
-            found["categories"] = self._vocabulary[column.name]
-        if column.parts:
-            found["parts"] = list(column.parts)
         training = training_distribution(column, self._train, self._vocabulary.get(column.name))
-        return {**found, "training": training} if training else found
+        return {
+            "name": column.name,
+            "kind": column.kind,
+            **({"categories": self._vocabulary[column.name]} if column.kind == "category" else {}),
+            **({"parts": list(column.parts)} if column.parts else {}),
+            **({"training": training} if training else {}),
+        }
 
-    def describe(self, ids: Ids) -> dict[str, Any]:
+    def describe(self, ids: SplitIds) -> dict[str, Any]:
         """Return the columns as the training and validation rows show them, and the matrix's width."""
-        open_rows = np.concatenate([ids["train"], ids["validation"]])
+        open_rows = np.concatenate([ids.train, ids.validation])
         columns = [
             {"name": c.name, "kind": c.kind, "missing": int(c.missing[open_rows].sum()), "distinct": c.distinct(open_rows)}
             for c in self._schema.features
         ]
         return {"columns": columns, "target": None, "shape": [schema.width_of(self._schema)]}
 
-    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return constant and leaking columns, large inputs, and conversions."""
-        train, columns = ids["train"], self._schema.features
+        train, columns = ids.train, self._schema.features
         found = data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
         wanted = Target(self._schema.target, self.labels, len(self.classes or []))
         found += leakage_findings(columns, wanted, self._vocabulary, train, limits)
-        found += near_duplicates(columns, train, ids["validation"], limits)
+        found += near_duplicates(columns, train, ids.validation, limits)
         suspects = sentinels(self._schema.table, [*columns, self._schema.target], self._schema.used_rows, train)
-        found += [data_findings.finding("warning", one.question) for one in suspects]
-        found += [data_findings.finding("warning", text) for text in self._table_hints()]
+        found += [Finding("warning", one.question) for one in suspects]
+        found += [Finding("warning", text) for text in self._table_hints()]
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))
             found += data_findings.scale_finding(largest, limits)
-        return found + [data_findings.finding("info", note) for note in [*self._wrong_cells(), *self._schema.notes, *self._notes]]
+        return found + [Finding("info", note) for note in [*self._wrong_cells(), *self._schema.notes, *self._notes]]
 
 
 def _entropy(column: Column) -> float:
@@ -294,7 +295,7 @@ class TabularClassification(_Tabular, Classification):
         """Return the mean loss of all rows, and of all members where the model has some."""
         return super().loss(*each_member(outputs, targets, axes=2))
 
-    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return imbalance and missing classes, and what there is to say about the columns."""
         return [*self._class_findings(ids, limits), *super().findings(ids, limits)]
 
@@ -324,12 +325,12 @@ class TabularRegression(_Tabular):
                 mend="predict another column, or bring data in which it varies",
             )
 
-    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return the findings on few rows or names among the targets that decide, and on the columns."""
         name, metric = self._schema.target.name, self._config.metric.name
-        heavy = heavy_tail(name, self._target[np.concatenate([ids["train"], ids["validation"]])], metric)
-        found = [data_findings.finding("warning" if metric in SQUARED else "info", one) for one in heavy]
-        found += [data_findings.finding("info", one) for one in names_hint(self._schema.target)]
+        heavy = heavy_tail(name, self._target[np.concatenate([ids.train, ids.validation])], metric)
+        found = [Finding("warning" if metric in SQUARED else "info", one) for one in heavy]
+        found += [Finding("info", one) for one in names_hint(self._schema.target)]
         return [*found, *super().findings(ids, limits)]
 
     def targets(self) -> np.ndarray:
@@ -368,8 +369,8 @@ class TabularRegression(_Tabular):
         features = [SegmentFeature(self._schema.target.name, targets.double().numpy()), *self.features(ids)]
         return {} if along is None else {"along": along, "segments": segments(off, features, "absolute error")}
 
-    def describe(self, ids: Ids) -> dict[str, Any]:
+    def describe(self, ids: SplitIds) -> dict[str, Any]:
         """Return the columns, and the training targets' range."""
-        values = self._target[ids["train"]]
+        values = self._target[ids.train]
         stats = {"min": float(values.min()), "max": float(values.max()), "mean": self._mean, "std": self._std}
         return {**super().describe(ids), "target": {"name": self._schema.target.name, **stats}}

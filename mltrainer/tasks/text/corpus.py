@@ -7,15 +7,15 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import WHOLE_FILE, Corpus
-from mltrainer.tasks.splits import SPLITS
-from mltrainer.workspace import Project, digest, machine_faults, sha256_file
+from mltrainer.records.common import FileRow
+from mltrainer.tasks.content import WHOLE_FILE, Corpus, file_row
+from mltrainer.tasks.splits import SPLITS, BySplit
+from mltrainer.workspace import Project, digest, machine_faults
 
 SUFFIX = ".txt"
 PIECE = 1 << 18  # bytes that are read at once
@@ -32,7 +32,7 @@ def is_corpus(path: Path) -> bool:
     return any(each.suffix.lower() == SUFFIX for each in inner) and not any(each.is_dir() for each in inner)
 
 
-def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[dict[str, Any]]]:
+def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[FileRow]]:
     """Return the text files at a path, in sorted order, and their rows for the record; only their digests are computed.
 
     Args:
@@ -45,15 +45,11 @@ def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[dict[s
         MachineError: A file may not be read, or the disk failed.
     """
     paths = sorted(inner for inner in path.iterdir() if inner.suffix.lower() == SUFFIX) if path.is_dir() else [path]
-    rows: list[dict[str, Any]] = []
-    for each in paths:
-        name = Path(os.path.relpath(each, root)).as_posix()
-        with machine_faults(name):
-            rows.append({"path": name, "sha256": sha256_file(each), "size": each.stat().st_size})
-    if not sum(row["size"] for row in rows):
+    rows = [file_row(each, Path(os.path.relpath(each, root)).as_posix()) for each in paths]
+    if not sum(row.size for row in rows):
         raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
-    sha256 = digest([row["sha256"] for row in rows])
-    return Corpus(paths, [row["size"] for row in rows], sha256, Project(root).state_dir / "tokens", place), rows
+    sha256 = digest([row.sha256 for row in rows])
+    return Corpus(paths, [row.size for row in rows], sha256, Project(root).state_dir / "tokens", place), rows
 
 
 def pieces(corpus: Corpus, start: int, end: int) -> Iterator[str]:
@@ -112,14 +108,14 @@ def _character(data: bytes, place: int) -> int:
     return place
 
 
-def blocks(corpus: Corpus, split: Split) -> dict[str, tuple[int, int]]:
+def blocks(corpus: Corpus, split: Split) -> BySplit[tuple[int, int]]:
     """Return the first and the last byte of each split's block; those that are cut here end with a line where one is near."""
     held_out = corpus.held_out
     end = sum(corpus.sizes) - sum(held_out.values())
     validation, test = (0.0 if name in held_out else getattr(split, name) for name in SPLITS[1:])
     first = _line_end(corpus, int(end * (1 - validation - test)), end) if validation or test else end
     second = _line_end(corpus, int(end * (1 - test)), end) if test else end
-    found = dict(zip(SPLITS, ((0, first), (first, second), (second, end)), strict=True))
+    found = BySplit(zip(SPLITS, ((0, first), (first, second), (second, end)), strict=True))
     for name, size in held_out.items():
         found[name], end = (end, end + size), end + size
     return found

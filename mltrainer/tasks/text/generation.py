@@ -15,10 +15,10 @@ from mltrainer.configs.project import Split, Tokens, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks import data_findings, metrics
-from mltrainer.tasks.builtin import BuiltinTask, Ids
+from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.content import Corpus, Source
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.splits import SPLITS, SplitConstraints
+from mltrainer.tasks.splits import SPLITS, SplitConstraints, SplitIds
 from mltrainer.tasks.text import interface, tokenizing
 from mltrainer.tasks.text.corpus import blocks, line_hashes
 from mltrainer.tasks.text.interface import TOKENIZER_FILE
@@ -150,7 +150,7 @@ class TextGeneration(BuiltinTask):
     def shown(self, model: nn.Module) -> dict[str, Any]:
         """Return the model's continuations of the first tokens of the validation block, under the run's seed."""
         device = next(model.parameters()).device
-        start = self._file.counts["train"]
+        start = self._file.counts.train
         prompt = self._file.ids[start : start + min(PROMPT_TOKENS, self._tokens.length)].tolist()
         found = [self._continued(model, prompt, number, device) for number in range(SHOWN)]
         return {"kind": "generation", "prompt": self._tokenizer.decode(prompt), "samples": found}
@@ -174,11 +174,11 @@ class TextGeneration(BuiltinTask):
         """Return the tokenizer."""
         return {TOKENIZER_FILE: self._file.tokenizer}
 
-    def describe(self, ids: Ids) -> dict[str, Any]:
+    def describe(self, ids: SplitIds) -> dict[str, Any]:
         """Return a sample's shape: its number of tokens."""
         return {"columns": None, "target": None, "shape": [self._tokens.length]}
 
-    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return notes on the blocks of the text and on its tokens."""
         parts = [f"{name} {end - start} bytes, {self._file.counts[name]} tokens" for name, (start, end) in self._bounds.items()]
         size, origin = self._tokenizer.get_vocab_size(), "trained on the training block"
@@ -186,4 +186,4 @@ class TextGeneration(BuiltinTask):
             f"the text is cut into contiguous blocks: {'; '.join(parts)}",
             f"the tokenizer ({self._tokens.file or f'{self._tokens.kind}, {origin}'}) knows {size} tokens",
         ]
-        return [data_findings.finding("info", note) for note in [*self._source.notes, *notes]]
+        return [Finding("info", note) for note in [*self._source.notes, *notes]]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mltrainer.checkpointing.inference_script import MISSING
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays, Corpus, Table, class_order
+from mltrainer.records.common import FileRow
+from mltrainer.tasks.content import Arrays, Corpus, Table, class_order, file_row
 from mltrainer.tasks.tables.text_files import decode, text_array
 from mltrainer.workspace import machine_faults
 
@@ -29,7 +28,7 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def read_texts(folder: Path, place: str) -> tuple[Table, list[dict[str, Any]]]:
+def read_texts(folder: Path, place: str) -> tuple[Table, list[FileRow]]:
     """Return the texts of a folder with one folder per class as a table, and its files; classes and files in sorted order.
 
     Args:
@@ -51,7 +50,7 @@ def read_texts(folder: Path, place: str) -> tuple[Table, list[dict[str, Any]]]:
             name = f"{place}/{path.relative_to(folder).as_posix()}"
             with machine_faults(name):
                 data = path.read_bytes()
-            rows.append({"path": name, "sha256": hashlib.sha256(data).hexdigest(), "size": len(data)})
+            rows.append(file_row(path, name, data))
             texts.append(decode(data, name))
             labels.append(label)
     return Table({TEXT: text_array(texts), LABEL: text_array(labels)}, lambda: np.arange(1, len(texts) + 1), place), rows

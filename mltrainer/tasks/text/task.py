@@ -14,12 +14,13 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TextModel, Tokens, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
-from mltrainer.tasks.builtin import Classification, Ids
+from mltrainer.tasks.builtin import Classification
 from mltrainer.tasks.content import Source, Table
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature
 from mltrainer.tasks.sources import table_of
+from mltrainer.tasks.splits import SplitIds
 from mltrainer.tasks.text import interface, tokenizing
 from mltrainer.tasks.text.labelled_texts import classes_of, folder_target, text_cells, text_column
 from mltrainer.tasks.text.models import classifier
@@ -108,31 +109,31 @@ class TextClassification(Classification):
         """Return the texts and class numbers of some rows."""
         return ReferenceInputs("texts", [self.texts[row] for row in ids], self.labels[ids])
 
-    def describe(self, ids: Ids) -> dict[str, Any]:
+    def describe(self, ids: SplitIds) -> dict[str, Any]:
         """Return the column of texts, and how many tokens a sample has."""
         seen = [self.texts[row] for part in ids.values() for row in part]
         column = {"name": self._column, "kind": "text", "missing": 0, "distinct": len(set(seen))}
         return {"columns": [column], "target": None, "shape": [self._width]}
 
-    def findings(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return imbalance, rows that were left out, lengths, what is cut, and how much the tokenizer knows."""
-        notes = [data_findings.finding("info", note) for note in [*self._source.notes, *self._lengths(ids), self._known(ids)]]
-        left_out = [data_findings.finding("warning", self._left_out)] if self._left_out else []
+        notes = [Finding("info", note) for note in [*self._source.notes, *self._lengths(ids), self._known(ids)]]
+        left_out = [Finding("warning", self._left_out)] if self._left_out else []
         return [*self._class_findings(ids, limits), *left_out, *self._near_duplicates(ids, limits), *notes]
 
-    def _near_duplicates(self, ids: Ids, limits: DataLimits) -> list[Finding]:
+    def _near_duplicates(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return a warning where validation texts have the words of a training text, but are no exact copies."""
-        texts = {self.texts[row] for row in ids["train"]}
+        texts = {self.texts[row] for row in ids.train}
         words = set(map(_words, texts))
-        held_out = [self.texts[row] for row in ids["validation"]]
+        held_out = [self.texts[row] for row in ids.validation]
         near = sum(text not in texts and _words(text) in words for text in held_out)
         if near < limits.leak_rows * len(held_out):
             return []
         what = f"{near} of {len(held_out)} validation texts have the words of a training text: are they copies?"
-        return [data_findings.finding("warning", f"{what} Then remove them, or split by what they share")]
+        return [Finding("warning", f"{what} Then remove them, or split by what they share")]
 
-    def _lengths(self, ids: Ids) -> list[str]:
-        lengths = self._encoded.lengths[ids["train"]]
+    def _lengths(self, ids: SplitIds) -> list[str]:
+        lengths = self._encoded.lengths[ids.train]
         median, most = np.percentile(lengths, [50, 95], method="inverted_cdf")
         lengths_note = (
             f"training texts have {median} tokens in the median, {most} at the 95th percentile, {lengths.max()} at most"
@@ -143,9 +144,9 @@ class TextClassification(Classification):
             f"{cut:.1%} of the training texts are longer than data.tokens.length {self._tokens.length} and cut at their end",
         ]
 
-    def _known(self, ids: Ids) -> str:
+    def _known(self, ids: SplitIds) -> str:
         size, unknown = self._tokenizer.get_vocab_size(), tokenizing.unknown_of(self._tokenizer)
-        rows = self._encoded.matrix(ids["validation"], self._width, self._padding)
+        rows = self._encoded.matrix(ids.validation, self._width, self._padding)
         share = float((rows == unknown).sum() / max(1, (rows != self._padding).sum())) if unknown is not None else 0.0
         origin = f"comes from {self._tokens.file}" if self._tokens.file else "was trained on the training texts"
         return f"the tokenizer {origin} and knows {size} tokens; {share:.1%} of those of the validation texts are unknown to it"

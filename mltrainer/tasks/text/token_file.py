@@ -14,6 +14,7 @@ from mltrainer.configs.project import Tokens
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
 from mltrainer.tasks.content import Corpus
+from mltrainer.tasks.splits import BySplit
 from mltrainer.tasks.text import characters, tokenizing
 from mltrainer.tasks.text.characters import Encoder
 from mltrainer.tasks.text.corpus import pieces
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 FORM = 1  # of the files here: one of another form is made anew
 LEARNED_BYTES = 64 << 20  # byte pairs are learned from so much of the training text, taken evenly: more changes few of them
-Bounds = dict[str, tuple[int, int]]
+Bounds = BySplit[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class TokenFile:
     """
 
     ids: np.ndarray
-    counts: dict[str, int]
+    counts: BySplit[int]
     tokenizer: bytes
 
 
@@ -69,9 +70,19 @@ def token_file(corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Boun
     made = _TokenFilePaths(corpus.cache / f"{name}.bin", corpus.cache / f"{name}.tokenizer.json", corpus.cache / f"{name}.json")
     if not made.holds():
         _make(made, corpus, tokens, given, bounds)
-    meta = read_json(made.meta)
-    ids = np.memmap(made.ids, dtype=meta["type"], mode="c") if sum(meta["counts"].values()) else np.zeros(0, dtype=meta["type"])
-    return TokenFile(ids, meta["counts"], made.tokenizer.read_bytes())
+    meta = _Meta(**read_json(made.meta))
+    ids = np.memmap(made.ids, dtype=meta.type, mode="c") if sum(meta.counts.values()) else np.zeros(0, dtype=meta.type)
+    return TokenFile(ids, BySplit(meta.counts), made.tokenizer.read_bytes())
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """What a token file holds: digests of the ids and of the tokenizer, the ids' type, and how many each split has."""
+
+    ids: str
+    tokenizer: str
+    type: str
+    counts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -85,14 +96,14 @@ class _TokenFilePaths:
     def holds(self) -> bool:
         """Return True if the files are there and have the recorded digests."""
         try:
-            meta = read_json(self.meta)
-            return bool(meta["ids"] == sha256_file(self.ids) and meta["tokenizer"] == sha256_file(self.tokenizer))
-        except (InputError, OSError, KeyError, TypeError):
+            meta = _Meta(**read_json(self.meta))
+            return meta.ids == sha256_file(self.ids) and meta.tokenizer == sha256_file(self.tokenizer)
+        except (InputError, OSError, TypeError):
             return False
 
 
 def _make(made: _TokenFilePaths, corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Bounds) -> None:
-    tokenizer, encode = _tokenizer(corpus, tokens, given, bounds["train"])
+    tokenizer, encode = _tokenizer(corpus, tokens, given, bounds.train)
     kind = np.dtype(np.int16 if tokenizer.get_vocab_size() <= np.iinfo(np.int16).max else np.int32)
     with machine_faults(str(made.ids)):
         made.ids.parent.mkdir(parents=True, exist_ok=True)
@@ -102,8 +113,7 @@ def _make(made: _TokenFilePaths, corpus: Corpus, tokens: Tokens, given: bytes | 
             sync(temporary)
             os.replace(temporary, made.ids)
     write_atomic(made.tokenizer, str(tokenizer.to_str(pretty=True)).encode())
-    digests = {"ids": sha256_file(made.ids), "tokenizer": sha256_file(made.tokenizer)}
-    write_json(made.meta, {**digests, "type": kind.str, "counts": counts})
+    write_json(made.meta, vars(_Meta(sha256_file(made.ids), sha256_file(made.tokenizer), kind.str, counts)))
 
 
 def _write(path: Path, corpus: Corpus, encode: Encoder, kind: np.dtype[Any], bounds: Bounds) -> dict[str, int]:

@@ -128,7 +128,7 @@ def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) 
     """Return the files that the training opened beside its code and its data; None where nobody looked."""
     if session.opened is None:
         return None
-    found = session.opened.rows([row["path"] for row in (*code, *session.task.files)])
+    found = session.opened.rows([*(row["path"] for row in code), *(row.path for row in session.task.files)])
     session.opened.end(is_over=is_over)
     return found
 

@@ -20,7 +20,7 @@ def told(lines):
 def found_in(table, target):
     schema = schema_of(table, target, [])
     ids = split_ids(len(schema), None, Split(validation=0.3, test=0.1), 1)
-    return [finding["what"] for finding in near_duplicates(schema.features, ids["train"], ids["validation"], DataLimits())]
+    return [finding.what for finding in near_duplicates(schema.features, ids["train"], ids["validation"], DataLimits())]
 
 
 def rows_of(changed, copies=COPIES):

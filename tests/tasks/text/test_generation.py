@@ -134,7 +134,7 @@ def test_a_text_is_read_in_pieces_and_never_as_a_whole(tmp_path, monkeypatch):
     found = list(corpus.pieces(content, 0, sum(content.sizes)))
     assert "".join(found) == TEXT[:500] + "的" * 300 + "end"
     assert max(len(piece.encode()) for piece in found) < 300
-    assert [row["path"] for row in rows] == ["a.txt", "b.txt", "c.txt"]
+    assert [row.path for row in rows] == ["a.txt", "b.txt", "c.txt"]
     cut = corpus.blocks(content, Split(validation=0.3, test=0.3))
     assert "".join("".join(corpus.pieces(content, *cut[name])) for name in cut) == "".join(found)
 

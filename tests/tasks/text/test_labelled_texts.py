@@ -27,7 +27,7 @@ def test_a_folder_of_text_files_per_class_is_read_in_sorted_order(folder):
     source = read_source(Data(source="reviews"), folder)
     assert text_cells(source.content, "text") == ["bad", "good\nfilm", "fine"]
     assert text_cells(source.content, "label") == ["neg", "pos", "pos"]
-    assert [row["path"] for row in source.files] == ["reviews/neg/0.txt", "reviews/pos/0.txt", "reviews/pos/1.txt"]
+    assert [row.path for row in source.files] == ["reviews/neg/0.txt", "reviews/pos/0.txt", "reviews/pos/1.txt"]
 
 
 def test_a_class_without_a_text_is_named(folder):
