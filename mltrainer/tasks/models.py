@@ -68,16 +68,16 @@ def build(
         layers |= inner
     else:
         width = _plain_layers(layers, config, shape)
-    layers["output"] = nn.Linear(width, outputs)
+    layers.update(output=nn.Linear(width, outputs))
     if exit_module is not None:
-        layers["units"] = exit_module
+        layers.update(units=exit_module)
     return nn.Sequential(layers)
 
 
 def _plain_layers(layers: OrderedDict[str, nn.Module], config: Mlp | Cnn | Linear, shape: Sequence[int]) -> int:
     width = _convolutions(layers, config, shape) if isinstance(config, Cnn) else prod(shape)
     if len(shape) > 1:
-        layers["flatten"] = nn.Flatten()
+        layers.update(flatten=nn.Flatten())
     return _hidden(layers, config, width) if isinstance(config, Mlp) else width
 
 
@@ -112,5 +112,5 @@ def _convolutions(layers: OrderedDict[str, nn.Module], config: Cnn, shape: Seque
         layers[f"pool{number}"] = nn.AvgPool2d(2)
         width, height, breadth = channels, height // 2, breadth // 2
     if config.dropout:
-        layers["dropout"] = nn.Dropout(config.dropout)
+        layers.update(dropout=nn.Dropout(config.dropout))
     return width * height * breadth

@@ -101,13 +101,7 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
     rows.sort(key=lambda row: (-(row.error - row.rest) * row.samples, row.p))
     shown = [row._asdict() for row in rows[:MOST_ROWS]]
     summary = {"measure": measure, "overall": float(errors.mean()), "samples": len(errors), "tested": len(tested)}
-    return {
-        **summary,
-        "level": LEVEL,
-        "fewest": FEWEST_SAMPLES,
-        "found": len(rows),
-        "rows": [row._asdict() for row in rows[:MOST_ROWS]],
-    }
+    return {**summary, "level": LEVEL, "fewest": FEWEST_SAMPLES, "found": len(rows), "rows": shown}
 
 
 def _large(groups: Iterator[Group], total: int) -> Iterator[Group]:

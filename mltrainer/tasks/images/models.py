@@ -31,7 +31,7 @@ def image_layers(config: ResNet | Vit, shape: Sequence[int]) -> tuple[OrderedDic
         raise InputError(what, where="model.name", mend="model: {name: mlp}")
     layers, width = _resnet(config, shape) if isinstance(config, ResNet) else _vit(config, shape)
     if config.dropout and isinstance(config, ResNet):
-        layers["dropout"] = nn.Dropout(config.dropout)
+        layers.update(dropout=nn.Dropout(config.dropout))
     return layers, width
 
 
@@ -53,8 +53,8 @@ def _resnet(config: ResNet, shape: Sequence[int]) -> tuple[OrderedDict[str, nn.M
             channels = config.width * 2**stage
             blocks.append(Residual(width, channels, stride=2 if stage and not number else 1))
             width = channels
-    layers["blocks"] = nn.Sequential(*blocks)
-    layers["pool"] = Mean((2, 3))
+    layers.update(blocks=nn.Sequential(*blocks))
+    layers.update(pool=Mean((2, 3)))
     return layers, width
 
 

@@ -39,7 +39,7 @@ def build_for_table(
     elif isinstance(config, FtTransformer):
         layers.update(_transformer(config, classes))
     if exit_module is not None:
-        layers["units"] = exit_module
+        layers.update(units=exit_module)
     return nn.Sequential(layers)
 
 
@@ -123,8 +123,8 @@ def _members(config: TabularMlp, width: int, classes: int | None) -> OrderedDict
         if config.dropout:
             layers[f"dropout{number}"] = nn.Dropout(config.dropout)
         width = units
-    layers["output"] = OwnLinear(config.members, width, classes or 1)
-    layers["together"] = Together(are_logits=classes is not None)
+    layers.update(output=OwnLinear(config.members, width, classes or 1))
+    layers.update(together=Together(are_logits=classes is not None))
     return layers
 
 
@@ -180,6 +180,6 @@ def _transformer(config: FtTransformer, classes: int | None) -> OrderedDict[str,
     layers: OrderedDict[str, nn.Module] = OrderedDict(summary=_Summary(config.embedding))
     for number in range(1, config.blocks + 1):
         layers[f"block{number}"] = Block(config)
-    layers |= {"first": _First(), "norm": nn.LayerNorm(config.embedding), "relu": nn.ReLU()}
-    layers["output"] = nn.Linear(config.embedding, classes or 1)
+    layers.update(first=_First(), norm=nn.LayerNorm(config.embedding), relu=nn.ReLU())
+    layers.update(output=nn.Linear(config.embedding, classes or 1))
     return layers

@@ -34,8 +34,8 @@ def classifier(config: TextModel, vocabulary: int, padding: int, length: int, ou
         body = Mean(reader, padding)
     layers: OrderedDict[str, nn.Module] = OrderedDict(body=body)
     if config.dropout:
-        layers["dropout"] = nn.Dropout(config.dropout)
-    layers["output"] = nn.Linear(width, outputs)
+        layers.update(dropout=nn.Dropout(config.dropout))
+    layers.update(output=nn.Linear(width, outputs))
     return nn.Sequential(layers)
 
 
