@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.runs.find import describe_run, find_run, list_runs
+
+if TYPE_CHECKING:
+    from mltrainer.runs.reproduce import Reproduced
 
 app = group()
 runs = group("runs", help="List, show and compare runs.", epilog="Example: mltrainer runs list")
@@ -96,60 +99,59 @@ def reproduce(
     Without RUN: the newest phase's run. In a clone, which has no files of runs, it is trained from the committed record, and
     weights, metrics and the head of its chain are compared with what the record claims; the data must be here.
     """
-    from mltrainer.project.front import Project
-    from mltrainer.runs.reproduce import holds, reproduce_elsewhere
+    from mltrainer.runs.launcher import tools_of
+    from mltrainer.runs.reproduce import reproduce_elsewhere, reproduce_run
 
+    project = open_project(folder)
     if environment:
-        project = open_project(folder)
         with Progress() as progress:
             return reproduce_elsewhere(project, find_run(project, run), progress, steps, as_json=as_json)
-    found = Project(folder).reproduce(run, steps=steps)
-    emit(found) if as_json else print(
-        printable(_verdict(found, verification_page(open_project(folder).root).settings.loss_bound))
-    )
-    return 0 if holds(found) else 5
+    with Progress() as progress, tools_of(project, progress) as tools:
+        found = reproduce_run(tools, find_run(project, run), steps)
+    bound = verification_page(project.root).settings.loss_bound
+    emit(found.written()) if as_json else print(printable(_verdict(found, bound)))
+    return 0 if found.holds else 5
 
 
-def _verdict(found: dict[str, Any], loss_bound: float) -> str:
-    if found["identical"]:
-        lines = [f"run {found['run']}: bitwise identical in {_compared(found)}"]
+def _verdict(found: Reproduced, loss_bound: float) -> str:
+    if found.identical:
+        lines = [f"run {found.run}: bitwise identical in {_compared(found)}"]
     else:
-        lines = [f"run {found['run']} is {found['grade']}"]
-        lines += _numbers(found, loss_bound)
-    if (step := found["first_divergence"]) is not None:
-        where = f", tensor {step['tensor']}" if step.get("tensor") else ""  # only our own trainer keeps tensors to tell
-        expected, found_bits = (_bits(step["what"], step[key]) for key in ("expected", "found"))
-        lines.append(f"  first different step: {step['step']} ({step['what']}{where}): expected {expected}, found {found_bits}")
-    elif not found["identical"] and found["steps_compared"]:
-        lines.append(f"  no step of {found['steps_compared']} differs")
-    lines += [f"  {d['kind']} differs: {d['what']}: {d['expected']} -> {d['found']}" for d in found["differences"]]
-    lines += [f"  cause: {found['cause']}"] if found["cause"] else []
-    lines += _of_record(found) if found.get("record") and not found["error"] else []
-    return "\n".join([*lines, *([f"  it could not be trained: {found['error']}"] if found["error"] else [])])
+        lines = [f"run {found.run} is {found.grade}", *_numbers(found, loss_bound)]
+    if (step := found.first_divergence) is not None:
+        where = f", tensor {step.tensor}" if step.tensor else ""  # only our own trainer keeps tensors to tell
+        expected, found_bits = (_bits(step.what, bits) for bits in (step.expected, step.found))
+        lines.append(f"  first different step: {step.step} ({step.what}{where}): expected {expected}, found {found_bits}")
+    elif not found.identical and found.steps_compared:
+        lines.append(f"  no step of {found.steps_compared} differs")
+    lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in found.differences]
+    lines += [f"  cause: {found.cause}"] if found.cause else []
+    lines += _of_record(found) if found.record and not found.error else []
+    return "\n".join([*lines, *([f"  it could not be trained: {found.error}"] if found.error else [])])
 
 
-def _compared(found: dict[str, Any]) -> str:
+def _compared(found: Reproduced) -> str:
     """What was compared: the steps that were trained again, of a fork those after its parent's."""
-    first, steps = found["after_step"], found["steps_compared"]
+    first, steps = found.after_step, found.steps_compared
     if not steps:
         return "weights, metrics and outputs; no step was seen"
     return f"{steps} steps" + (f", {first + 1} to {first + steps}" if first else "")
 
 
-def _of_record(found: dict[str, Any]) -> list[str]:
+def _of_record(found: Reproduced) -> list[str]:
     """Say with what a clone compared: the run's own files are not in it."""
-    lines = [f"  compared with the record of {found['record']}: weights, metrics and the head of the chain over all steps"]
+    lines = [f"  compared with the record of {found.record}: weights, metrics and the head of the chain over all steps"]
     words = {True: "were passed through again, bit for bit", False: "were NOT among those that it passed through"}
-    return lines + ([f"  the delivered weights {words[found['delivered']]}"] if found["delivered"] is not None else [])
+    return lines + ([f"  the delivered weights {words[found.delivered]}"] if found.delivered is not None else [])
 
 
-def _numbers(found: dict[str, Any], loss_bound: float) -> list[str]:
+def _numbers(found: Reproduced, loss_bound: float) -> list[str]:
     """Return lines on the size of the numeric differences, where a run was trained to its end although its bits differ."""
-    if found["loss_difference"] is None:
+    if found.loss_difference is None:
         return []
-    loss, metric = number(found["loss_difference"]), number(found["metric_difference"])
+    loss, metric = number(found.loss_difference), number(found.metric_difference)
     told = f"losses differ by at most {loss} of their size, the metric by {metric}"
-    return [f"  {told}; numerically equal means at most {loss_bound:g}", f"  reachable on this machine: {found['reachable']}"]
+    return [f"  {told}; numerically equal means at most {loss_bound:g}", f"  reachable on this machine: {found.reachable}"]
 
 
 def _bits(what: str, text: str) -> str:

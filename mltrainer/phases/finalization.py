@@ -22,6 +22,7 @@ from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
 from mltrainer.records.common import Acceptance, dumped
+from mltrainer.records.finalization import Reproduction
 from mltrainer.records.openings import LEDGER_FILE
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
@@ -61,7 +62,7 @@ def run(ctx: Context) -> Result:
         "run": shown,
         "config": config.model_dump(),
         "changed": differences(ctx.planned_config().model_dump(), config.model_dump()),
-        "reproduction": again.row,
+        "reproduction": again.row.written(),
         "exports": exported["exports"],
         "inference": exported["inference"],
         "delivered_sha256": exported["weights_sha256"],
@@ -97,9 +98,9 @@ def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any], refe
 # --- what the model is judged by ------------------------------------------------------------------
 
 
-def why_sealed(config: TrainingConfig, result: RunResult, again: dict[str, Any]) -> str | None:
+def why_sealed(config: TrainingConfig, result: RunResult, again: Reproduction) -> str | None:
     """Return the reason to keep the test split sealed, or None: only a model that could be delivered is worth the one look."""
-    if again["identical"] is not True:
+    if not again.identical:
         return "the final training was not reproduced"
     missed = [row for row in acceptance_rows(config.acceptance, result.metrics) if not row.met]
     told = (f"{row.metric} on {row.split} is {row.value}, {row.criterion} is required" for row in missed)

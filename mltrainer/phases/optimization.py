@@ -277,7 +277,7 @@ def _collect(ctx: Context, diagnosis: Record, found: dict[str, Any], job: Search
             "value": diagnosis.evidence["metrics"].get(planned.metric.name),
             "values": {key: value for key, value in flatten(planned.model_dump()).items() if key in job.space},
         },
-        "replay": {"run": best["run"] if best else None, "identical": replay is not None and replay.row["identical"]},
+        "replay": {"run": best["run"] if best else None, "identical": replay is not None and replay.row.identical},
         "comparison": comparison,
         "promoted": "candidate" if promoted else "baseline",
         "acceptance": diagnosis.evidence["acceptance"],

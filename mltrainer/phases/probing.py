@@ -16,7 +16,7 @@ from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.plugins import located
-from mltrainer.records.common import Divergence
+from mltrainer.records.common import Cause, Divergence
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import ProbeResult, Rehearsal, Resumed
 from mltrainer.reproducibility import fingerprint
@@ -194,7 +194,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> dict[str, A
         "identical": identical,
         "first_difference": difference.written() if difference else None,
         "hash_seeds": [*probes.hash_seeds],
-        "cause": None if identical else _cause(ctx, fed(config, first), difference, same),
+        "cause": None if identical else _cause(ctx, fed(config, first), difference, same).written(),
     }
 
 
@@ -221,14 +221,14 @@ def _not_resumed(resumed: Resumed) -> Divergence | None:
     )
 
 
-def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, resumed: bool) -> dict[str, Any]:
+def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, resumed: bool) -> Cause:
     """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption."""
     steps = _settings(ctx).probe_steps
     if config.task.is_opaque:
         job = _job(ctx, config, "cause", steps, trace_from=1)
         found = None if resumed else ctx.trainer.probe(job).cause
         kind = "state" if resumed else "chance"
-        found = found or {"kind": kind, "step": difference.step if difference else 0, "what": "what went on", "calls": []}
+        found = found or Cause(kind=kind, step=difference.step if difference else 0, what="what went on", calls=[])
         ctx.note(sentence(found))
         return found
     workers = Change("workers", job={"config": _other_workers(config)})
@@ -237,7 +237,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
     found = find_cause(ctx.tools, _job(ctx, config, "cause", steps), changes, 1) if traced else None
     step = difference.step if difference else 0
     kind = "state" if traced and step > _middle(steps) else "chance"
-    found = found or {"kind": kind, "step": step, "what": "the training that was stopped and gone on with", "calls": []}
+    found = found or Cause(kind=kind, step=step, what="the training that was stopped and gone on with", calls=[])
     ctx.note(sentence(found))
     return found
 

@@ -270,7 +270,7 @@ class Project:
             tell: Takes the events.
         """
         with self._tools(tell) as tools:
-            return reproduce_run(tools, find_run(self._places, run), steps)
+            return reproduce_run(tools, find_run(self._places, run), steps).written()
 
     def fork(self, run: str, *, step: int | None = None, set: Changes | None = None, tell: Tell | None = None) -> Run:
         """Train a new run from another run's checkpoint and return it; no gate takes it for evidence.

@@ -128,6 +128,33 @@ class Divergence(Part):
     tensor: str | None = None
 
 
+class Difference(Part):
+    """What is not as a record has it: of the environment, the data or the code."""
+
+    kind: str
+    what: str
+    expected: str
+    found: str
+
+
+class Call(Part):
+    """A line of the project's own that uses a clock, entropy or threads."""
+
+    kind: str
+    call: str
+    where: str
+    function: str
+
+
+class Cause(Part):
+    """Why two runs of the same config differ: what differed first, where, and the likely culprits."""
+
+    kind: str
+    step: int
+    what: str
+    calls: list[Call]
+
+
 class Export(Part):
     """One format: whether it was written, and how its outputs differ from the trained model's."""
 

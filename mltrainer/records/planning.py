@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mltrainer.records.common import Divergence, Export, FileRow, Measured, Number, Part
+from mltrainer.records.common import Cause, Divergence, Export, FileRow, Measured, Number, Part
 from mltrainer.records.run import Determinism, Precision, Program
 
 
@@ -137,24 +137,6 @@ class Data(Part):
     findings: list[Finding]
     duplicates_across_splits: int | None
     start: Begun | None = None
-
-
-class Call(Part):
-    """A line of the project's own that uses a clock, entropy or threads."""
-
-    kind: str
-    call: str
-    where: str
-    function: str
-
-
-class Cause(Part):
-    """Why two runs of the same config differ: what differed first, where, and the likely culprits."""
-
-    kind: str
-    step: int
-    what: str
-    calls: list[Call]
 
 
 class ProbeRun(Part):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from mltrainer.errors import MltrainerError
-from mltrainer.records.common import Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
+from mltrainer.records.common import Cause, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.redaction import redacted
 from mltrainer.workspace import plain, read_json, seal
@@ -596,7 +596,7 @@ class ProbeResult(TrainingResult):
     seal: str
     parent_sha256: str | None = None
     loader: dict[str, Any] | None = None
-    cause: dict[str, Any] | None = None
+    cause: Cause | None = None
 
 
 R = TypeVar("R", RunResult, ProbeResult)

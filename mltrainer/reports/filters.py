@@ -9,6 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from mltrainer.records.common import Cause
+from mltrainer.records.partial import partial
 from mltrainer.reports import markdown as md
 from mltrainer.reports import values, views
 from mltrainer.reproducibility.causes import sentence as cause_sentence
@@ -206,7 +208,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "loaders": loaders,
     "change": change,
     "tried": tried,
-    "cause": cause_sentence,
+    "cause": lambda cause: cause_sentence(partial(Cause, cause)),
     "claim": claim,
     "named": named,
     "front_matter": front_matter,

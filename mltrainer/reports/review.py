@@ -174,9 +174,7 @@ def _environment(pairs: Mapping[str, tuple[Found, Found]]) -> list[Row]:
         environment.difference(*(partial(Environment, side["evidence"]["environment"]) for side in pair[::-1]))
         for pair in _with_environment(pairs)
     ]
-    rows = {
-        row["what"]: {"what": row["what"], "before": row["expected"], "after": row["found"]} for part in found for row in part
-    }
+    rows = {row.what: {"what": row.what, "before": row.expected, "after": row.found} for part in found for row in part}
     return list(rows.values())
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from mltrainer.records.common import Cause
 
 HASH_SEEDS = ("0", "1")  # the tool's page sets the first one; sets of strings come in another order under the second
 Trace = list[tuple[int, str, str, str]]  # step, what, name, digest
@@ -26,22 +25,22 @@ NAMES = {
 }
 
 
-def first_difference(expected: Trace, found: Trace) -> dict[str, Any] | None:
+def first_difference(expected: Trace, found: Trace) -> tuple[int, str] | None:
     """Return step and name of the first line in which two traces differ, or None."""
     for left, right in zip(expected, found, strict=False):
         if left != right:
             step, what, name, _ = right
-            return {"step": step, "what": NAMES[what].format(name)}
+            return step, NAMES[what].format(name)
     if len(expected) != len(found):
-        return {"step": max(expected, found, key=len)[min(len(expected), len(found))][0], "what": "how much is computed"}
+        return max(expected, found, key=len)[min(len(expected), len(found))][0], "how much is computed"
     return None
 
 
-def sentence(cause: Mapping[str, Any]) -> str:
+def sentence(cause: Cause) -> str:
     """Return a cause in words: what differed first, the kind, and the lines to look at.
 
     Lines that were seen to use a clock, entropy or threads make a kind likely; a kind without them was shown by changing it.
     """
-    lines = [f"{call['where']} in {call['function']} calls {call['call']}" for call in cause["calls"]]
+    lines = [f"{call.where} in {call.function} calls {call.call}" for call in cause.calls]
     shown = f" ({'; '.join(lines[:5])})" if lines else ""
-    return f"{cause['what']} first differs at step {cause['step']}: {'likely ' if lines else ''}{KINDS[cause['kind']]}{shown}"
+    return f"{cause.what} first differs at step {cause.step}: {'likely ' if lines else ''}{KINDS[cause.kind]}{shown}"

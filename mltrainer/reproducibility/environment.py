@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mltrainer.records.common import Difference
 from mltrainer.records.planning import Cpu, Distribution, Environment, GpuDevice, Platform, Python
 from mltrainer.redaction import shortened
 from mltrainer.reproducibility.pins import INSTALLERS, normal
@@ -155,16 +156,21 @@ def record_digest(record: str) -> str:
 def cpu() -> Cpu:
     """Return the CPU as this process may use it."""
     fields = _cpuinfo(_text("/proc/cpuinfo"))
-    words = (fields.get("flags") or fields.get("features") or "").split()
+    words = _first(fields, "flags", "features").split()
     flags = sorted({word for word in words if _INSTRUCTIONS.fullmatch(word)})
     return Cpu(
-        model=fields.get("model name") or fields.get("cpu part") or platform.processor() or os.uname().machine,
-        vendor=fields.get("vendor_id") or fields.get("cpu implementer") or "unknown",
+        model=_first(fields, "model name", "cpu part") or platform.processor() or os.uname().machine,
+        vendor=_first(fields, "vendor_id", "cpu implementer") or "unknown",
         cores=cores(),
         quota=_cpu_quota(),
         flags_sha256=digest(flags),
         flags=flags,
     )
+
+
+def _first(fields: dict[str, str], *names: str) -> str:
+    """Return the first field that is there: x86 and Arm name them otherwise."""
+    return next((fields[name] for name in names if fields.get(name)), "")
 
 
 def _cpuinfo(text: str) -> dict[str, str]:
@@ -304,15 +310,10 @@ def _packages(distributions: list[Distribution]) -> dict[str, str]:
     return {**versions, **files}
 
 
-def difference(expected: Environment, found: Environment) -> list[dict[str, str]]:
+def difference(expected: Environment, found: Environment) -> list[Difference]:
     """Return the differences between two environments, to be read like a changelog: `numpy 2.4.6 -> 2.5.0`.
 
-    Args:
-        expected: The recorded environment.
-        found: This machine's.
-
-    Returns:
-        Rows of `kind` ("environment"), `what`, `expected` and `found`; empty exactly where the digests are equal.
+    There are none exactly where the digests are equal.
     """
     left, right = deciding(expected), deciding(found)
     changed = [what for what in [*left, *(what for what in right if what not in left)] if left.get(what) != right.get(what)]
@@ -321,9 +322,9 @@ def difference(expected: Environment, found: Environment) -> list[dict[str, str]
     return [_difference(what, left.get(what), right.get(what)) for what in told]
 
 
-def _difference(what: str, expected: str | None, found: str | None) -> dict[str, str]:
+def _difference(what: str, expected: str | None, found: str | None) -> Difference:
     if what == "CPU instructions" and expected is not None and found is not None:
         left, right = set(expected.split()), set(found.split())
         expected, found = (f"with {' '.join(sorted(only))}" if only else "without" for only in (left - right, right - left))
     missing = "not set" if what in VARIABLES else ABSENT if what == normal(what) else "none"
-    return {"kind": "environment", "what": what, "expected": expected or missing, "found": found or missing}
+    return Difference(kind="environment", what=what, expected=expected or missing, found=found or missing)

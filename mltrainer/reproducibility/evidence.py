@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from mltrainer.errors import GateError, InputError
-from mltrainer.records.run import TRAIN
+from mltrainer.errors import InputError, MltrainerError
+from mltrainer.records.checkpoint import Manifest
+from mltrainer.records.partial import partial
+from mltrainer.records.run import TRAIN, Chain, RunResult, parsed_result
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import is_sealed, read_json
 
 RESULT_FILE = "result.json"
 
 
-def sound_result(folder: Path, contract: Mapping[str, str]) -> dict[str, Any] | None:
+def sound_result(folder: Path, contract: Mapping[str, str]) -> RunResult | None:
     """Return the result of a run that has ended, or None where it is not what the run of this contract wrote.
 
     Its seal, its contract, the chain beside it, its own history and its checkpoints' manifests must say the same; and the
     workflow must have started it: one that was explored in a process of somebody's own is never evidence.
     """
     try:
-        result = read_json(folder / RESULT_FILE)
-        if not is_sealed(result) or result["purpose"] != TRAIN or any(result[key] != value for key, value in contract.items()):
+        content = read_json(folder / RESULT_FILE)
+        if not is_sealed(content) or any(content.get(key) != value for key, value in {**contract, "purpose": TRAIN}.items()):
             return None
-        return dict(result) if _has_chain(folder, result) and _has_history(result) and _has_manifests(folder, result) else None
-    except (InputError, GateError, KeyError, TypeError, AttributeError):
+        result = parsed_result(content, RunResult)
+        return result if _has_chain(folder, result) and _has_history(result) and _has_manifests(folder, result) else None
+    except (MltrainerError, TypeError, AttributeError):  # the last two: somebody's manifest may hold anything
         return None
 
 
@@ -46,23 +48,24 @@ def set_aside(folder: Path) -> Path:
     return folder.rename(target)
 
 
-def _has_chain(folder: Path, result: dict[str, Any]) -> bool:
+def _has_chain(folder: Path, result: RunResult) -> bool:
     head = fingerprint.verify(fingerprint.read(folder / fingerprint.CHAIN_FILE), fingerprint.CHAIN_FILE)
-    return bool(result["chain"] == {"entries": head.entries, "head": head.value})
+    return result.chain == Chain(entries=head.entries, head=head.value)
 
 
-def _has_history(result: dict[str, Any]) -> bool:
+def _has_history(result: RunResult) -> bool:
     """Return True if the metrics are those of the best row, and the best row is one of the history."""
-    best = result["best"]
+    best = result.best
     if best is None:
-        return not result["metrics"]
-    metrics = {**best["validation"], **{f"train_{name}": value for name, value in best["train"].items()}}
-    return metrics == result["metrics"] and any(best.items() <= row.items() for row in result["history"])
+        return not result.metrics
+    metrics = {**best.validation, **{f"train_{name}": value for name, value in best.train.items()}}
+    rows = (row.model_dump(include=best.model_fields_set) for row in result.history)
+    return metrics == result.metrics and best.written() in rows
 
 
-def _has_manifests(folder: Path, result: dict[str, Any]) -> bool:
+def _has_manifests(folder: Path, result: RunResult) -> bool:
     """Return True if the checkpoints that are here hold the metrics of the history's rows."""
-    measured = {row["step"]: row["validation"] for row in result["history"]}
-    paths = (folder / "checkpoints" / Path(row["path"]).name / "manifest.json" for row in result["checkpoints"])
-    manifests = [read_json(path) for path in paths if path.exists()]
-    return all(found["metrics"] == measured.get(found["step"], {}) for found in manifests)
+    measured = {row.step: row.validation for row in result.history}
+    paths = (folder / "checkpoints" / Path(row.path).name / "manifest.json" for row in result.checkpoints)
+    manifests = [partial(Manifest, read_json(path)) for path in paths if path.exists()]
+    return all(found.metrics == measured.get(found.step, {}) for found in manifests)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from mltrainer import plugins
+from mltrainer.records.common import Difference, FileRow
 from mltrainer.reproducibility.pins import normal
 
 ENGINE = "mltrainer"
@@ -20,20 +20,18 @@ OF_DEVELOPERS = frozenset(
 )  # extras for nobody's run
 
 
-def reached(
-    changes: Iterable[dict[str, str]], packages: Collection[str], root: Path, files: Iterable[Mapping[str, Any]]
-) -> list[dict[str, str]]:
+def reached(changes: Iterable[Difference], packages: Collection[str], root: Path, files: Iterable[FileRow]) -> list[Difference]:
     """Return the differences of two environments without those of packages that a project's code cannot reach.
 
     Args:
-        changes: Rows with `what`.
+        changes: The differences.
         packages: Names of all distributions of both environments.
         root: The project's folder.
-        files: Rows of imported files, with `path` relative to it.
+        files: The imported files, by paths relative to it.
     """
     rows = list(changes)
     names, needed = {normal(name) for name in packages}, needed_by(root, files) if rows else frozenset()
-    return [row for row in rows if _is_reached(normal(row["what"].removeprefix("files of ")), names, needed)]
+    return [row for row in rows if _is_reached(normal(row.what.removeprefix("files of ")), names, needed)]
 
 
 def _is_reached(name: str, packages: set[str], needed: frozenset[str]) -> bool:
@@ -46,7 +44,7 @@ def _is_reached(name: str, packages: set[str], needed: frozenset[str]) -> bool:
         return False
 
 
-def needed_by(root: Path, files: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+def needed_by(root: Path, files: Iterable[FileRow]) -> frozenset[str]:
     """Return the distributions that imported files can reach, by their normal names.
 
     The imports and the strings of the sources count, as a module may be imported by a name that is text; of what they lead
@@ -54,9 +52,9 @@ def needed_by(root: Path, files: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
     Args:
         root: The project's folder.
-        files: Rows of imported files, with `path` relative to it.
+        files: The imported files, by paths relative to it.
     """
-    names = {name for row in files for name in _reached_by(str(row["path"]), root)}
+    names = {name for row in files for name in _reached_by(row.path, root)}
     owners = importlib.metadata.packages_distributions()
     imported = {normal(owner) for name in names for owner in owners.get(name, ())} - {ENGINE}
     found, left = set(), [ENGINE, *imported]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
+from mltrainer.records.common import Difference, FileRow
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.partial import partial
 from mltrainer.records.planning import Environment
 from mltrainer.records.reading import Record
-from mltrainer.records.run import RunResult, parsed_result
+from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
 from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
 from mltrainer.reproducibility.evidence import has_ended, sound_result
@@ -37,28 +37,27 @@ def contract_of(planning: Record, config: TrainingConfig, root: Path) -> dict[st
     Raises:
         DifferenceError: This machine's environment is not the recorded one.
     """
-    evidence, source = planning.evidence, planning.data["source"]
-    environment = partial(Environment, evidence["environment"])
-    check_environment(environment, root, source["files"])
+    evidence, source = planning.trusted.evidence, planning.trusted.source
+    check_environment(evidence.environment, root, source.files)
     return {
         "config_sha256": config_digest(config),
-        "data_sha256": evidence["data"]["sha256"],
-        "code_sha256": source["sha256"],
-        "environment_sha256": environment_digest(environment),
-        **_inputs_digest(evidence.get("opened") or []),
+        "data_sha256": evidence.data.sha256,
+        "code_sha256": source.sha256,
+        "environment_sha256": environment_digest(evidence.environment),
+        **_inputs_digest(evidence.opened or []),
     }
 
 
-def _inputs_digest(opened: list[dict[str, Any]]) -> dict[str, str]:
+def _inputs_digest(opened: Iterable[FileRow]) -> dict[str, str]:
     """Return the digest of what planning saw opened beside data and code, wherever it lies; a run that opens nothing has none.
 
     Another project's record says which of its weights are loaded, and counts by these: it also tells times, which decide nothing.
     """
-    contents = sorted({row["sha256"] for row in opened if not OTHERS_RECORD.search(row["path"])})
+    contents = sorted({row.sha256 for row in opened if not OTHERS_RECORD.search(row.path)})
     return {"inputs_sha256": digest(contents)} if contents else {}
 
 
-def check_environment(recorded: Environment, root: Path, files: list[dict[str, Any]]) -> None:
+def check_environment(recorded: Environment, root: Path, files: Iterable[FileRow]) -> None:
     """Compare this machine's environment with a recorded one, as far as a project's code can reach it.
 
     Args:
@@ -71,16 +70,14 @@ def check_environment(recorded: Environment, root: Path, files: list[dict[str, A
     """
     changes = environment_changes(recorded, capture(recorded.threads), root, files)
     if changes:
-        lines = "\n".join(f"  {c['what']}: {c['expected']} -> {c['found']}" for c in changes)
+        lines = "\n".join(f"  {row.what}: {row.expected} -> {row.found}" for row in changes)
         raise DifferenceError(
             f"the environment is not the one that planning recorded:\n{lines}",
             mend="restore it, or record this one with `mltrainer phase run planning`",
         )
 
 
-def environment_changes(
-    recorded: Environment, found: Environment, root: Path, files: list[dict[str, Any]]
-) -> list[dict[str, str]]:
+def environment_changes(recorded: Environment, found: Environment, root: Path, files: Iterable[FileRow]) -> list[Difference]:
     """Return the differences of an environment from a recorded one, as far as a project's code can reach them."""
     packages = {row.name for environment in (recorded, found) for row in environment.distributions}
     return reached(difference(recorded, found), packages, root, files)
@@ -113,10 +110,9 @@ def contract_changes(job: TrainingJob, contract: dict[str, str], config: Trainin
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> RunResult | None:
     """Return a finished run's result when it and all files that it names are what the run wrote, or None."""
-    found = sound_result(project.runs_dir / run, contract)
-    if found is None or found["state"] != "finished":
+    result = sound_result(project.runs_dir / run, contract)
+    if result is None or result.state != "finished":
         return None
-    result = parsed_result(found, RunResult)
     files = [*(row for checkpoint in result.checkpoints for row in checkpoint.files), *result.outputs, *result.read]
     return result if all(_is(project.root / row.path, row.sha256) for row in files) else None
 

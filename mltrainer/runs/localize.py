@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
+from mltrainer.records.common import Call, Cause
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
 from mltrainer.runs.launcher import Tools
@@ -44,7 +45,7 @@ HASH_SEED = Change("hash order", variables={HASH_SEED_VARIABLE: HASH_SEEDS[1]})
 MEMORY = Change("unwritten memory", job={"fill_memory": True})
 
 
-def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step: int) -> dict[str, Any] | None:
+def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step: int) -> Cause | None:
     """Return the cause of a difference between processes in a job's steps, or None where no pair differed.
 
     Args:
@@ -54,8 +55,7 @@ def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step:
         from_step: The first step that is traced.
 
     Returns:
-        `kind` (a key of KINDS), `what` (what differed first), `step`, and `calls`: the project's own lines that use a
-        clock, entropy or threads, which are the likely culprits where nothing was changed.
+        The cause, its kind one of KINDS. Lines of the project are named where nothing was changed: they are the likely culprits.
     """
     folder = tools.project.state_dir / "cause"
     for change in changes:
@@ -64,7 +64,8 @@ def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step:
         difference = first_difference(*(read_trace(side) for side in sides))
         if difference is not None:
             calls = _calls(sides[1]) if change is NOTHING else []
-            return {"kind": _kind(change, calls), **difference, "calls": calls}
+            step, what = difference
+            return Cause(kind=_kind(change, calls), step=step, what=what, calls=calls)
     return None
 
 
@@ -79,15 +80,15 @@ def _run(tools: Tools, job: TrainingJob, folder: Path, from_step: int, change: C
     return folder
 
 
-def _kind(change: Change, calls: list[dict[str, Any]]) -> str:
+def _kind(change: Change, calls: list[Call]) -> str:
     """Return the kind; where nothing was changed, it is the likeliest of what the project's own code was seen to use."""
     if change is not NOTHING:
         return change.kind
-    return next((kind for kind in KINDS if any(call["kind"] == kind for call in calls)), change.kind)
+    return next((kind for kind in KINDS if any(call.kind == kind for call in calls)), change.kind)
 
 
-def _calls(folder: Path) -> list[dict[str, Any]]:
-    return list(read_json(folder / WITNESS_FILE)["calls"])
+def _calls(folder: Path) -> list[Call]:
+    return [Call.model_validate(call) for call in read_json(folder / WITNESS_FILE)["calls"]]
 
 
 def read_trace(folder: Path) -> Trace:

@@ -11,8 +11,9 @@ from mltrainer.configs.pages import trained_by, verification_page
 from mltrainer.configs.project import TrainingConfig, is_named_by
 from mltrainer.errors import GateError
 from mltrainer.records.common import Divergence
-from mltrainer.records.job import TrainingJob, file_rows
-from mltrainer.records.reading import Record, read_record
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.job import TrainingJob
+from mltrainer.records.reading import sound_record
 from mltrainer.records.run import Run
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, run_id
@@ -21,7 +22,6 @@ from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of
 from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import TRAINING, Project, locked, write_text
 
-Row = dict[str, Any]
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
 
 
@@ -30,10 +30,8 @@ def recorded_run(project: Project, run: str) -> tuple[str, Run] | None:
     if (project.runs_dir / run / JOB_FILE).exists():
         return None
     for phase in reversed(TRAINING):
-        record = read_record(project, phase)
-        told: Run | None = (
-            getattr(record.typed.evidence, "run", None) if record is not None and record.typed is not None else None
-        )
+        record = sound_record(project, phase)
+        told: Run | None = record.evidence.run if record is not None else None
         if told is not None and told.id == run:
             return phase, told
     return None
@@ -65,11 +63,11 @@ def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool
         job = _job(phase, result, config, planning, project.relative(folder))
         page = trained_by(phase, project.root, config.task.trainer)
         found = trainer_for(tools, page.tool, phase).run(job)
-        row = reproduction_row(result, found, _numbers(result, found), limits, parted=_divergence(result, found))
         delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE))
     is_other = computes_otherwise(result, found) or (elsewhere and is_class_of_environment(result))
     reachable = grades.NUMERICAL if is_other else grades.BITWISE
-    return Reproduction({**row, "reachable": reachable, "delivered": delivered}, found)
+    row = reproduction_row(result, found, _numbers(result, found), limits, reachable, parted=_divergence(result, found))
+    return Reproduction(row, found, delivered)
 
 
 def keep_out_of_git(project: Project) -> None:
@@ -79,28 +77,29 @@ def keep_out_of_git(project: Project) -> None:
         write_text(path, "*\n")
 
 
-def _sound(project: Project, phase: str) -> Record:
-    record = read_record(project, phase)
-    if record is None or record.faults:
+def _sound(project: Project, phase: str) -> Envelope[Any]:
+    record = sound_record(project, phase)
+    if record is None:
         raise GateError(f"{phase} has no sound record to train from", mend=f"mltrainer gate check {phase}")
     return record
 
 
-def _config(project: Project, phase: str, result: Run, planning: Record) -> TrainingConfig:
+def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) -> TrainingConfig:
     """Return the config that a run is named by, with the loader processes that planning found."""
     evidence = planning.evidence if phase == "baseline" else _sound(project, phase).evidence
-    config = TrainingConfig.model_validate(evidence["config"])
+    config = TrainingConfig.model_validate(evidence.config)
     contract = {key: getattr(result, key) for key in CONTRACT}
     if run_id(contract) != result.id or not is_named_by(config, result.config_sha256):
         raise GateError(
             f"the record of {phase} does not hold the config and the contract that run {result.id} is named by",
             mend=f"mltrainer gate check {phase}",
         )
-    return config.with_workers((planning.evidence.get("loader") or {}).get("workers", 0))
+    loader = getattr(planning.evidence, "loader", None)  # planning that stopped early measured none
+    return config.with_workers(loader.workers if loader is not None else 0)
 
 
-def _job(phase: str, result: Run, config: TrainingConfig, planning: Record, folder: str) -> TrainingJob:
-    files: dict[str, Any] = {"data_files": file_rows(planning.evidence["data"]["files"])} if config.task.is_opaque else {}
+def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any], folder: str) -> TrainingJob:
+    files: dict[str, Any] = {"data_files": planning.evidence.data.files} if config.task.is_opaque else {}
     return TrainingJob(
         run=result.id,
         phase=phase,
@@ -109,7 +108,7 @@ def _job(phase: str, result: Run, config: TrainingConfig, planning: Record, fold
         config=config,
         gate=result.gate,
         contract={key: getattr(result, key) for key in CONTRACT},
-        code_files=planning.trusted.source.files,
+        code_files=planning.source.files,
         parent=result.parent,
         threads=config.threads,
         expected_numerics=result.numerics_class,
@@ -142,7 +141,7 @@ def _losses(result: Run) -> list[float]:
 def _delivered(project: Project, phase: str, chain: Iterable[str]) -> bool | None:
     """Return True if the training passed through the weights that were delivered; None where the chain cannot tell."""
     evidence = _sound(project, phase).evidence
-    if phase != "finalization" or evidence["run"].get("program") or evidence["config"].get("averaging"):
+    if phase != "finalization" or evidence.run.program or evidence.config.get("averaging"):
         return None
     passed = {words[2] for words in map(str.split, chain) if words[0] == "w"}
-    return evidence["delivered_sha256"] in passed
+    return evidence.delivered_sha256 in passed

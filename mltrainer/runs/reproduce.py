@@ -11,7 +11,7 @@ from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import run as run_command
 from mltrainer.plugins import located
-from mltrainer.records.common import FileRow
+from mltrainer.records.common import Difference, Divergence, FileRow, Measured, Part
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.optimization import Searched
 from mltrainer.records.planning import Data, Environment
@@ -25,15 +25,59 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
 from mltrainer.runs.recorded import recorded_run, reproduce_recorded
-from mltrainer.runs.retrain import computes_otherwise, original_run, reproduce, step_before
+from mltrainer.runs.retrain import Reproduction, computes_otherwise, original_run, reproduce, step_before
 from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import PHASES, Project, folder_sha256, sha256_file
 
-Row = dict[str, Any]
+UNDETERMINED = (
+    "undetermined: two further processes agree with each other, so that the original was made with something that is not "
+    "recorded, or the difference is rare"
+)
 
 
-def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
-    """Train a run again and return what `reproduce --json` prints.
+class Reproduced(Part):
+    """What training a run again showed, as `reproduce --json` prints it.
+
+    Attributes:
+        run: The run.
+        identical: Whether all that was compared has the same bits.
+        grade: The grade of the reproduction.
+        reachable: The best grade that this machine can reach.
+        loss_difference: The largest relative difference of a loss; None where bits are the same, or it was ended early.
+        metric_difference: The absolute difference of the chosen metric, likewise.
+        steps_compared: How many steps were compared.
+        first_divergence: Where the two part.
+        after_step: The step after which both began to train.
+        differences: What is not as it was when the run was made.
+        error: Why it could not be trained again.
+        cause: Why bits differ although nothing else does, in words.
+        record: The phase by whose record it was compared, where the run's own files are not here.
+        delivered: As of `retrain.Reproduction`, where `record` is.
+    """
+
+    run: str
+    identical: bool
+    grade: str
+    reachable: str
+    loss_difference: Measured | None
+    metric_difference: Measured | None
+    steps_compared: int
+    first_divergence: Divergence | None
+    after_step: int
+    differences: list[Difference]
+    error: str | None
+    cause: str | None
+    record: str | None = None
+    delivered: bool | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bits are the same, those delivered among them, in the same environment."""
+        return self.identical and self.delivered is not False and not _is_elsewhere(self.differences)
+
+
+def reproduce_run(tools: Tools, run: str, steps: int | None) -> Reproduced:
+    """Train a run again and return what it showed.
 
     It trains whatever differs from when the run was made, because only the bits show what a difference does; where the
     changed code or data cannot be trained at all, that is the answer.
@@ -48,21 +92,19 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Row:
         return _from_record(tools, *recorded, steps)
     result, job = original_run(project, run)
     _refuse_edited(project, run)
-    known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
+    known = _known_differences(project, result)
     try:
-        elsewhere = any(row["kind"] == "environment" for row in known)
-        again = reproduce(tools, run, steps, to_the_end=elsewhere, seeds=_other_seeds(project, run))
+        again = reproduce(tools, run, steps, to_the_end=_is_elsewhere(known), seeds=_other_seeds(project, run))
     except (InputError, GateError) as error:
         if not known:
             raise
-        return _answer(run, None, known, error)
+        return _untrained(run, known, error)
     differences = [*known, *_measured(result, again.result, known)]
-    cause = None if differences else replayed(tools, job, again.row["first_divergence"])
-    begun = step_before(project.runs_dir / run)
-    return {**_answer(run, again.row, differences, None), "after_step": begun, "cause": cause}
+    cause = None if differences else replayed(tools, job, again.row.first_divergence)
+    return _compared(again, differences, after_step=step_before(project.runs_dir / run), cause=cause)
 
 
-def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Row:
+def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Reproduced:
     """Return the outcome of training again from the committed record, in a clone that has none of the run's files.
 
     Raises:
@@ -72,23 +114,50 @@ def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Ro
     if steps is not None:
         told = f"the chain of run {run} is not here, so that its first {steps} steps cannot be compared, only its end"
         raise InputError(told, where="--steps", mend=f"mltrainer reproduce {phase}")
-    known = [*environment_differences(project, result), *data_differences(project, result), *code_differences(project, result)]
-    missing = [row for row in known if row["kind"] != "environment" and row["found"] == "missing"]
+    known = _known_differences(project, result)
+    missing = [row.what for row in known if row.kind != "environment" and row.found == "missing"]
     if missing:
-        told = ", ".join(row["what"] for row in missing[:5])
-        raise InputError(f"run {run} cannot be trained from its record without {told}", mend="bring it there, and type it again")
+        told = f"run {run} cannot be trained from its record without {', '.join(missing[:5])}"
+        raise InputError(told, mend="bring it there, and type it again")
     try:
-        elsewhere = any(row["kind"] == "environment" for row in known)
-        again = reproduce_recorded(tools, phase, result, elsewhere=elsewhere)
+        again = reproduce_recorded(tools, phase, result, elsewhere=_is_elsewhere(known))
     except (InputError, GateError) as error:
         if not known:
             raise
-        return {**_answer(run, None, known, error), "record": phase, "delivered": None}
+        return _untrained(run, known, error, record=phase, delivered=None)
     differences = [*known, *_measured(result, again.result, known)]
-    return {**_answer(run, again.row, differences, None), "record": phase, "delivered": again.row["delivered"]}
+    return _compared(again, differences, record=phase, delivered=again.delivered)
 
 
-def replayed(tools: Tools, job: TrainingJob, divergence: Row | None) -> str | None:
+def _is_elsewhere(differences: Iterable[Difference]) -> bool:
+    """Return True if the environment is among what differs."""
+    return any(row.kind == "environment" for row in differences)
+
+
+def _compared(again: Reproduction, differences: list[Difference], **more: Any) -> Reproduced:
+    of_row = {name: getattr(again.row, name) for name in Reproduced.model_fields if hasattr(again.row, name)}
+    return Reproduced(**{**of_row, "differences": differences, "after_step": 0, "error": None, "cause": None, **more})
+
+
+def _untrained(run: str, differences: list[Difference], error: MltrainerError, **of_record: Any) -> Reproduced:
+    return Reproduced(
+        run=run,
+        identical=False,
+        grade=grades.NOT,
+        reachable=grades.NUMERICAL,
+        loss_difference=None,
+        metric_difference=None,
+        steps_compared=0,
+        first_divergence=None,
+        after_step=0,
+        differences=differences,
+        error=str(error),
+        cause=None,
+        **of_record,
+    )
+
+
+def replayed(tools: Tools, job: TrainingJob, divergence: Divergence | None) -> str | None:
     """Return the cause, in words, of a difference that no record explains: the step is trained twice more, and traced.
 
     Args:
@@ -101,8 +170,8 @@ def replayed(tools: Tools, job: TrainingJob, divergence: Row | None) -> str | No
     if "trace" not in trainer_of(tools, job).capabilities:
         return UNDETERMINED
     begun = step_before(tools.project.root / job.folder)
-    again = job.model_copy(update={"start_of": job.folder, "max_steps": max(begun + 1, divergence["step"])})
-    found = find_cause(tools, again, [NOTHING], divergence["step"])
+    again = job.model_copy(update={"start_of": job.folder, "max_steps": max(begun + 1, divergence.step)})
+    found = find_cause(tools, again, [NOTHING], divergence.step)
     return sentence(found) if found else UNDETERMINED
 
 
@@ -127,27 +196,6 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     return run_command(Command(arguments=[*command, *more], folder=Path(), environment=os.environ, output=1, errors=2)) or 0
 
 
-def holds(found: Row) -> bool:
-    """Return True if a reproduction holds: the same bits, those delivered among them, in the same environment."""
-    same = bool(found["identical"]) and found.get("delivered") is not False
-    return same and not any(row["kind"] == "environment" for row in found["differences"])
-
-
-UNDETERMINED = (
-    "undetermined: two further processes agree with each other, so that the original was made with something that is not "
-    "recorded, or the difference is rare"
-)
-_UNTRAINED: Row = {
-    "identical": False,
-    "grade": grades.NOT,
-    "reachable": grades.NUMERICAL,
-    "loss_difference": None,
-    "metric_difference": None,
-    "steps_compared": 0,
-    "first_divergence": None,
-}
-
-
 def _other_seeds(project: Project, run: str) -> list[float]:
     """Return the metric of a run's config under the fresh seeds that optimization trained it on; none where it did not."""
     record = sound_record(project, "optimization")
@@ -156,17 +204,6 @@ def _other_seeds(project: Project, run: str) -> list[float]:
     sides = ((record.evidence.baseline, "baseline"), (record.evidence.replay, "candidate"))
     side = next((name for part, name in sides if part.run == run), None)
     return [float(value) for value in getattr(record.evidence.comparison, side)] if side else []
-
-
-def _answer(run: str, row: Row | None, differences: list[Row], error: MltrainerError | None) -> Row:
-    return {
-        "run": run,
-        **{key: (row or _UNTRAINED)[key] for key in _UNTRAINED},
-        "after_step": 0,
-        "differences": differences,
-        "error": str(error) if error else None,
-        "cause": None,
-    }
 
 
 def _refuse_edited(project: Project, run: str) -> None:
@@ -191,7 +228,12 @@ def _refuse_edited(project: Project, run: str) -> None:
 # --- what differs ---------------------------------------------------------------------------------
 
 
-def environment_differences(project: Project, result: Run) -> list[Row]:
+def _known_differences(project: Project, result: Run) -> list[Difference]:
+    found = (environment_differences, data_differences, code_differences)
+    return [row for differences in found for row in differences(project, result)]
+
+
+def environment_differences(project: Project, result: Run) -> list[Difference]:
     """Return the differences of this machine's environment from the run's; one by one where planning's record is the run's."""
     found = capture(result.threads)
     expected, actual = result.environment_sha256, environment_digest(found)
@@ -199,20 +241,17 @@ def environment_differences(project: Project, result: Run) -> list[Row]:
         return []
     planned = _planned_environment(project)
     if planned is not None and environment_digest(planned) == expected:
-        return [
-            dict(row)
-            for row in environment_changes(planned, found, project.root, [row.model_dump() for row in result.code_files])
-        ]
+        return environment_changes(planned, found, project.root, result.code_files)
     return [_row("environment", "all of it (the run was planned before the present plan)", expected[:12], actual[:12])]
 
 
-def data_differences(project: Project, result: Run) -> list[Row]:
+def data_differences(project: Project, result: Run) -> list[Difference]:
     """Return the data files that are not what they were, where planning's record is the run's."""
     data: Data | None = _planning(project, "data")
     return _changed(project, data.files if data is not None and data.sha256 == result.data_sha256 else [], "data")
 
 
-def code_differences(project: Project, result: Run) -> list[Row]:
+def code_differences(project: Project, result: Run) -> list[Difference]:
     """Return the files of code that are not what the run imported."""
     return _changed(project, result.code_files, "code")
 
@@ -228,7 +267,7 @@ def _planning(project: Project, part: str) -> Any:
     return getattr(record.evidence, part, None) if record is not None else None
 
 
-def _changed(project: Project, rows: Iterable[FileRow], kind: str) -> list[Row]:
+def _changed(project: Project, rows: Iterable[FileRow], kind: str) -> list[Difference]:
     rows = list(rows)
     paths = {row.path: located(project.root, row.path) for row in rows}
     now = {name: _sha256(path) for name, path in paths.items()}
@@ -241,10 +280,10 @@ def _sha256(path: Path) -> str:
     return sha256_file(path) if path.is_file() else "missing"
 
 
-def _measured(result: Run, again: Run, known: list[Row]) -> list[Row]:
+def _measured(result: Run, again: Run, known: list[Difference]) -> list[Difference]:
     """Return the differences that only the training could reveal: other samples, more code, other libraries or arithmetic."""
     found = []
-    if again.data_sha256 != result.data_sha256 and not any(row["kind"] == "data" for row in known):
+    if again.data_sha256 != result.data_sha256 and not any(row.kind == "data" for row in known):
         found.append(_row("data", "samples and splits", result.data_sha256[:12], again.data_sha256[:12]))
     before = {row.path for row in result.code_files}
     found += [_row("code", r.path, "not imported", r.sha256[:12]) for r in again.code_files if r.path not in before]
@@ -256,5 +295,5 @@ def _measured(result: Run, again: Run, known: list[Row]) -> list[Row]:
     return found
 
 
-def _row(kind: str, what: str, expected: str, found: str) -> Row:
-    return {"kind": kind, "what": what, "expected": expected, "found": found}
+def _row(kind: str, what: str, expected: str, found: str) -> Difference:
+    return Difference(kind=kind, what=what, expected=expected, found=found)

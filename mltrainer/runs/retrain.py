@@ -16,6 +16,7 @@ from mltrainer.configs.items import GradeSettings
 from mltrainer.configs.pages import verification_page
 from mltrainer.configs.project import is_named_by
 from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.records import finalization as records
 from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import Chain, Run, RunResult, output_name, parsed_result
@@ -23,7 +24,7 @@ from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, RESULT_FILE, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.trainer import trainer_of
-from mltrainer.workspace import Project, is_sealed, locked, read_json
+from mltrainer.workspace import Project, is_sealed, locked, plain, read_json
 
 JOB_KEYS = frozenset(("config", "contract", "folder", "phase", "threads"))
 
@@ -35,10 +36,12 @@ class Reproduction:
     Attributes:
         row: What it showed, as records hold it.
         result: The result of the training itself.
+        delivered: Whether it passed through the weights that were delivered; None where nobody looked, or the chain cannot tell.
     """
 
-    row: dict[str, Any]
+    row: records.Reproduction
     result: RunResult
+    delivered: bool | None = None
 
 
 def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
@@ -170,13 +173,13 @@ def reproduce(
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
         numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, found) else grades.BITWISE
-    row = reproduction_row(result, found, numbers, limits, begun)
-    if max_steps is not None and not row["steps_compared"] and row["first_divergence"] is None:
+    row = reproduction_row(result, found, numbers, limits, reachable, begun)
+    if max_steps is not None and not row.steps_compared and row.first_divergence is None:
         raise InputError(
             f"no step of run {run} was seen again, so that none could be compared",
             mend=f"mltrainer reproduce {run}, which trains to the end and compares what it leaves",
         )
-    return Reproduction({**row, "reachable": reachable}, found)
+    return Reproduction(row, found)
 
 
 def is_class_of_environment(result: Run) -> bool:
@@ -214,9 +217,10 @@ def reproduction_row(
     again: Run,
     numbers: grades.Numbers,
     limits: GradeSettings,
+    reachable: str,
     begun: int = 0,
     parted: Divergence | None = None,
-) -> dict[str, Any]:
+) -> records.Reproduction:
     """Return a reproduction's row of the record: whether its bits are identical, its grade, and its first divergence.
 
     Args:
@@ -224,6 +228,7 @@ def reproduction_row(
         again: The reproduction's, which may have ended early: on purpose, or at the first difference.
         numbers: How far their numbers differ; they are judged only where the reproduction went to its end.
         limits: By what they are graded.
+        reachable: The best grade that this machine can reach.
         begun: The step after which both began to train.
         parted: Where they part, where the reproduction itself could not know.
     """
@@ -234,19 +239,20 @@ def reproduction_row(
     same_end = same_end and all((left or {}).values())
     identical = divergence is None and same_end and again.data_sha256 == result.data_sha256
     went_on = not identical and again.stop_reason == result.stop_reason and again.steps == result.steps
-    return {
-        "run": result.id,
-        "identical": identical,
-        "grade": grades.BITWISE if identical else grades.grade(numbers, limits) if went_on else grades.NOT,
-        "loss_difference": numbers.loss_difference if went_on else None,
-        "metric_difference": numbers.metric_difference if went_on else None,
-        "steps_compared": max(0, min(again.steps, result.steps, *([divergence.step] if divergence else [])) - begun),
-        "first_divergence": divergence.model_dump(exclude_unset=True) if divergence else None,
-        "weights_sha256": again.weights_sha256,
-        "chain_head": again.chain.head,
-        "wall_s": again.wall_s,
-        **({"outputs": left} if left is not None else {}),
-    }
+    return records.Reproduction(
+        run=result.id,
+        identical=identical,
+        grade=grades.BITWISE if identical else grades.grade(numbers, limits) if went_on else grades.NOT,
+        reachable=reachable,
+        loss_difference=plain(numbers.loss_difference) if went_on else None,
+        metric_difference=plain(numbers.metric_difference) if went_on else None,
+        steps_compared=max(0, min(again.steps, result.steps, *([divergence.step] if divergence else [])) - begun),
+        first_divergence=divergence,
+        weights_sha256=again.weights_sha256,
+        chain_head=again.chain.head,
+        wall_s=again.wall_s,
+        **({"outputs": left} if left is not None else {}),  # records of other trainings have no such entry
+    )
 
 
 def _unlike_metric(result: Run, again: Run) -> Divergence | None:

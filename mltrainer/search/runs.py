@@ -88,9 +88,9 @@ class Runs:
         result = sound_result(self.root / _folder(contract), contract)
         if result is None:
             return None
-        run = _as_searched(result, config)
+        run = _as_searched(result.written(), config)
         is_cut = halving.cut(run.history, limits, config.metric)[1] is not None
-        return run if is_cut or result["state"] in ("finished", "failed") else None
+        return run if is_cut or result.state in ("finished", "failed") else None
 
     def begin(self, nr: int, config: TrainingConfig, limits: Rungs) -> None:
         """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
@@ -199,7 +199,7 @@ class Runs:
         result = sound_result(self.root / job.folder, job.contract)
         if result is None:
             raise MachineError("the result is not what its worker wrote", where=job.folder, mend="type the same command again")
-        return _as_searched(result, job.config)
+        return _as_searched(result.written(), job.config)
 
     def _again(self, nr: int, job: TrainingJob, death: str) -> Trained | None:
         """Begin a run again whose worker died, unless workers die of it."""

@@ -10,6 +10,7 @@ import pytest
 from mltrainer.cli import gates
 from mltrainer.cli.gates import artifact_rows
 from mltrainer.cli.runs import _verdict
+from mltrainer.runs.reproduce import Reproduced
 from mltrainer.workspace import Project, sha256_bytes
 
 ANOTHER_LOSS = {"step": 7, "what": "loss", "tensor": None, "expected": "3f800000", "found": "3f800001"}
@@ -30,7 +31,7 @@ REPRODUCTION: dict[str, Any] = {
 
 
 def test_a_reproduction_tells_which_bits_were_recorded_and_which_came_out() -> None:
-    lines = _verdict(REPRODUCTION, 1e-6).splitlines()
+    lines = _verdict(Reproduced.model_validate(REPRODUCTION), 1e-6).splitlines()
     assert lines[0] == "run 0123456789ab is numerically equal"
     assert "losses differ by at most 2.000e-07 of their size, the metric by 0; numerically equal means at most 1e-06" in lines[1]
     assert lines[3] == "  first different step: 7 (loss): expected 3f800000 (1), found 3f800001 (1.00000012)"

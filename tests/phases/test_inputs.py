@@ -14,6 +14,8 @@ from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context
 from mltrainer.phases.inputs import opened_by
 from mltrainer.records.common import FileRow
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Planning
 from mltrainer.records.reading import Record
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.contract import contract_of
@@ -117,8 +119,9 @@ def test_a_run_is_named_by_what_the_files_hold_and_one_that_opens_none_as_before
     monkeypatch.setattr("mltrainer.runs.contract.environment_digest", lambda _: "e")
 
     def named(opened: list[dict[str, Any]] | None) -> dict[str, str]:
-        evidence = {"environment": {}, "data": {"sha256": "d"}, **({} if opened is None else {"opened": opened})}
-        return contract_of(Record({"evidence": evidence, "source": {"sha256": "s", "files": []}}, "r"), CONFIG, Path())
+        evidence = partial(Planning, {"data": {"sha256": "d"}, **({} if opened is None else {"opened": opened})})
+        planned = SimpleNamespace(evidence=evidence, source=SimpleNamespace(sha256="s", files=[]))
+        return contract_of(Record({}, "r", typed=cast("Any", planned)), CONFIG, Path())
 
     before = {"config_sha256", "data_sha256", "code_sha256", "environment_sha256"}
     assert named(None).keys() == named([]).keys() == before

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mltrainer.configs.pages import tool_page
+from mltrainer.records.common import dumped
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Environment, GpuDevice
 from mltrainer.reproducibility import environment
@@ -33,7 +34,7 @@ def environment_digest(found):
 
 
 def difference(expected, found):
-    return environment.difference(partial(Environment, expected), partial(Environment, found))
+    return dumped(environment.difference(partial(Environment, expected), partial(Environment, found)))
 
 
 def package(found, name):

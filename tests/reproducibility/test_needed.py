@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from mltrainer.records.common import Difference, FileRow
 from mltrainer.reproducibility.needed import needed_by, reached
 
 ENTRY = "[torch.backends]\nown = own:load\n"
@@ -37,16 +37,20 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sources(folder: Path, text: str) -> list[dict[str, Any]]:
+def sources(folder: Path, text: str) -> list[FileRow]:
     (folder / "task.py").write_text(text)
-    return [{"path": "task.py"}]
+    return [file("task.py")]
+
+
+def file(path: str) -> FileRow:
+    return FileRow(path=path, sha256="", size=0)
 
 
 def told(site: Path, text: str) -> set[str]:
     names = ("direct", "deep-one", "deepest", "maybe", "unrelated", "by-text", "plugged", "starting", "torch", "gone")
-    changes = [{"what": name} for name in names] + [{"what": "files of unrelated"}, {"what": "files of deepest"}]
-    changes += [{"what": "Python"}, {"what": "threads"}, {"what": "OMP_NUM_THREADS"}]
-    return {row["what"] for row in reached(changes, names, site, sources(site, text))}
+    changed = [*names, "files of unrelated", "files of deepest", "Python", "threads", "OMP_NUM_THREADS"]
+    changes = [Difference(kind="environment", what=what, expected="1", found="2") for what in changed]
+    return {row.what for row in reached(changes, names, site, sources(site, text))}
 
 
 ALWAYS = {"Python", "threads", "OMP_NUM_THREADS", "torch", "plugged", "starting"}
@@ -73,10 +77,10 @@ def test_a_module_that_is_imported_by_a_name_that_is_text_counts(site: Path) -> 
 
 
 def test_what_the_engine_needs_counts_whatever_is_imported_and_its_extras_do_not(tmp_path: Path) -> None:
-    found = needed_by(tmp_path, [{"path": "missing.py"}])
+    found = needed_by(tmp_path, [file("missing.py")])
     assert {"mltrainer", "torch", "numpy", "pydantic", "typing-extensions"} <= found
     assert "pytest" not in found
 
 
 def test_without_a_difference_nothing_is_read(tmp_path: Path) -> None:
-    assert reached([], [], tmp_path, [{"path": "missing.py"}]) == []
+    assert reached([], [], tmp_path, [file("missing.py")]) == []

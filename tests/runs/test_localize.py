@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.records.common import Call, Cause
 from mltrainer.reproducibility.causes import first_difference, sentence
 from mltrainer.workspace import read_json
 from tests.conftest import Cli
@@ -119,16 +120,13 @@ def assert_named(tmp_path: Path, cli: Cli, fault: str) -> None:
 def test_the_first_line_that_differs_is_the_difference() -> None:
     one = [(1, "data", "Noisy", "a"), (1, "forward", "0 (Linear)", "b")]
     assert first_difference(one, one) is None
-    assert first_difference(one, [one[0], (1, "forward", "0 (Linear)", "c")]) == {
-        "step": 1,
-        "what": "the forward pass of 0 (Linear)",
-    }
-    assert first_difference(one, one[:1]) == {"step": 1, "what": "how much is computed"}
+    assert first_difference(one, [one[0], (1, "forward", "0 (Linear)", "c")]) == (1, "the forward pass of 0 (Linear)")
+    assert first_difference(one, one[:1]) == (1, "how much is computed")
 
 
 def test_a_cause_is_told_with_the_lines_to_look_at() -> None:
-    call = {"kind": "clock", "call": "time.time", "where": "my_task.py:3", "function": "Noise.forward"}
-    cause = {"kind": "clock", "what": "the forward pass of 0 (Noise)", "step": 1, "calls": [call]}
+    call = Call(kind="clock", call="time.time", where="my_task.py:3", function="Noise.forward")
+    cause = Cause(kind="clock", what="the forward pass of 0 (Noise)", step=1, calls=[call])
     assert sentence(cause) == (
         "the forward pass of 0 (Noise) first differs at step 1: likely the clock (my_task.py:3 in Noise.forward calls time.time)"
     )

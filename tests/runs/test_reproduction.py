@@ -9,9 +9,13 @@ import pytest
 from mltrainer.configs.items import GradeSettings
 from mltrainer.records.finalization import Reproduction
 from mltrainer.records.run import RunResult
-from mltrainer.reproducibility.grades import Numbers
-from mltrainer.runs.retrain import reproduction_row
+from mltrainer.reproducibility.grades import BITWISE, Numbers
+from mltrainer.runs import retrain
 from tests.results import program, run_result
+
+
+def reproduction_row(result: RunResult, again: RunResult, begun: int = 0) -> Reproduction:
+    return retrain.reproduction_row(result, again, Numbers(0.0, 0.0), GradeSettings(), BITWISE, begun)
 
 
 def left(**outputs: str) -> RunResult:
@@ -32,15 +36,13 @@ def left(**outputs: str) -> RunResult:
 def test_a_program_is_reproduced_where_each_of_its_files_is_the_same(
     again: RunResult, same: bool, outputs: dict[str, bool]
 ) -> None:
-    row = reproduction_row(left(model="1", last="2"), again, Numbers(0.0, 0.0), GradeSettings())
-    assert (row["identical"], row["outputs"]) == (same, outputs)
+    row = reproduction_row(left(model="1", last="2"), again)
+    assert (row.identical, row.outputs) == (same, outputs)
 
 
 def test_the_files_of_a_program_that_was_ended_early_are_not_compared() -> None:
-    row = reproduction_row(
-        left(model="1"), run_result(program=program(), stop_reason="max_steps"), Numbers(0.0, 0.0), GradeSettings()
-    )
-    assert (row["identical"], "outputs" in row) == (True, False)
+    row = reproduction_row(left(model="1"), run_result(program=program(), stop_reason="max_steps"))
+    assert (row.identical, "outputs" in row.written()) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -62,24 +64,23 @@ def test_steps_that_were_compared_are_counted_from_where_the_run_began(
     found = None if divergence is None else {"step": divergence, "what": "loss", "expected": "1", "found": "2"}
     original = run_result(steps=100 if begun == 100 else 30)
     again = run_result(steps=steps, stop_reason="max_steps", first_divergence=found)
-    row = reproduction_row(original, again, Numbers(0.0, 0.0), GradeSettings(), begun)
-    assert row["steps_compared"] == compared
+    row = reproduction_row(original, again, begun)
+    assert row.steps_compared == compared
 
 
 def test_the_row_of_one_that_parts_is_what_a_record_holds_with_the_tensor_that_differs() -> None:
     parted = {"step": 7, "what": "loss", "expected": "1", "found": "2", "tensor": "0.weight"}
     again = run_result(steps=7, stop_reason="diverged", first_divergence=parted)
-    row = reproduction_row(run_result(), again, Numbers(0.0, 0.0), GradeSettings())
-    recorded = Reproduction.model_validate({**row, "reachable": "bitwise"})
-    assert recorded.model_dump(exclude_unset=True)["first_divergence"] == parted
+    row = reproduction_row(run_result(), again)
+    assert row.written()["first_divergence"] == parted
 
 
 @pytest.mark.parametrize("change", [{"weights_sha256": "other"}, {"metrics": {"accuracy": 0.8}}, {"data_sha256": "other"}])
 def test_equal_steps_with_another_end_are_no_reproduction(change: dict[str, Any]) -> None:
-    assert reproduction_row(run_result(), run_result(), Numbers(0.0, 0.0), GradeSettings())["identical"] is True
-    assert reproduction_row(run_result(), run_result(**change), Numbers(0.0, 0.0), GradeSettings())["identical"] is False
+    assert reproduction_row(run_result(), run_result()).identical is True
+    assert reproduction_row(run_result(), run_result(**change)).identical is False
 
 
 def test_a_part_of_a_run_on_other_data_is_no_reproduction() -> None:
     part = run_result(steps=20, stop_reason="max_steps", data_sha256="other")
-    assert reproduction_row(run_result(), part, Numbers(0.0, 0.0), GradeSettings())["identical"] is False
+    assert reproduction_row(run_result(), part).identical is False

@@ -15,6 +15,8 @@ import pytest
 from mltrainer.configs.starting import Start
 from mltrainer.errors import MachineError
 from mltrainer.records.job import SearchJob, TrainingJob
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
 from mltrainer.search import pool as pools
 from mltrainer.search import runs as of_runs
 from mltrainer.search.pool import Ended, Pool, places
@@ -173,7 +175,8 @@ def test_a_run_that_came_further_between_its_deaths_is_begun_again(pool: Pool, f
 def test_two_trials_of_one_config_are_one_run(pool: Pool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of(pool)
     config = runs.job.config
-    result = {"id": "r", "state": "finished", "metrics": {}, "history": [], "steps": 2, "wall_s": 1.0, "train_samples": 64}
+    told = {"id": "r", "state": "finished", "metrics": {}, "history": [], "steps": 2, "wall_s": 1.0, "train_samples": 64}
+    result = partial(RunResult, told)
     monkeypatch.setattr(of_runs, "sound_result", lambda path, _: result if list(path.glob("job.[0-9]*")) else None)
     runs.begin(1, config, [])
     runs.begin(2, config, [])

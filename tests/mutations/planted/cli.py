@@ -15,22 +15,22 @@ FAULTS = (
     Fault(
         "a reproduction that differs exits 0",
         "mltrainer/cli/runs.py",
-        "return 0 if holds(found) else 5",
+        "return 0 if found.holds else 5",
         "return 0",
         "tests/runs/test_reproduce.py::test_another_initialization_differs_before_the_first_step",
     ),
     Fault(
         "expected and found are swapped",
         "mltrainer/cli/runs.py",
-        'for key in ("expected", "found"))',
-        'for key in ("found", "expected"))',
+        "for bits in (step.expected, step.found))",
+        "for bits in (step.found, step.expected))",
         "tests/cli/test_printing.py",
     ),
     Fault(
         "the losses' difference stands for the metric's",
         "mltrainer/cli/runs.py",
-        'number(found["loss_difference"]), number(found["metric_difference"])',
-        'number(found["loss_difference"]), number(found["loss_difference"])',
+        "number(found.loss_difference), number(found.metric_difference)",
+        "number(found.loss_difference), number(found.loss_difference)",
         "tests/cli/test_printing.py",
     ),
     Fault(

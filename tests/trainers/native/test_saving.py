@@ -146,7 +146,7 @@ def test_what_the_clock_had_saved_goes_once_something_newer_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast_disk: None
 ) -> None:
     with_a_clock(make(tmp_path), monkeypatch, {**RARE, "every_n_epochs": 2, "every_minutes": 5})
-    periodic = {step: read_manifest(tmp_path / CHECKPOINTS / f"step-{step:08d}")["periodic"] for step in saved(tmp_path)}
+    periodic = {step: read_manifest(tmp_path / CHECKPOINTS / f"step-{step:08d}").periodic for step in saved(tmp_path)}
     assert periodic == {12: True, STEPS: False}
 
 
