@@ -16,6 +16,7 @@ from mltrainer.configs import storage, yaml
 from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
+from mltrainer.configs.pruning import Pruning as Pruning
 from mltrainer.errors import InputError
 from mltrainer.workspace import read_whole
 
@@ -80,26 +81,6 @@ class Dimension(Strict):
         if form.startswith("log_") and bounds[0] <= 0:
             raise ValueError(f"{form} needs a low end above 0, found {bounds[0]}")
         return self
-
-
-class Pruning(Strict):
-    """Trials that are behind others at a rung end there; those that are not go on as if nothing had been asked.
-
-    A rung is an epoch or a fraction of one, and is measured at the first evaluation from there on.
-
-    Successive halving (Jamieson and Talwalkar, 2016, arXiv 1502.07943), asynchronous as in Li et al., 2020, arXiv 1810.05934:
-    of the trials that were measured at a rung, the best `1 / eta` go on. Hyperband (Li et al., 2018, JMLR 18:1-52) deals the
-    trials to brackets, of which each has one rung fewer than the one before.
-    """
-
-    name: Literal["successive_halving", "hyperband"] = "successive_halving"
-    eta: int = Field(3, ge=2, le=10, description="one of so many goes on; each rung is at so many times the epochs")
-    first: int | float = Field(1, gt=0, description="the epoch of the first rung, or a fraction of one")
-
-    @field_validator("first")
-    @classmethod
-    def _whole(cls, value: float) -> int | float:
-        return int(value) if value == int(value) else value
 
 
 class TuningTemplate(Strict):

@@ -6,40 +6,38 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mltrainer.records.optimization import CountedComparison
 from mltrainer.reproducibility import git
-from mltrainer.search.counting import is_row, ledger
+from mltrainer.search.counting import comparisons, ledger
 from mltrainer.workspace import Project
 
 RECORD = "record.json"
 MOST_VERSIONS = 500  # of the record in git: more searches than anybody runs of one plan
 
-Row = dict[str, Any]
 
-
-def known_comparisons(project: Project, current: Mapping[str, Any] | None) -> list[Row]:
-    """Return the rows of all comparisons that the project's state, its record, or any version of that in git tells of.
+def known_comparisons(project: Project, current: Mapping[str, Any] | None) -> list[CountedComparison]:
+    """Return all comparisons that the project's state, its record, or any version of that in git tells of.
 
     Args:
         project: The project.
         current: Optimization's record as it lies here; None: there is none.
     """
     told = [*ledger(project.root), *_of_record(current), *_committed(project)]
-    return [dict(row) for nr, row in enumerate(told) if row not in told[:nr]]
+    return [row for nr, row in enumerate(told) if row not in told[:nr]]
 
 
-def _of_record(record: Any) -> Iterator[Row]:
-    """Yield the row of a record's comparison, and those of the comparisons before it."""
+def _of_record(record: Any) -> list[CountedComparison]:
+    """Return a record's comparison, and those before it."""
     try:
         found = record["evidence"]["comparison"]
-        row = {key: found[key] for key in ("number", "plan_sha256", "data_sha256", "candidate_sha256", "study")}
-        rows = [row, *({**row, "study": None, **one} for one in found["earlier"])]
+        row = {key: found[key] for key in CountedComparison.model_fields}
+        return comparisons([row, *({**row, "study": None, **one} for one in found["earlier"])])
     except (KeyError, TypeError):  # a skip, a record of a version that did not count, or no record at all
-        return
-    yield from (one for one in rows if is_row(one))
+        return []
 
 
-def _committed(project: Project) -> Iterator[Row]:
-    """Yield the rows of the record's versions in all branches; nothing where there is no repository."""
+def _committed(project: Project) -> Iterator[CountedComparison]:
+    """Yield the comparisons of the record's versions in all branches; nothing where there is no repository."""
     path = project.relative(project.phase_dir("optimization") / RECORD)
     try:
         root = git.locate(project.root)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from mltrainer.errors import MltrainerError, error_for_exit
 from mltrainer.records.common import Measured, Metrics, Number, Part
 
 
@@ -138,6 +139,12 @@ class Error(Part):
     message: str
     where: str | None
     mend: str | None
+
+    def raised(self) -> MltrainerError:
+        """Return the error to raise for it."""
+        error = error_for_exit(self.exit_code, self.message)
+        error.where, error.mend = self.where, self.mend
+        return error
 
 
 @functools.cache

@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.pruning import Pruning
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow, Number, Part
 from mltrainer.records.faults import fault_lines
+from mltrainer.records.optimization import CountedComparison
 from mltrainer.workspace import digest
 
 
@@ -202,7 +204,7 @@ class SearchJob(RunJob):
         planned: What both sides of the comparison are trained by; None: the config of the trials.
         planned_s: What a run of it will take; None: as a trial's.
         level: That all comparisons with this plan's baseline may spend; None: they are not counted.
-        earlier: The comparisons that were begun before this study, rows of `search.counting`.
+        earlier: The comparisons that were begun before this study.
     """
 
     space: dict[str, Any]
@@ -210,7 +212,7 @@ class SearchJob(RunJob):
     strategy: str
     seeds: int
     lag: int = 1
-    pruning: dict[str, Any] | None = None
+    pruning: Pruning | None = None
     minutes: Number | None = None
     baseline_s: Number | None = None
     run_s: Number | None = None
@@ -220,7 +222,7 @@ class SearchJob(RunJob):
     planned: TrainingConfig | None = None
     planned_s: Number | None = None
     level: Number | None = None
-    earlier: list[dict[str, Any]] = Field(default_factory=list)
+    earlier: list[CountedComparison] = Field(default_factory=list)
 
 
 class Variant(Part):

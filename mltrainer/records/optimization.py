@@ -87,6 +87,21 @@ class Earlier(Part):
     candidate_sha256: str
 
 
+class ComparisonKey(Part):
+    """By what a comparison is known: digests of the plan, whatever its seed, of the data and of the candidate; and its study."""
+
+    plan_sha256: str
+    data_sha256: str | None
+    candidate_sha256: str
+    study: str | None
+
+
+class CountedComparison(ComparisonKey):
+    """A comparison that was begun, with its number among those with the plan's baseline."""
+
+    number: int = Field(gt=0)
+
+
 class Comparison(Part):
     """Baseline and candidate on the same fresh seeds; the gate computes what follows from it again.
 

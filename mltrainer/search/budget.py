@@ -90,7 +90,7 @@ def _kept(job: SearchJob, trials: int) -> float:
     if job.pruning is None:
         return 1.0
     share = expected_share(job.pruning, job.config.epochs)
-    whole: int = min(trials, job.lag + job.pruning["eta"] - 1)
+    whole = min(trials, job.lag + job.pruning.eta - 1)
     return (whole + (trials - whole) * share) / trials
 
 

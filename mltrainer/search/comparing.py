@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.records.common import dumped
 from mltrainer.records.job import SearchJob
+from mltrainer.records.optimization import CountedComparison
 from mltrainer.search import counting
 from mltrainer.search.runs import Runs
 from mltrainer.search.seeded import fresh_seeds, sown
@@ -43,22 +45,24 @@ class Comparison:
     def __init__(self, job: SearchJob, values: Values) -> None:
         planned = job.planned or job.config
         self.metric, self.sides = planned.metric, sides_of(planned, values)
-        self._name = counting.named(planned, self.sides["candidate"], job.contract.get("data_sha256"), job.run)
-        self.number, self.earlier = counting.counted(self._name, job.earlier)
+        _, candidate = self.sides.values()
+        self.key = counting.key_of(planned, candidate, job.contract.get("data_sha256"), job.run)
+        self.number, self.earlier = counting.counted(self.key, job.earlier)
         self.seeds = fresh_seeds(
             planned.seed, counting.address(self.number), counting.pairs_of(job.seeds, job.level, self.number)
         )
 
     def run(self, runs: Runs, machines: Machines) -> Row:
         """Train both sides on each seed, and in turn on each fold; a run that failed has the value "nan"."""
-        about = {**self._name, "number": self.number, "earlier": self.earlier}
+        counted = CountedComparison(**self.key.model_dump(), number=self.number)
+        about = {**counted.model_dump(), "earlier": dumped(self.earlier)}
         if not self.seeds:
             runs.events.send("note", text=f"not compared: {len(self.earlier)} candidates were, and no level is left for another")
             return {**NO_COMPARISON, **about}
-        counting.enter(runs.root, {**self._name, "number": self.number})
+        counting.enter(runs.root, counted)
         which = f", comparison {self.number} with this plan's baseline" if self.number > 1 else ""
         runs.events.send("note", text=f"baseline and candidate on {len(self.seeds)} fresh seeds, as planned{which}")
-        with machines.comparison(f"{self._name['candidate_sha256'][:6]} {self.number}") as sharing:
+        with machines.comparison(f"{self.key.candidate_sha256[:6]} {self.number}") as sharing:
             found = self._trained(runs, sharing)
         values = {side: [one.value for one in found[side]] for side in SIDES}
         budget = {side: trained(found[side], self.sides[side]) for side in SIDES}

@@ -7,48 +7,49 @@ much of the level it may spend. The same candidate found again is no new compari
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mltrainer.configs.project import TrainingConfig, bits_config
 from mltrainer.errors import InputError
+from mltrainer.records.common import dumped
+from mltrainer.records.optimization import ComparisonKey, CountedComparison, Earlier
 from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
 from mltrainer.workspace import digest, read_json, write_json
 
 LEDGER = ".mltrainer/comparisons.json"
 MOST_PAIRS = 16  # chosen by us: the exact test and its interval go through 2**n sums with every gate check
-KEYS = ("number", "plan_sha256", "data_sha256", "candidate_sha256", "study")
-
-Row = dict[str, Any]
 
 
-def named(planned: TrainingConfig, candidate: TrainingConfig, data_sha256: str | None, study: str) -> Row:
-    """Return a comparison's key: the digests of plan, data and candidate, and its study."""
+def key_of(planned: TrainingConfig, candidate: TrainingConfig, data_sha256: str | None, study: str) -> ComparisonKey:
+    """Return a comparison's key."""
     without_seed = {key: value for key, value in bits_config(planned).items() if key != "seed"}
-    return {
-        "plan_sha256": digest(without_seed),
-        "data_sha256": data_sha256,
-        "candidate_sha256": digest(bits_config(candidate)),
-        "study": study,
-    }
+    return ComparisonKey(
+        plan_sha256=digest(without_seed),
+        data_sha256=data_sha256,
+        candidate_sha256=digest(bits_config(candidate)),
+        study=study,
+    )
 
 
-def counted(row: Row, known: Iterable[Mapping[str, Any]]) -> tuple[int, list[Row]]:
-    """Return the number of a comparison and the rows of those before it.
+def counted(key: ComparisonKey, known: Iterable[CountedComparison]) -> tuple[int, list[Earlier]]:
+    """Return the number of a comparison and those before it.
 
     Args:
-        row: As `named`.
-        known: Rows of comparisons that were begun, in any order, of any plan; some twice.
+        key: Of the comparison.
+        known: Comparisons that were begun, in any order, of any plan; some twice.
     """
     of_plan = {
-        str(one["candidate_sha256"]): int(one["number"])
-        for one in sorted(known, key=lambda one: -int(one["number"]))  # of one that is there twice, the first number stays
-        if (one["plan_sha256"], one["data_sha256"]) == (row["plan_sha256"], row["data_sha256"])
+        one.candidate_sha256: one.number
+        for one in sorted(known, key=lambda one: -one.number)  # of one that is there twice, the first number stays
+        if (one.plan_sha256, one.data_sha256) == (key.plan_sha256, key.data_sha256)
     }
-    number = of_plan.get(row["candidate_sha256"], 1 + max([len(of_plan), *of_plan.values()]))
-    before = [{"number": nr, "candidate_sha256": name} for name, nr in of_plan.items() if nr < number]
-    return number, sorted(before, key=lambda one: (one["number"], one["candidate_sha256"]))
+    number = of_plan.get(key.candidate_sha256, 1 + max([len(of_plan), *of_plan.values()]))
+    before = [Earlier(number=nr, candidate_sha256=name) for name, nr in of_plan.items() if nr < number]
+    return number, sorted(before, key=lambda one: (one.number, one.candidate_sha256))
 
 
 def pairs_of(seeds: int, level: float | None, number: int) -> int:
@@ -66,21 +67,24 @@ def address(number: int) -> str:
     return "comparison" if number == 1 else f"comparison/{number}"
 
 
-def ledger(root: Path) -> list[Row]:
-    """Return the rows of a project's ledger; none where it was removed or damaged."""
+def ledger(root: Path) -> list[CountedComparison]:
+    """Return the comparisons of a project's ledger; none where it was removed or damaged."""
+    with contextlib.suppress(InputError, TypeError, AttributeError):
+        return comparisons(read_json(root / LEDGER).get("comparisons"))
+    return []
+
+
+def comparisons(rows: Any) -> list[CountedComparison]:
+    """Return the comparisons among rows of a ledger; what is none of its form is left out."""
     found = []
-    with contextlib.suppress(InputError, KeyError, TypeError, AttributeError):
-        found = [row for row in read_json(root / LEDGER)["comparisons"] if is_row(row)]
+    for row in rows if isinstance(rows, list) else ():
+        with contextlib.suppress(ValidationError):
+            found.append(CountedComparison.model_validate(row))
     return found
 
 
-def is_row(row: Any) -> bool:
-    """Return True where a value is a ledger's row of a comparison."""
-    return isinstance(row, Mapping) and all(key in row for key in KEYS) and type(row["number"]) is int and row["number"] > 0
-
-
-def enter(root: Path, row: Row) -> None:
+def enter(root: Path, comparison: CountedComparison) -> None:
     """Write a comparison into the ledger before its first run is trained, so that one that was broken off counts."""
-    rows = ledger(root)
-    if row not in rows:
-        write_json(root / LEDGER, {"comparisons": [*rows, row]})
+    known = ledger(root)
+    if comparison not in known:
+        write_json(root / LEDGER, {"comparisons": dumped([*known, comparison])})

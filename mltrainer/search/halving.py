@@ -9,33 +9,34 @@ neither the number of workers nor their pace decides anything, and the trial its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.checkpointing.ranking import best_row, rank_of
 from mltrainer.configs.project import Metric
+from mltrainer.configs.pruning import Pruning
 from mltrainer.reproducibility import seeds
 from mltrainer.search.trial import Evaluations, Rungs, Trial
 from mltrainer.trainers.native.stopping import best_at, missed_rung
 
 
-def rungs_of(pruning: Mapping[str, Any] | None, epochs: int) -> list[float]:
+def rungs_of(pruning: Pruning | None, epochs: int) -> list[float]:
     """Return the epochs of the rungs, each `eta` times the one before and before the end."""
     if pruning is None:
         return []
-    found = [pruning["first"]]
-    while found[-1] * pruning["eta"] < epochs:
-        found.append(round(found[-1] * pruning["eta"], 9))  # 0.3, not 0.30000000000000004, which no evaluation is at
+    found: list[float] = [pruning.first]
+    while found[-1] * pruning.eta < epochs:
+        found.append(round(found[-1] * pruning.eta, 9))  # 0.3, not 0.30000000000000004, which no evaluation is at
     return [epoch for epoch in found if epoch < epochs]
 
 
-def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: int) -> list[float]:
+def own_rungs(pruning: Pruning | None, epochs: int, seed: int, trial: int) -> list[float]:
     """Return the rungs of a trial: all, or in Hyperband those of the bracket that it is dealt to.
 
     The brackets' probabilities give each of them the same number of epochs in all.
     """
     rungs = rungs_of(pruning, epochs)
-    if pruning is None or pruning["name"] == "successive_halving" or not rungs:
+    if pruning is None or pruning.name == "successive_halving" or not rungs:
         return rungs
     weights = _brackets(pruning, rungs)
     place = float(seeds.generator(seed, "tuner/bracket", trial).random()) * sum(weights)
@@ -43,24 +44,24 @@ def own_rungs(pruning: Mapping[str, Any] | None, epochs: int, seed: int, trial: 
     return rungs[skipped:]
 
 
-def _brackets(pruning: Mapping[str, Any], rungs: Sequence[float]) -> list[float]:
+def _brackets(pruning: Pruning, rungs: Sequence[float]) -> list[float]:
     """Return the weights of the brackets without the first s rungs, for each s: their probabilities but for a factor."""
-    return [pruning["eta"] ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
+    return [pruning.eta ** (len(rungs) - skipped) / (len(rungs) + 1 - skipped) for skipped in range(len(rungs) + 1)]
 
 
-def expected_share(pruning: Mapping[str, Any], epochs: int) -> float:
+def expected_share(pruning: Pruning, epochs: int) -> float:
     """Return the expected share of its epochs that a trial trains, where one of `eta` goes on at each of its rungs."""
     rungs = rungs_of(pruning, epochs)
-    weights = _brackets(pruning, rungs) if pruning["name"] == "hyperband" else [1.0]
+    weights = _brackets(pruning, rungs) if pruning.name == "hyperband" else [1.0]
     trained: list[float] = []
     for skipped in range(len(weights)):
         ends = [*rungs[skipped:], epochs]
         parts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        trained.append(sum(part / pruning["eta"] ** nr for nr, part in enumerate(parts)))
+        trained.append(sum(part / pruning.eta**nr for nr, part in enumerate(parts)))
     return math.fsum(w * t for w, t in zip(weights, trained, strict=True)) / math.fsum(weights) / epochs
 
 
-def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Sequence[Trial], metric: Metric) -> Rungs:
+def limits(pruning: Pruning | None, own: Sequence[float], older: Sequence[Trial], metric: Metric) -> Rungs:
     """Return the least value for a trial at each of its rungs: a place in the best `1 / eta` of the older trials there.
 
     Args:
@@ -74,8 +75,8 @@ def limits(pruning: Mapping[str, Any] | None, own: Sequence[float], older: Seque
     found = []
     for epoch in own:
         there = sorted((value for trial in older if (value := _reached(trial, epoch, metric)) is not None), reverse=True)
-        if len(there) + 1 >= pruning["eta"]:
-            least = there[(len(there) + 1) // pruning["eta"] - 1]
+        if len(there) + 1 >= pruning.eta:
+            least = there[(len(there) + 1) // pruning.eta - 1]
             found.append((epoch, least if metric.mode == "max" else -least))
     return found
 

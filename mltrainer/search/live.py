@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mltrainer.follow.live import LIVE_FILE
+from mltrainer.records.event import Running
 from mltrainer.tools.program import Events
 from mltrainer.workspace import plain, write_json
 
@@ -47,18 +49,14 @@ class Live:
         self._until = None if left_s is None else time.monotonic() + left_s
         self._told_at = 0.0
 
-    def tell(self, running: list[dict[str, Any]]) -> None:
-        """Report the noted progress, with each worker's run.
-
-        Args:
-            running: `nr` of each run, and what is known of it: as `records.event.Running`.
-        """
+    def tell(self, running: Sequence[Running]) -> None:
+        """Report the noted progress, with each worker's run."""
         now = time.monotonic()
         if not self._state or now - self._told_at < EVERY_S:
             return
         self._told_at = now
         left = None if self._until is None or self._until < now else round(self._until - now, 1)  # what is over, was wrong
-        numbered = [{**one, "nr": one["nr"] // self._runs_each} for one in running]
+        numbered = [one.model_copy(update={"nr": one.nr // self._runs_each}).written() for one in running]
         told = plain({**self._state, "left_s": left, "running": numbered})
         self._events.send("study", **told)
         if now - self._written_at >= EVERY_S:

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, ended_with
 from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
 from mltrainer.executors.fork_server import ForkServers
+from mltrainer.records.event import Error, Running
 from mltrainer.records.job import JobBase
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.trainers import MODULES
@@ -50,14 +51,14 @@ class _Worker:
     place: int
     nr: int | None = None
     heard: float = field(default_factory=time.monotonic)
-    said: dict[str, Any] | None = None  # its last error
-    place_in_run: dict[str, Any] = field(default_factory=dict)  # how far its run is
+    error: Error | None = None  # its last
+    running: Running | None = None  # how far its run is
 
     def fileno(self) -> int:
         return self.process.fileno()
 
     def send(self, nr: int, job: Path) -> None:
-        self.nr, self.heard, self.place_in_run = nr, time.monotonic(), {}
+        self.nr, self.heard, self.running = nr, time.monotonic(), Running(nr=nr)
         self.process.send(json.dumps({"nr": nr, "job": str(job)}).encode() + b"\n")
 
 
@@ -98,10 +99,10 @@ class Pool:
         return sum(worker.nr is not None for worker in self._workers)
 
     @property
-    def running(self) -> list[dict[str, Any]]:
-        """The runs in training by number, each with its `nr` and its worker's last report."""
-        found = [{"nr": worker.nr, **worker.place_in_run} for worker in self._workers if worker.nr is not None]
-        return sorted(found, key=lambda one: int(one["nr"]))
+    def running(self) -> list[Running]:
+        """The runs in training by number, each as its worker reported it last."""
+        found = [worker.running for worker in self._workers if worker.running is not None]
+        return sorted(found, key=lambda one: one.nr)
 
     def begin(self, nr: int, job: Path) -> None:
         """Give a run to a worker that has none."""
@@ -159,14 +160,15 @@ class Pool:
             return self._bury(worker)
         worker.heard = time.monotonic()
         found = []
-        for said in map(json.loads, lines):
-            if said["event"] == "end":
-                found.append(Ended(said["nr"], said["reason"]))
-                worker.nr = None
-            elif said["event"] == "beat":
-                worker.place_in_run = {key: value for key, value in said.items() if key != "event"}
-            elif said["event"] == "error":
-                worker.said = said
+        for values in map(json.loads, lines):
+            event = values.pop("event")
+            if event == "end":
+                found.append(Ended(**values))
+                worker.nr = worker.running = None
+            elif event == "beat" and worker.nr is not None:
+                worker.running = Running(nr=worker.nr, **values)
+            elif event == "error":
+                worker.error = Error(event=event, **values)
         return found
 
     def _bury(self, worker: _Worker) -> list[Ended]:
@@ -178,20 +180,12 @@ class Pool:
         code = worker.process.wait() or 0
         worker.process.close()
         self._workers.remove(worker)
-        if worker.said is not None and worker.said["exit_code"] not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
-            raise _raised(worker.said)
+        if worker.error is not None and worker.error.exit_code not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
+            raise worker.error.raised()
         if worker.nr is None:
             return []
         name = ended_with(code) if code < 0 else f"exit code {code}"
         return [Ended(worker.nr, death=f"its process ended with {name}")]
-
-
-def _raised(said: Mapping[str, Any]) -> Exception:
-    from mltrainer.errors import error_for_exit
-
-    error = error_for_exit(said["exit_code"], said["message"])
-    error.where, error.mend = said.get("where"), said.get("mend")
-    return error
 
 
 def imported(config: TrainingConfig) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,15 @@ DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came n
 OF_STUDY = ("gate", "code_files", "data_files", "parent")  # entries of a study's job that its runs have, too
 
 
+@dataclass(frozen=True)
+class _State:
+    """A study's state: where workers died of each run, the seconds of work, and the last trial that was begun."""
+
+    deaths: dict[str, list[str]] = field(default_factory=dict)
+    seconds: float = 0.0
+    begun: int = EVERY_TRIAL
+
+
 class Runs:
     """Runs by the contract that names them: found, gone on with, or trained now by a worker.
 
@@ -51,18 +61,16 @@ class Runs:
         self._begun: dict[int, TrainingJob] = {}  # the jobs of those that are being trained
         self._twins: list[tuple[int, TrainingConfig, Rungs]] = []  # those that another number trains
         kept = self._kept()
-        self._deaths: dict[str, list[str]] = kept.get("deaths", {})
-        self._earlier = float(kept.get("seconds", 0.0))
-        self.furthest = int(kept.get("begun", EVERY_TRIAL if kept else 0))
+        self._deaths, self._earlier, self.furthest = kept.deaths, kept.seconds, kept.begun
         self._started = time.monotonic()
         self._noted_at = -math.inf
         self._contracts: dict[int, tuple[TrainingConfig, dict[str, str]]] = {}  # with the config, so that no other has its id
 
-    def _kept(self) -> Row:
+    def _kept(self) -> _State:
         try:
-            return dict(read_json(self.folder / STATE_FILE))
+            return _State(**read_json(self.folder / STATE_FILE))
         except (InputError, TypeError, ValueError):
-            return {}
+            return _State(begun=0)
 
     @property
     def seconds(self) -> float:
@@ -74,7 +82,7 @@ class Runs:
         if time.monotonic() - self._noted_at < every_s:
             return
         self._noted_at = time.monotonic()
-        write_json(self.folder / STATE_FILE, {"deaths": self._deaths, "seconds": self.seconds, "begun": self.furthest})
+        write_json(self.folder / STATE_FILE, vars(_State(self._deaths, self.seconds, self.furthest)))
 
     def begins(self, trial: int) -> None:
         """Note that a trial begins: a process that goes on with the study does not find it too late for it."""

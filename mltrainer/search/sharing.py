@@ -115,7 +115,7 @@ class Machines:
         if self._database is None:
             return contextlib.nullcontext(Alone())
         shared = self._shared(self._database, job.run, job.space)
-        asked = {key: getattr(job, key) for key in ("space", "trials", "strategy", "lag", "pruning")}
+        asked = job.model_dump(include={"space", "trials", "strategy", "lag", "pruning"})
         config = bits_config(job.config)
         for line in shared.introduce(str(job.config.id or job.config.name), {**asked, "config": config, **job.contract}):
             self._events.send("note", text=line)

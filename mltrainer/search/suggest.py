@@ -96,9 +96,9 @@ class Learning(Strategy):
     def __init__(self, name: str, space: Mapping[str, Dimension], config: Values, trials: int) -> None:
         super().__init__(space, config, trials)
         self._spread = QuasiRandom(space, config, trials)
-        self._name, self._metric = name, Metric.model_validate(config["metric"])
+        self._name = name
         self._open: dict[int, optuna.Trial] = {}
-        self._study = new_study(self._metric)
+        self._study = new_study(Metric.model_validate(config["metric"]))
 
     def values(self, trial: int) -> Values:
         """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""

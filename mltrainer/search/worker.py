@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mltrainer.errors import InputError, MltrainerError, StoppedError, is_out_of_memory
 from mltrainer.records.job import JobBase, TrainingJob
@@ -37,16 +37,23 @@ class Beats(Events):
 
     def send(self, event: str, **values: Any) -> None:
         """Take in an event's progress, and send a `beat` where one is due."""
-        self._state = {} if event == "start" else {**self._state, **_known(values)}
+        self._state = {} if event == "start" else {**self._state, **_known(**values)}
         if time.monotonic() - self._at >= BEAT_S:
             self._at = time.monotonic()
             super().send("beat", **self._state)
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def _known(validation: Mapping[str, Any] | None = None, metric: str = "", **values: Any) -> dict[str, Any]:
     """Return the progress in an event: the run's place and rate, and the metric of an evaluation."""
     found = {key: values[key] for key in PLACE if key in values}
-    return {**found, "value": values["validation"][values["metric"]]} if "validation" in values else found
+    return found if validation is None else {**found, "value": validation[metric]}
+
+
+class _Order(NamedTuple):
+    """A run to train: its number and its job's file."""
+
+    nr: int
+    job: str
 
 
 def work(_job: JobBase, root: Path, events: Events) -> None:
@@ -63,8 +70,8 @@ def work(_job: JobBase, root: Path, events: Events) -> None:
     stop = StopSignals(events)
     beats = Beats(int(sys.argv[2]))
     for line in sys.stdin:
-        asked = json.loads(line)
-        events.send("end", nr=asked["nr"], reason=_trained(Path(asked["job"]), root, beats, stop))
+        order = _Order(**json.loads(line))
+        events.send("end", nr=order.nr, reason=_trained(Path(order.job), root, beats, stop))
 
 
 def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | None:

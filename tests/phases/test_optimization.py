@@ -141,7 +141,7 @@ def test_the_first_comparison_of_a_plan_is_counted_and_told(optimized: Project, 
     found = evidence(optimized)["comparison"]
     assert (found["number"], found["earlier"]) == (1, [])
     known = known_comparisons(optimized, None)
-    assert [row["candidate_sha256"] for row in known] == [found["candidate_sha256"]]
+    assert [row.candidate_sha256 for row in known] == [found["candidate_sha256"]]
     item = cli("gate", "check", "optimization", "--json", "--project", optimized.root).json["phases"][-1]["items"][2]
     shown = {key: item["evidence"][key] for key in ("comparison", "level", "p_value", "budget")}
     trained = {"epochs": 3, "steps": 300, "samples": 18900}
@@ -192,7 +192,7 @@ def test_a_change_of_a_search_that_is_skipped_is_refused(digits: Project, cli: C
 
 
 def counted_in(project: Project) -> list[int]:
-    return sorted(row["number"] for row in known_comparisons(project, None))
+    return sorted(row.number for row in known_comparisons(project, None))
 
 
 def test_a_comparison_is_known_from_git_when_the_records_and_the_state_are_gone(optimized: Project, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.gates.statistics import is_better
 from mltrainer.records.job import SearchJob
+from mltrainer.records.optimization import CountedComparison, Earlier
 from mltrainer.search import counting
 from mltrainer.search.comparing import Comparison, samples_of, sides_of
 from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
@@ -22,8 +23,8 @@ LEVEL = 0.05
 ROW = {"plan_sha256": "p", "data_sha256": "d", "study": "s"}
 
 
-def row(number: int, candidate: str, **changes: Any) -> dict[str, Any]:
-    return {**ROW, "number": number, "candidate_sha256": candidate, **changes}
+def row(number: int, candidate: str, **changes: Any) -> CountedComparison:
+    return CountedComparison(**{**ROW, "number": number, "candidate_sha256": candidate, **changes})
 
 
 def planned(**changes: Any) -> TrainingConfig:
@@ -66,29 +67,29 @@ def test_repeated_searches_in_noise_promote_one_no_more_often_than_the_level() -
 
 def test_a_comparison_has_the_number_after_those_of_the_same_plan_and_data() -> None:
     others = [row(4, "x", plan_sha256="another"), row(7, "y", data_sha256="another")]
-    assert counting.counted(row(0, "c"), others) == (1, [])
-    number, earlier = counting.counted(row(0, "c"), [*others, row(2, "b"), row(1, "a"), row(2, "b")])
-    assert (number, [one["number"] for one in earlier]) == (3, [1, 2])
-    assert counting.counted(row(0, "c"), [row(1, "a"), row(1, "b")])[0] == 3  # of two clones, each with its first
+    assert counting.counted(row(9, "c"), others) == (1, [])
+    number, earlier = counting.counted(row(9, "c"), [*others, row(2, "b"), row(1, "a"), row(2, "b")])
+    assert (number, [one.number for one in earlier]) == (3, [1, 2])
+    assert counting.counted(row(9, "c"), [row(1, "a"), row(1, "b")])[0] == 3  # of two clones, each with its first
 
 
 def test_a_candidate_that_is_found_again_has_the_number_that_it_had() -> None:
     known = [row(1, "a"), row(2, "b"), row(3, "c")]
-    assert counting.counted(row(0, "b"), known) == (2, [{"number": 1, "candidate_sha256": "a"}])
-    assert counting.counted(row(0, "b"), [*known, row(5, "b")])[0] == 2
+    assert counting.counted(row(9, "b"), known) == (2, [Earlier(number=1, candidate_sha256="a")])
+    assert counting.counted(row(9, "b"), [*known, row(5, "b")])[0] == 2
 
 
 def test_another_seed_of_the_same_plan_starts_no_new_series_and_another_plan_does() -> None:
-    one, other, longer = (counting.named(planned(**change), planned(), "d", "s") for change in ({}, {"seed": 9}, {"epochs": 9}))
-    assert one["plan_sha256"] == other["plan_sha256"] != longer["plan_sha256"]
-    seeded = counting.named(planned(), planned(seed=9), "d", "s")
-    assert seeded["candidate_sha256"] != one["candidate_sha256"]
+    one, other, longer = (counting.key_of(planned(**change), planned(), "d", "s") for change in ({}, {"seed": 9}, {"epochs": 9}))
+    assert one.plan_sha256 == other.plan_sha256 != longer.plan_sha256
+    seeded = counting.key_of(planned(), planned(seed=9), "d", "s")
+    assert seeded.candidate_sha256 != one.candidate_sha256
 
 
 def test_the_ledger_keeps_each_comparison_once_and_none_where_it_is_damaged(tmp_path: Path) -> None:
     for one in (row(1, "a"), row(2, "b"), row(1, "a")):
         counting.enter(tmp_path, one)
-    assert [one["number"] for one in counting.ledger(tmp_path)] == [1, 2]
+    assert [one.number for one in counting.ledger(tmp_path)] == [1, 2]
     for text in ("", "[]", '{"comparisons": 3}', '{"comparisons": [1, {"number": "1"}]}'):
         (tmp_path / counting.LEDGER).write_text(text)
         assert counting.ledger(tmp_path) == []
@@ -115,7 +116,7 @@ def test_the_baseline_is_trained_for_as_many_epochs_as_the_candidate_at_least(ep
 
 def test_each_comparison_has_seeds_of_its_own() -> None:
     first = comparison({"batch_size": 16})
-    known = {**first._name, "number": 1, "candidate_sha256": "another"}
+    known = {**first.key.model_dump(), "number": 1, "candidate_sha256": "another"}
     second = comparison({"batch_size": 16}, earlier=[known])
     third = comparison({"batch_size": 16}, earlier=[known, {**known, "number": 2, "candidate_sha256": "b"}])
     assert [len(one.seeds) for one in (first, second, third)] == [5, 7, 8]

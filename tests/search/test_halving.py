@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.project import Metric
+from mltrainer.configs.pruning import Pruning
 from mltrainer.search.halving import best_of, cut, expected_share, limits, own_rungs, rungs_of
 from mltrainer.search.trial import Trial
 from mltrainer.trainers.native.stopping import by_epochs_seen
 
 ACCURACY, LOSS = Metric(name="accuracy", mode="max"), Metric(name="loss", mode="min")
-HALVING = {"name": "successive_halving", "eta": 3, "first": 1}
+HALVING, HYPERBAND = Pruning(eta=3, first=1), Pruning(name="hyperband", eta=3, first=1)
 
 
 def history(*values: Any, name: str = "accuracy") -> list[dict[str, Any]]:
@@ -31,11 +32,11 @@ def older(*curves: tuple[float, ...], name: str = "accuracy", rungs: tuple[int, 
     [(1, 3, 10, [1, 3, 9]), (1, 3, 9, [1, 3]), (2, 2, 16, [2, 4, 8]), (1, 3, 1, []), (5, 3, 4, [])],
 )
 def test_rungs_lie_each_eta_times_the_one_before(first: int, eta: int, epochs: int, rungs: list[int]) -> None:
-    assert rungs_of({"name": "successive_halving", "eta": eta, "first": first}, epochs) == rungs
+    assert rungs_of(Pruning(eta=eta, first=first), epochs) == rungs
 
 
 def test_rungs_may_lie_within_epochs() -> None:
-    assert rungs_of({**HALVING, "first": 0.1}, 9) == [0.1, 0.3, 0.9, 2.7, 8.1]
+    assert rungs_of(Pruning(eta=3, first=0.1), 9) == [0.1, 0.3, 0.9, 2.7, 8.1]
 
 
 def test_a_rung_within_an_epoch_is_measured_at_the_first_evaluation_from_there_on() -> None:
@@ -90,10 +91,9 @@ def test_a_run_that_went_on_for_another_study_is_seen_up_to_its_rung() -> None:
 
 
 def test_hyperband_deals_trials_to_brackets_by_their_number_alone() -> None:
-    band = {"name": "hyperband", "eta": 3, "first": 1}
-    dealt = [tuple(own_rungs(band, 27, 42, trial)) for trial in range(1, 400)]
+    dealt = [tuple(own_rungs(HYPERBAND, 27, 42, trial)) for trial in range(1, 400)]
     assert set(dealt) == {(1, 3, 9), (3, 9), (9,), ()}
-    assert dealt == [tuple(own_rungs(band, 27, 42, trial)) for trial in range(1, 400)]
+    assert dealt == [tuple(own_rungs(HYPERBAND, 27, 42, trial)) for trial in range(1, 400)]
     counts = [dealt.count(rungs) for rungs in ((1, 3, 9), (3, 9), (9,), ())]
     assert counts == sorted(counts, reverse=True)  # most begin with many rungs
 
@@ -102,12 +102,12 @@ def test_hyperband_deals_trials_to_brackets_by_their_number_alone() -> None:
     ("pruning", "epochs", "expected"),
     [
         (HALVING, 10, (1 + 2 / 3 + 6 / 9 + 1 / 27) / 10),
-        ({**HALVING, "first": 9}, 10, (9 + 1 / 3) / 10),
+        (Pruning(eta=3, first=9), 10, (9 + 1 / 3) / 10),
         (HALVING, 1, 1.0),
-        ({**HALVING, "name": "hyperband"}, 3, (1.5 * (1 + 2 / 3) + 1 * 3) / 2.5 / 3),  # eta / 2 to 1 are the brackets' weights
+        (HYPERBAND, 3, (1.5 * (1 + 2 / 3) + 1 * 3) / 2.5 / 3),  # eta / 2 to 1 are the brackets' weights
     ],
 )
 def test_the_share_that_trials_are_trained_for_is_what_one_of_eta_at_each_rung_leaves(
-    pruning: dict[str, Any], epochs: int, expected: float
+    pruning: Pruning, epochs: int, expected: float
 ) -> None:
     assert expected_share(pruning, epochs) == pytest.approx(expected)

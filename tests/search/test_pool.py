@@ -14,6 +14,7 @@ import pytest
 
 from mltrainer.configs.starting import Start
 from mltrainer.errors import MachineError
+from mltrainer.records.event import Running
 from mltrainer.records.job import SearchJob, TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
@@ -74,11 +75,11 @@ def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> Non
 
 def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) -> None:
     pool.begin(3, job(folder, "one", sleep=0.5, beat={"epoch": 2, "value": 0.5}))
-    assert pool.running == [{"nr": 3}]
+    assert pool.running == [Running(nr=3)]
     until = time.monotonic() + 30
-    while pool.running == [{"nr": 3}] and time.monotonic() < until:
+    while pool.running == [Running(nr=3)] and time.monotonic() < until:
         assert pool.wait() == []
-    assert pool.running == [{"nr": 3, "epoch": 2, "value": 0.5}]
+    assert pool.running == [Running(nr=3, epoch=2, value=0.5)]
     assert ended(pool, 1) == [Ended(3)]
     assert pool.running == []
 

@@ -32,8 +32,8 @@ FAULTS = (
     Fault(
         "a rung lets one more go on",
         "mltrainer/search/halving.py",
-        '(len(there) + 1) // pruning["eta"] - 1]',
-        '(len(there) + 1) // pruning["eta"]]',
+        "(len(there) + 1) // pruning.eta - 1]",
+        "(len(there) + 1) // pruning.eta]",
         HALVING,
     ),
     Fault(
