@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -246,13 +246,19 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_json_line(path: Path, value: Any) -> None:
-    """Append a value without the secrets in it to a file of JSON lines.
+    """Append a value without the secrets in it to a file of JSON lines, as `append_json_lines` does."""
+    append_json_lines(path, [value])
+
+
+def append_json_lines(path: Path, values: Iterable[Any]) -> None:
+    """Append values without the secrets in them to a file of JSON lines; together, since each search for secrets takes a while.
 
     Raises:
         MachineError: There is no space, no permission, or the disk failed.
     """
+    lines = [json.dumps(value) + "\n" for value in redacted(plain([*values]))]
     with machine_faults(str(path)), open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(redacted(plain(value))) + "\n")
+        file.writelines(lines)
 
 
 def redact_file(path: Path) -> str:

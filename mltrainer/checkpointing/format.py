@@ -6,6 +6,7 @@ Nothing in it can be executed: tensors are raw bytes, everything else is JSON.
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import math
@@ -43,7 +44,7 @@ from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import machine_faults, sha256_file, sync
 
-__all__ = ["Skipped", "Snapshot", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
+__all__ = ["Settled", "Skipped", "Snapshot", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
 
 _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.complex64: "C64",
@@ -78,6 +79,7 @@ def snapshot(tree: Any) -> Snapshot:
     Args:
         tree: Dicts, lists and tuples, nested, of tensors, None, bool, int, float and str. Dict keys are None, bool, int,
             float or str, or tuples of them. NumPy scalars become Python's. Tensors that share all their memory share their copy.
+            What is `Settled` is not copied.
 
     Raises:
         InputError: Something else is in it; its place and type are named.
@@ -87,6 +89,18 @@ def snapshot(tree: Any) -> Snapshot:
         return Snapshot(copier.copy(tree), copier.waiter())
     except _RefusedError as refused:
         raise InputError(f"a checkpoint cannot hold {refused}", where=_place(refused.value, tree, "state")) from None
+
+
+class Settled(dict[str, Any]):
+    """A dict of plain values that nobody changes any more, such as a row of the history: snapshots share it.
+
+    A history is in every checkpoint; copied and encoded anew in each, it would soon take longer than the weights.
+    """
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The dict as its JSON stands in a checkpoint."""
+        return _json(_Encoder().encode(dict(self), ""))
 
 
 class _RefusedError(Exception):
@@ -118,7 +132,7 @@ class _Copier:
 
     def copy(self, value: Any) -> Any:
         kind = type(value)
-        if kind in _SCALARS:
+        if kind in _SCALARS or kind is Settled:
             return value
         if isinstance(value, dict):
             if not all(map(_is_plain_key, value)):
@@ -171,6 +185,9 @@ def _event(device: torch.device) -> torch.cuda.Event:
 
 # --- the tree as JSON ---------------------------------------------------------------------------
 
+_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_SETTLED = f"settled-{os.urandom(16).hex()}"  # stands in for a settled dict until its text is put in; no state can hold it
+
 
 class _Encoder:
     """Turns a tree into JSON and collects its tensors by name.
@@ -182,6 +199,13 @@ class _Encoder:
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[int, str] = {}
+        self._settled: list[Settled] = []
+
+    def text(self, tree: Any) -> bytes:
+        """Return a tree's JSON; what is settled in it was made text once, and is put in where it stands."""
+        first, *others = _json(self.encode(tree, "")).split(_json(_SETTLED))
+        placed = zip(self._settled, others, strict=True)
+        return "".join([first, *(part for settled, after in placed for part in (settled.text, after))]).encode()
 
     def encode(self, value: Any, path: str) -> Any:
         kind = type(value)
@@ -191,6 +215,9 @@ class _Encoder:
             return value
         if kind is dict:
             return self._dict(value, path)
+        if kind is Settled:
+            self._settled.append(value)
+            return _SETTLED
         if isinstance(value, Tensor):
             return {"$tensor": self._name(value, path)}
         items = [v if _is_plain_json(v) else self.encode(v, f"{path}.{n}") for n, v in enumerate(value)]
@@ -285,9 +312,8 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> None:
         raise InputError(f"expected the folder of step {named}, found {folder.name}", where=str(folder))
     snapshot.wait()
     encoder = _Encoder()
-    tree = encoder.encode(snapshot.tree, "")
+    text = encoder.text(snapshot.tree)
     tensors = dict(sorted(encoder.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
-    text = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
     with machine_faults(str(folder)):
         _write(folder, tensors, text, {**manifest, "step": step})
 

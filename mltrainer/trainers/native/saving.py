@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -69,6 +68,7 @@ class Checkpoints:
         self._protected = frozenset(protected)
         self._writer = Writer()
         self._held: _Pending | None = None
+        self._manifests: dict[Path, Manifest | None] = {}  # of the folders that there were after the last save
 
     # --- saving ---
 
@@ -124,11 +124,17 @@ class Checkpoints:
 
     def _hand_over(self, pending: _Pending) -> None:
         path = self.path(pending.manifest["step"])
-        self._writer.submit(path, pending.copied, pending.manifest, self._tidy)
+        self._writer.submit(path, pending.copied, pending.manifest, lambda: self._tidy(path))
 
-    def _tidy(self) -> None:
-        """Delete what the policy does not keep; runs in the writer's thread, after each save."""
-        for step in to_delete(list(self._existing()), self.config.metric, self.config.checkpoint, self._protected):
+    def _tidy(self, newest: Path) -> None:
+        """Delete what the policy does not keep; runs in the writer's thread, after each save.
+
+        The manifests of earlier saves are not read again: while this thread parses them, the training thread waits.
+        """
+        known = {**self._manifests, newest: None}  # which may have replaced one of the same step
+        self._manifests = {folder: known.get(folder) or _intact_manifest(folder) for folder in folders(self.folder)}
+        existing = [*filter(None, self._manifests.values())]
+        for step in to_delete(existing, self.config.metric, self.config.checkpoint, self._protected):
             discard(self.path(step))
 
     def __enter__(self) -> Checkpoints:
@@ -152,9 +158,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def _existing(self) -> Iterator[Manifest]:
-        for folder in folders(self.folder):
-            with contextlib.suppress(GateError):  # a damaged one has no role; `newest` says so
-                yield read_manifest(folder)
+        return filter(None, map(_intact_manifest, folders(self.folder)))
 
     def newest(self, events: Events) -> tuple[dict[str, Any], Manifest] | None:
         """Return tree and manifest of the newest intact checkpoint, saying which damaged ones were passed over.
@@ -218,3 +222,11 @@ class Checkpoints:
         ]
         place = folder.relative_to(root).as_posix()
         return CheckpointRow(step=step, epoch=epoch, roles=names, path=place, verified=False, files=files)
+
+
+def _intact_manifest(folder: Path) -> Manifest | None:
+    """Return a checkpoint's manifest; None of a damaged one, which has no role: `newest` tells of it."""
+    try:
+        return read_manifest(folder)
+    except GateError:
+        return None

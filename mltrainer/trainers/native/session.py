@@ -46,7 +46,7 @@ from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.observing import at_start, of_data
 from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
-from mltrainer.workspace import Project, append_json_line, read_if_whole, write_json
+from mltrainer.workspace import Project, append_json_lines, read_if_whole, write_json
 
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
@@ -236,7 +236,7 @@ class Session:
         self._go_on_from(tree)
         if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
             self.earlier_causes.append({"step": self.trainer.step, "cause": "killed"})
-        self._log("resume", **self.earlier_causes[-1])
+        self._log({"event": "resume", **self.earlier_causes[-1]})
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
 
     def _go_on_from(self, tree: dict[str, Any]) -> None:
@@ -306,9 +306,7 @@ class Session:
             self.callbacks.checkpoint(step)
 
     def _row(self, row: dict[str, Any]) -> None:
-        self._log("row", **row)
-        self._log_signals()
-        self._log_time()
+        self._log({"event": "row", **row}, self._signals_event(), self._time_event())
         self.callbacks.evaluation(row)
         self.events.send(
             "row",
@@ -332,10 +330,11 @@ class Session:
         early, losses = self.trainer.early.early, self.trainer.recorder.losses
         return {"start": self.at_start, "early": early.tree(), "spikes": losses.spikes, "stop": stop}
 
-    def _log_signals(self) -> None:
-        """Note what rules read beside the history while the run goes on, under the keys of its result."""
+    def _signals_event(self) -> dict[str, Any]:
+        """Return what rules read beside the history while the run goes on, under the keys of its result."""
         seen = self.signals() or {}
-        self._log("signals", first_loss=self.trainer.recorder.first_loss, **{key: seen[key] for key in seen if key != "start"})
+        seen.pop("start", None)
+        return {"event": "signals", "first_loss": self.trainer.recorder.first_loss, **seen}
 
     def _progress(self, step: int, loss: float) -> None:
         self.callbacks.steps(self.trainer.recorder.fetched)
@@ -365,21 +364,21 @@ class Session:
         left, right = (gradient_row(folder, step, len(names)) or [] for folder in folders)
         return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
 
-    def _log_time(self) -> None:
-        """Note how long this process has worked: a later one, which goes on, adds it to its own time."""
-        self._log("worked", seconds=time.perf_counter() - self._began)
+    def _time_event(self) -> dict[str, Any]:
+        """Return how long this process has worked: a later one, which goes on, adds it to its own time."""
+        return {"event": "worked", "seconds": time.perf_counter() - self._began}
 
-    def _log(self, event: str, **values: Any) -> None:
+    def _log(self, *events: dict[str, Any]) -> None:
         """Append to the run's own log; a full disk here stops the run like any other."""
-        append_json_line(self.folder / EVENTS_FILE, {"event": event, **values})
+        append_json_lines(self.folder / EVENTS_FILE, events)
 
     # --- the run ---
 
     def train(self) -> Outcome:
         """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
         self.events.send("start", run=self.job.run, step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs)
-        self._log("began", step=self.trainer.step)
-        self._log("observed", layers=self.trainer.layers, train_samples=self.plan.samples, start=self.at_start)
+        observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.at_start}
+        self._log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
@@ -387,9 +386,7 @@ class Session:
         if outcome.nonfinite is not None and self.job.purpose in ("train", "explore") and self.job.phase not in OF_MANY:
             outcome.nonfinite["located"] = self._located(outcome.nonfinite["step"])
         self.trainer.margins.write(self.folder)
-        for interruption in outcome.interruptions:
-            self._log("stopped", **interruption)
-        self._log_time()
+        self._log(*({"event": "stopped", **interruption} for interruption in outcome.interruptions), self._time_event())
         self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
         return outcome
 

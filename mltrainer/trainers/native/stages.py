@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from mltrainer.checkpointing.format import Settled
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
@@ -200,7 +201,7 @@ class Trainer:
     def restore(self, tree: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree, in the middle of an epoch too."""
         self._load(tree, self.stepper.load_state_dict)
-        self.history = list(tree["history"])
+        self.history = [Settled(row) for row in tree["history"]]
         self.recorder.first_loss = tree["first_loss"]
         if "signals" in tree:  # a checkpoint of version 0.1 has none
             self.recorder.losses = Losses(**tree["signals"]["losses"])
@@ -398,7 +399,7 @@ class Trainer:
             row |= self._observed()
         if self._delivered is not None:
             row["trained"] = self._measure("validation")
-        self.history.append(row)
+        self.history.append(Settled(row))  # whole now: from here on it is only read
         self.recorder.interval = Interval()
         self.sinks.row(row)
         diverged = self._note_weights()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ from mltrainer.configs.optimizers import Lookahead, Optimizer, PluginOptimizer, 
 from mltrainer.errors import InputError
 from mltrainer.plugins import made
 from mltrainer.trainers.native.optimization.groups import parameter_groups
+from mltrainer.trainers.native.optimization.lean_steps import without_compiler
 
 # Where each kind is, and the kernels that are asked for: those that pass over memory once, where there are some for the CPU;
 # else those that take all parameters together.
@@ -33,7 +33,6 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "schedule_free": ("pytorch_optimizer", "ScheduleFreeAdamW", {"foreach": True}),
     "adamw_8bit": ("bitsandbytes.optim", "AdamW8bit", {}),
 }
-COMPILER_AWARE = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")  # methods, beside `step`
 SHARE = "share"  # a group's entry beside the optimizer's own: its share of the scheduled learning rate
 NOT_OPTIONS = ("name", "groups", "layer_decay", "decay_norms_and_biases", "sam", "lookahead")
 
@@ -95,16 +94,6 @@ def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
         options["betas"] = tuple(options["betas"])
     kind = without_compiler(getattr(_import(module, config.name), name))
     return lambda groups, **_: kind(groups, **options, **kernels)
-
-
-def without_compiler(kind: type[torch.optim.Optimizer]) -> Any:
-    """Return an optimizer's class whose methods do without torch's compiler.
-
-    PyTorch decorates them to keep the compiler out, and imports it for that: more than a second for each process, and some
-    microseconds a step. What the decorators wrap is the same code.
-    """
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in COMPILER_AWARE}
-    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
 def _import(module: str, name: str) -> Any:
