@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mltrainer.checkpointing.format import load, newest_intact, save, snapshot
+from mltrainer.checkpointing.format import Settled, load, newest_intact, save, snapshot
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, TENSORS_FILE, TREE_FILE, manifest_bytes
 from mltrainer.errors import GateError, InputError, MachineError
 from mltrainer.records.common import FileRow
@@ -133,6 +133,15 @@ def test_equal_states_give_equal_bytes(tmp_path: Path) -> None:
         save(tmp_path / name / STEP, snapshot(state), {"run": "x"})
     files = [*STATE_FILES, MANIFEST_FILE]
     assert all((tmp_path / "one" / STEP / f).read_bytes() == (tmp_path / "two" / STEP / f).read_bytes() for f in files)
+
+
+def test_what_is_settled_is_written_as_any_other_dict_and_not_copied(tmp_path: Path) -> None:
+    rows = [{"loss": math.nan, "norms": [1.0, 2.0], "name": 'a "quote"'}, {"loss": 0.5}]
+    for name, history in (("plain", rows), ("settled", [*map(Settled, rows)])):
+        save(tmp_path / name / STEP, snapshot({"w": torch.ones(1), "history": history, "step": 3}), {})
+    assert (tmp_path / "settled" / STEP / TREE_FILE).read_bytes() == (tmp_path / "plain" / STEP / TREE_FILE).read_bytes()
+    row = Settled(rows[0])
+    assert snapshot({"history": [row]}).tree["history"][0] is row
 
 
 # --- snapshots ----------------------------------------------------------------------------------

@@ -331,7 +331,7 @@ class Session:
         return {"start": self.at_start, "early": early.tree(), "spikes": losses.spikes, "stop": stop}
 
     def _signals_event(self) -> dict[str, Any]:
-        """Return what rules read beside the history while the run goes on, under the keys of its result."""
+        """Return the event of the signals so far, which rules read while the run goes on, under the keys of its result."""
         seen = self.signals() or {}
         seen.pop("start", None)
         return {"event": "signals", "first_loss": self.trainer.recorder.first_loss, **seen}
@@ -365,7 +365,7 @@ class Session:
         return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
 
     def _time_event(self) -> dict[str, Any]:
-        """Return how long this process has worked: a later one, which goes on, adds it to its own time."""
+        """Return the event of the time that this process has worked: a later one, which goes on, adds it to its own."""
         return {"event": "worked", "seconds": time.perf_counter() - self._began}
 
     def _log(self, *events: dict[str, Any]) -> None:

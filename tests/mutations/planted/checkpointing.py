@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "the texts of settled dicts stand in another order",
+        "mltrainer/checkpointing/format.py",
+        "zip(self._settled, others, strict=True)",
+        "zip(self._settled[::-1], others, strict=True)",
+        "tests/checkpointing/test_format.py::test_what_is_settled_is_written_as_any_other_dict_and_not_copied",
+    ),
+    Fault(
         "a file's digest is not compared with the record's",
         "mltrainer/checkpointing/format.py",
         "if name in expected and expected[name] != sha256:",

@@ -22,9 +22,23 @@ FAULTS = (
     Fault(
         "a resumed run forgets its history",
         "mltrainer/trainers/native/stages.py",
-        'self.history = list(tree["history"])',
+        'self.history = [Settled(row) for row in tree["history"]]',
         "self.history = []",
         "tests/trainers/native/test_saving.py tests/trainers/native/test_callbacks.py",
+    ),
+    Fault(
+        "a group of Adam has another's weight decay",
+        "mltrainer/trainers/native/optimization/lean_steps.py",
+        "            _update(group, tensors)\n",
+        "            _update(self.param_groups[0], tensors)\n",
+        "tests/trainers/native/optimization/test_optimizers.py::test_adam_takes_pytorchs_own_steps_bit_for_bit",
+    ),
+    Fault(
+        "hooks of a step are left out",
+        "mltrainer/trainers/native/optimization/lean_steps.py",
+        "if registered or everywhere or",
+        "if",
+        "tests/trainers/native/optimization/test_optimizers.py::test_hooks_of_an_optimizers_step_are_called_and_a_profile_shows_it",
     ),
     Fault(
         "minutes between two checkpoints are taken for seconds",

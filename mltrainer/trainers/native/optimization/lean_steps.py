@@ -38,7 +38,7 @@ def _with_hooks(step: Step) -> Step:
     def hooked(self: Any, closure: Any = None) -> Any:
         registered = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
         everywhere = hooks._global_optimizer_pre_hooks or hooks._global_optimizer_post_hooks
-        return (spanned if registered or everywhere or torch.autograd._profiler_enabled() else step)(self, closure)
+        return (spanned if registered or everywhere or torch.autograd.profiler._is_profiler_enabled else step)(self, closure)
 
     hooked.hooked = True  # type: ignore[attr-defined]
     return hooked

@@ -9,6 +9,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mltrainer.configs.optimizers import AdamW, Lamb, Lion, Optimizer, Sam, Sgd
 from mltrainer.errors import InputError
@@ -185,6 +186,54 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(monkeypatch: p
     monkeypatch.setitem(optimizers.KINDS, "sgd", ("no_such_package.optim", "SGD", {}))
     with pytest.raises(InputError, match=r"needs no_such_package[\s\S]*mltrainer\[eightbit\]"):
         build_optimizer(optimizer("sgd"), two_layers())
+
+
+def trained(built: torch.optim.Optimizer, model: nn.Module) -> list[Tensor]:
+    """Return weights and state after some steps; in the third, one layer has no gradient."""
+    torch.manual_seed(1)
+    for step in range(5):
+        built.zero_grad()
+        model(torch.randn(4, 2)).square().sum().backward()
+        if step == 2:
+            model[0].weight.grad = None  # type: ignore[index]
+        built.step()
+    return [*model.parameters(), *(entries[name] for entries in built.state.values() for name in entries)]
+
+
+@pytest.mark.parametrize("of_group", [{}, {"amsgrad": True}, {"maximize": True}])
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_adam_takes_pytorchs_own_steps_bit_for_bit(name: str, of_group: dict[str, bool]) -> None:
+    config = optimizer(name, weight_decay=0.1, decay_norms_and_biases=False)
+    torch.manual_seed(0)
+    models = [two_layers(), two_layers()]
+    models[1].load_state_dict(models[0].state_dict())
+    ours = build_optimizer(config, models[0])
+    own = dict(models[1].named_parameters())
+    groups = [
+        {"params": [own[n] for n in group["parameters"]], "weight_decay": group["weight_decay"]}
+        for group in parameter_groups(config, models[1])
+    ]
+    theirs = getattr(torch.optim, KINDS[name][1])(groups, lr=1e-3, fused=True)
+    for group in (*ours.param_groups, *theirs.param_groups):
+        group.update(of_group)
+    assert all(map(torch.equal, trained(ours, models[0]), trained(theirs, models[1])))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_hooks_of_an_optimizers_step_are_called_and_a_profile_shows_it(name: str) -> None:
+    model = two_layers()
+    built, called = build_optimizer(optimizer(name), model), list[str]()
+    handles = [
+        built.register_step_pre_hook(lambda *_: called.append("before")),
+        register_optimizer_step_post_hook(lambda *_: called.append("after")),
+    ]
+    trained(built, model)
+    for handle in handles:
+        handle.remove()
+    with torch.profiler.profile() as profile:
+        trained(built, model)
+    assert called == ["before", "after"] * 5
+    assert any(event.key.startswith("Optimizer.step#") and event.count == 5 for event in profile.key_averages())
 
 
 @pytest.mark.parametrize("options", [{"name": "adamw", "lookahead": {"k": 2}}, {"name": "schedule_free"}])
