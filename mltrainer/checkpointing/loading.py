@@ -36,7 +36,7 @@ def from_checkpoint(
         InputError: The task's model has other tensors.
     """
     tree, _ = load(folder, expected)
-    return _with_weights(config, root, tree["model"] if trained else delivered(tree), folder)
+    return _with_weights(config, root, delivered(tree, trained=trained), folder)
 
 
 def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: FileRow) -> nn.Module:

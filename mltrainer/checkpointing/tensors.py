@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,7 @@ LENGTH_BYTES = 8  # of the header's length, at the file's begin
 MAX_HEADER_BYTES = 64 * 2**20  # as for reading checkpoints: some hundred thousand tensors
 READ_BYTES = 1 << 20
 Header = Mapping[str, Any]
+_entries = itemgetter("dtype", "shape", "data_offsets")  # of a tensor in the header
 
 
 def file_weights_sha256(path: Path, names: Mapping[str, str] | None = None) -> str:
@@ -80,12 +82,12 @@ def _digest(file: IO[bytes], names: Mapping[str, str] | None) -> str:
 
 def _add(total: Any, name: str, row: Header, file: IO[bytes], base: int, size: int) -> None:
     """Add one tensor to a digest: its name, type, shape and number of bytes, then its bytes."""
-    dtype, width = TYPES[row["dtype"]]
-    begin, end = row["data_offsets"]
-    if not 0 <= begin <= end <= size - base or end - begin != width * math.prod(row["shape"]):
+    kind, dimensions, (begin, end) = _entries(row)
+    dtype, width = TYPES[kind]
+    if not 0 <= begin <= end <= size - base or end - begin != width * math.prod(dimensions):
         raise ValueError(f"tensor {name!r} lies from {begin} to {end}")
     encoded = name.encode("utf-8", "surrogatepass")
-    shape = ",".join(map(str, row["shape"]))
+    shape = ",".join(map(str, dimensions))
     total.update(b"%d:%s %s %s %d\n" % (len(encoded), encoded, dtype.encode(), shape.encode(), end - begin))
     file.seek(base + begin)
     left = end - begin

@@ -12,9 +12,9 @@ from torch import Tensor
 from mltrainer.errors import InputError
 
 
-def delivered(tree: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint that are measured and deployed: averaged ones where the run has some."""
-    found: dict[str, Tensor] = tree.get("delivered") or tree["model"]
+def delivered(tree: Mapping[str, Any], *, trained: bool = False) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint that are measured and deployed: averaged ones where it has some, if not `trained`."""
+    found: dict[str, Tensor] = tree["model"] if trained else tree.get("delivered") or tree["model"]
     return found
 
 

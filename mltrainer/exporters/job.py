@@ -73,7 +73,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> dict[str, Any]:
     tree, manifest = load(root / checkpoint, recorded_files(root, job.run_folder, checkpoint))
     task, model = open_untrained(config, root)
     check_data(task, manifest)
-    state = tree["model"] if job.trained else delivered(tree)
+    state = delivered(tree, trained=job.trained)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
     calls = real_calls(task, model, config, job.samples)

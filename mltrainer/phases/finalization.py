@@ -26,7 +26,7 @@ from mltrainer.records.finalization import Reproduction
 from mltrainer.records.openings import LEDGER_FILE
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
-from mltrainer.runs.exporting import run_manager
+from mltrainer.runs.exporting import ExportSettings, run_manager
 from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
@@ -44,7 +44,7 @@ PLANNED = {  # keys that are decided there, and why
 def run(ctx: Context) -> Result:
     """Train the final model, reproduce it, test it once, export it."""
     template = production_template(ctx.project.root)
-    export = template.pop("export")
+    export = ExportSettings(**template.pop("export"))
     config = final_config(ctx, template)
     if changed := differences(ctx.tuning.evidence.config, config.model_dump()):
         told = ", ".join(f"{row['key']} {row['before']} -> {row['after']}" for row in changed)
@@ -181,7 +181,7 @@ def _test_samples(ctx: Context) -> int:
 
 
 def _export(
-    ctx: Context, config: TrainingConfig, result: RunResult, export: dict[str, Any], sealed: str | None
+    ctx: Context, config: TrainingConfig, result: RunResult, export: ExportSettings, sealed: str | None
 ) -> dict[str, Any]:
     """Run the checkpoint manager: the exports, the files beside them, and last the test split's one opening.
 

@@ -27,6 +27,7 @@ from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_
 from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
 from mltrainer.phases.sanity_check import rehearse
+from mltrainer.records.common import dumped
 from mltrainer.records.job import file_rows
 from mltrainer.records.run import ProbeResult
 from mltrainer.redaction import redacted, scan_files, scan_text
@@ -172,7 +173,7 @@ def _source(ctx: Context, config: TrainingConfig, files: list[dict[str, Any]], b
     ctx.note(f"uncommitted changes{told}: captured and marked on every report; the finalization gate wants a commit")
     taken = take_snapshot(ctx.project.root)
     note = "; ".join(filter(None, (found["note"], taken.note))) or None
-    return {**found, "snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note}
+    return {**found, "snapshot": taken.ref, "snapshot_skipped": dumped(taken.skipped), "note": note}
 
 
 def _started(ctx: Context, config: TrainingConfig) -> list[str]:

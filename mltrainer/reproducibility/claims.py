@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mltrainer.records.common import Part
+from mltrainer.records.partial import partial
+
 NONE = "none"
 MEANING = {
     "R1": "the same bits on this machine, in a fresh process",
@@ -34,37 +37,67 @@ class Claim:
     intended: str
 
 
+class _Part(Part):
+    """What a claim reads of a part of evidence, as far as it is there."""
+
+    numerics: str | None
+    steps: int | None
+    steps_compared: int | None
+    identical: bool | None
+    resumed: dict[str, Any]
+    resumed_at: int | None
+
+
+class _Evidence(Part):
+    """What a claim reads of a phase's evidence."""
+
+    numerics: str | None
+    skipped: bool | None
+    config: _Part
+    run: _Part
+    probe: _Part
+    program: _Part
+    replay: _Part
+    reproduction: _Part
+
+
+class _Record(Part):
+    """What a claim reads of a record."""
+
+    phase: str | None
+    evidence: _Evidence
+
+
 def claim_of(record: Mapping[str, Any]) -> Claim:
     """Return the level of reproducibility that a phase's record shows as tested; a record with holes shows none."""
-    evidence = record.get("evidence") or {}
-    profiles = {evidence.get("numerics"), *((evidence.get(part) or {}).get("numerics") for part in ("config", "run"))}
-    intended = "R3" if "portable" in profiles else "R2"
-    held, tested = _TESTS.get(str(record.get("phase")), _nothing)(evidence)
+    found = partial(_Record, record)
+    evidence = found.evidence
+    intended = "R3" if "portable" in (evidence.numerics, evidence.config.numerics, evidence.run.numerics) else "R2"
+    held, tested = _TESTS.get(str(found.phase), _nothing)(evidence)
     return Claim("R1" if held else NONE, tested, intended)
 
 
-def _probe(evidence: Mapping[str, Any]) -> tuple[bool, str]:
-    probe = evidence.get("probe") or {}
-    steps, is_interrupted = f"the first {probe.get('steps')} steps, in fresh processes", probe.get("resumed_at") != 0
-    if (evidence.get("program") or {}).get("resumed"):
-        steps += f"; all steps, killed after step {probe.get('resumed_at')} and gone on with"
-    elif is_interrupted:
+def _probe(evidence: _Evidence) -> tuple[bool, str]:
+    probe, steps = evidence.probe, f"the first {evidence.probe.steps} steps, in fresh processes"
+    if evidence.program.resumed:
+        steps += f"; all steps, killed after step {probe.resumed_at} and gone on with"
+    elif probe.resumed_at != 0:
         steps += ", once without and once with an interruption"
-    return probe.get("identical") is True, steps
+    return probe.identical is True, steps
 
 
-def _winner(evidence: Mapping[str, Any]) -> tuple[bool, str]:
-    if evidence.get("skipped") is not False:
+def _winner(evidence: _Evidence) -> tuple[bool, str]:
+    if evidence.skipped is not False:
         return False, "nothing was trained here"
-    return (evidence.get("replay") or {}).get("identical") is True, "the whole run of the best trial, in a fresh process"
+    return evidence.replay.identical is True, "the whole run of the best trial, in a fresh process"
 
 
-def _final(evidence: Mapping[str, Any]) -> tuple[bool, str]:
-    again = evidence.get("reproduction") or {}
-    return again.get("identical") is True, f"all {again.get('steps_compared')} steps, in a fresh process"
+def _final(evidence: _Evidence) -> tuple[bool, str]:
+    again = evidence.reproduction
+    return again.identical is True, f"all {again.steps_compared} steps, in a fresh process"
 
 
-def _nothing(_evidence: Mapping[str, Any]) -> tuple[bool, str]:
+def _nothing(_evidence: _Evidence) -> tuple[bool, str]:
     return False, "this run was not trained again: mltrainer reproduce does it"
 
 

@@ -12,13 +12,14 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mltrainer import handbook, plugins
 from mltrainer.leftovers import scratch
+from mltrainer.records.common import Skipped
 from mltrainer.redaction import scan_files
 from mltrainer.reproducibility import git
 from mltrainer.reproducibility.git import Change, GitError, Repository
@@ -145,7 +146,8 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = (),
         does not know makes a difference only where it was imported or started.
     """
     identity = {"files": files, "sha256": digest(files), "snapshot": None}
-    own = [row for row in files if not plugins.is_file_of_plugin(row["path"])]  # of which alone a commit can hold anything
+    paths = (row["path"] for row in files)
+    own = [path for path in paths if not plugins.is_file_of_plugin(path)]  # of which alone a commit can hold anything
     try:
         repository = git.locate(root)
         changed = _unbound(repository, bound)
@@ -156,7 +158,7 @@ def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = (),
     known = git.head(repository)
     if unheld:
         known["note"] = "; ".join(filter(None, (known["note"], f"imported, but hidden from git: {', '.join(unheld)}")))
-    used = _used(repository, changed, [*(row["path"] for row in own), *started])
+    used = _used(repository, changed, [*own, *started])
     difference = [*_difference(repository, used), *({"path": f"{repository.prefix}{path}", "hidden": True} for path in unheld)]
     return {
         **identity,
@@ -210,10 +212,10 @@ def _is_written(path: str, prefix: str, pages: set[str]) -> bool:
     return len(parts) > 2 and parts[0] == "phases" and parts[1] in _PHASE_FOLDERS and relative not in pages
 
 
-def _unheld(repository: Repository, root: Path, files: list[dict[str, Any]], changed: Sequence[Change]) -> list[str]:
+def _unheld(repository: Repository, root: Path, files: Iterable[str], changed: Sequence[Change]) -> list[str]:
     """Return imported files that the commit does not hold although git reports no change: ignored, or assumed unchanged."""
     reported = {change.path for change in changed}
-    paths = [row["path"] for row in files if f"{repository.prefix}{row['path']}" not in reported]
+    paths = [path for path in files if f"{repository.prefix}{path}" not in reported]
     return [path for path, (held, now) in git.blobs(repository, root, paths).items() if held != now]
 
 
@@ -254,12 +256,12 @@ class Snapshot:
 
     Attributes:
         ref: `refs/mltrainer/<tree>`; `git restore --source REF .` brings it back. None where it could not be taken.
-        skipped: Rows of `path` and `reason`: too large, holds a secret, or not a file.
+        skipped: What was left out: too large, holds a secret, or not a file.
         note: Why there is none.
     """
 
     ref: str | None
-    skipped: list[dict[str, str]] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     note: str | None = None
 
 
@@ -283,18 +285,18 @@ def take_snapshot(root: Path) -> Snapshot:
         repository = git.locate(root)
         changed = _changes(repository)
         skipped = _skipped(repository, changed)
-        out = {row["path"] for row in skipped}
+        out = {row.path for row in skipped}
         ref = _commit(repository, [change.path for change in changed if change.path not in out], skipped)
         return Snapshot(ref, skipped)
     except (GitError, OSError) as error:
         return Snapshot(None, note=f"no snapshot of the uncommitted changes: {error}")
 
 
-def _skipped(repository: Repository, changed: Sequence[Change]) -> list[dict[str, str]]:
+def _skipped(repository: Repository, changed: Sequence[Change]) -> list[Skipped]:
     untracked = [change.path for change in changed if not change.tracked]
     many = set(untracked[MAX_UNTRACKED:])
     rows = ((change.path, "too many files" if change.path in many else _obstacle(repository, change)) for change in changed)
-    return [{"path": path, "reason": reason} for path, reason in rows if reason]
+    return [Skipped(path=path, reason=reason) for path, reason in rows if reason]
 
 
 def _obstacle(repository: Repository, change: Change) -> str | None:
@@ -315,7 +317,7 @@ def _obstacle(repository: Repository, change: Change) -> str | None:
     return "holds a secret" if scan_files([path]) else None
 
 
-def _commit(repository: Repository, paths: list[str], skipped: list[dict[str, str]]) -> str:
+def _commit(repository: Repository, paths: list[str], skipped: list[Skipped]) -> str:
     """Write the commit from a separate index, which begins with the last commit: what is only staged stays out."""
     with scratch() as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
@@ -324,7 +326,7 @@ def _commit(repository: Repository, paths: list[str], skipped: list[dict[str, st
         add = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         git.run(repository.top, *add, stdin=names, variables=index, timeout_s=120)
         tree = git.run(repository.top, "write-tree", variables=index).decode().strip()
-    left_out = (f"left out: {row['path']} ({row['reason']})" for row in skipped)
+    left_out = (f"left out: {row.path} ({row.reason})" for row in skipped)
     message = "\n".join(["Uncommitted changes, captured by mltrainer", "", *left_out])
     parents = ["-p", repository.commit] if repository.commit else []
     command = ("commit-tree", tree, *parents, "-F", "-")

@@ -10,7 +10,7 @@ from pathlib import Path
 from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
-from mltrainer.records.common import Difference, FileRow
+from mltrainer.records.common import Difference, FileRow, KeyChange
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.planning import Environment
 from mltrainer.records.reading import Record
@@ -102,8 +102,8 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
 
 def contract_changes(job: TrainingJob, contract: dict[str, str], config: TrainingConfig) -> list[str]:
     """Return the differences between a job's contract and another as `key: before -> after`, the config key by key."""
-    found = differences(bits_config(job.config), bits_config(config))
-    changes = [f"{row['key']}: {row['before']} -> {row['after']}" for row in found]
+    found = [KeyChange(**row) for row in differences(bits_config(job.config), bits_config(config))]
+    changes = [f"{row.key}: {row.before} -> {row.after}" for row in found]
     digests = [key for key in contract if key != "config_sha256" and job.contract.get(key) != contract[key]]
     return changes + [f"{key}: {str(job.contract.get(key))[:12]} -> {contract[key][:12]}" for key in digests]
 

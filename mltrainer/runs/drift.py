@@ -12,8 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mltrainer.records.common import Part
+from mltrainer.records.partial import partial
+
 ANOTHER = 0.25
 LEAST_ROWS = 50  # chosen by us: of fewer rows, tenths say nothing
+
+
+class _Training(Part):
+    """What a column of the training rows held: the shares of its categories, or those between edges; and of missing values."""
+
+    shares: list[float] | None
+    edges: list[float]
+    bins: list[float]
+    missing: float
 
 
 @dataclass(frozen=True)
@@ -60,24 +72,24 @@ def drifted(folder: Path, rows: Path) -> list[Drift]:
     found = []
     for column in columns:
         values = inference_script.parsed(table, column, missing)
-        index, gone = _index(column["training"], values)
+        index, gone = _index(partial(_Training, column["training"]), values)
         found.append(Drift(column["name"], index, gone))
     return sorted((row for row in found if row.index > ANOTHER), key=lambda row: -row.index)
 
 
-def _index(training: dict[str, Any], values: Any) -> tuple[float, float]:
+def _index(training: _Training, values: Any) -> tuple[float, float]:
     """Return the index of some values and the share of missing ones, which are a bin of their own."""
     import numpy as np
 
-    gone = np.isnan(values) | (np.less(values, 0) if "shares" in training else False)
-    if "shares" in training:
-        counts = np.bincount(values[~gone].astype(np.int64), minlength=len(training["shares"]))
-        expected = training["shares"]
+    gone = np.isnan(values) | (np.less(values, 0) if training.shares is not None else False)
+    if training.shares is not None:
+        counts = np.bincount(values[~gone].astype(np.int64), minlength=len(training.shares))
+        expected = training.shares
     else:
-        counts = np.histogram(values[~gone], bins=[-math.inf, *training["edges"], math.inf])[0]
-        expected = training["bins"]
+        counts = np.histogram(values[~gone], bins=[-math.inf, *training.edges, math.inf])[0]
+        expected = training.bins
     actual = [*(counts / len(values)), float(gone.mean())]
-    pairs = zip([*expected, training["missing"]], actual, strict=True)
+    pairs = zip([*expected, training.missing], actual, strict=True)
     return sum(_part(max(p, 1e-4), max(float(q), 1e-4)) for p, q in pairs), float(gone.mean())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.common import Number, Part
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.run import RunResult
 from mltrainer.runs.launcher import Tools
@@ -14,8 +15,17 @@ from mltrainer.runs.launcher import Tools
 MANAGER = "checkpoint_manager"
 
 
+class ExportSettings(Part):
+    """The production template's settings of an export; `trained`: the trained weights in place of averaged ones."""
+
+    formats: list[str]
+    samples: int
+    tolerance: Number
+    trained: bool = False
+
+
 def run_manager(
-    tools: Tools, result: RunResult, config: TrainingConfig, out: Path, export: dict[str, Any], test: dict[str, Any] | None
+    tools: Tools, result: RunResult, config: TrainingConfig, out: Path, export: ExportSettings, test: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Export a run's best checkpoint and return the tool's result.
 
@@ -24,8 +34,7 @@ def run_manager(
         result: The run's result.
         config: The run's config.
         out: The folder to write.
-        export: `formats`, `samples` and `tolerance` of the production template, and `trained` for the trained weights in
-            place of averaged ones.
+        export: How it is exported.
         test: How the sealed test split is measured, which opens it: `ledger`, `openings`, `splits`, `salt` and `interval`;
             None leaves it sealed.
 
@@ -48,10 +57,7 @@ def run_manager(
         checkpoint=best.path,
         config=config,
         out=project.relative(out.resolve()),
-        formats=export["formats"],
-        samples=export["samples"],
-        tolerance=export["tolerance"],
-        trained=export.get("trained", False),
+        **export.model_dump(),
         test=TestOpening.model_validate(test) if test is not None else None,
         threads=config.threads,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.records.run import RunResult, read_result
-from mltrainer.runs.exporting import run_manager
+from mltrainer.runs.exporting import ExportSettings, run_manager
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, locked, read_json
 
@@ -31,7 +31,7 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
     folder = project.runs_dir / run
     result = read_result(folder / "result.json", RunResult)
     config = TrainingConfig.model_validate(read_json(folder / "job.json")["config"])
-    export = production_template(project.root)["export"]
-    chosen = {**export, "formats": list(formats) or export["formats"]}
+    chosen = ExportSettings(**{**production_template(project.root)["export"], "trained": trained})
+    chosen = chosen.model_copy(update={"formats": list(formats) or chosen.formats})
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        return list(run_manager(tools, result, config, out, {**chosen, "trained": trained}, None)["exports"])
+        return list(run_manager(tools, result, config, out, chosen, None)["exports"])

@@ -16,7 +16,9 @@ from mltrainer.diagnostics.rules import diagnose, suggested_changes
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, read_rows, steps_written
+from mltrainer.records.common import MetricChoice, Metrics, Part
 from mltrainer.records.diagnostics import Diagnosis
+from mltrainer.records.partial import partial
 from mltrainer.records.reading import Record, read_record, run_of, sound_records
 from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
 from mltrainer.reproducibility import fingerprint
@@ -37,6 +39,23 @@ _EMPTY_RESULT: dict[str, Any] = {  # what is not known before a run's process ha
     "numerics_class": None,
     "weights_sha256": None,
 }
+
+
+class _Job(Part):
+    """The part of a job that is shown of a run that trains, or did not end."""
+
+    phase: str | None
+    parent: str | None
+    contract: dict[str, str]
+    config: dict[str, Any]
+
+
+class _Measured(Part):
+    """The part of a result by which two runs are compared."""
+
+    metric: MetricChoice
+    metrics: Metrics
+    measured_samples: dict[str, int]
 
 
 def find_run(project: Project, name: str | None) -> str:
@@ -81,8 +100,12 @@ def _phase_run(project: Project, phase: str | None) -> str:
 
 def _begun(project: Project, phase: str) -> list[str]:
     """Return the runs here that a phase itself began, oldest first: forks of its runs are not its own."""
-    jobs = {run: read_if_whole(project.runs_dir / run / JOB_FILE) for run in _runs_here(project)}
-    return [run for run, job in jobs.items() if job.get("phase") == phase and "parent_sha256" not in (job.get("contract") or {})]
+    jobs = {run: _job_of(project.runs_dir / run) for run in _runs_here(project)}
+    return [run for run, job in jobs.items() if job.phase == phase and "parent_sha256" not in job.contract]
+
+
+def _job_of(folder: Path) -> _Job:
+    return partial(_Job, read_if_whole(folder / JOB_FILE))
 
 
 def _chain(project: Project) -> list[Record]:
@@ -141,8 +164,7 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> R
 
 def _so_far(folder: Path) -> dict[str, Any]:
     """Return the state of a run without a result, by its job and its log; the metrics are those of the best evaluation so far."""
-    job = read_if_whole(folder / JOB_FILE)
-    known = job["contract"] if isinstance(job.get("contract"), dict) else {}
+    job = _job_of(folder)
     history = [row for row in read_rows(folder) if isinstance(row.get("validation"), dict)]
     measured = {
         "steps": steps_written(folder),
@@ -150,13 +172,13 @@ def _so_far(folder: Path) -> dict[str, Any]:
         "metrics": flat_metrics(_best(job, history)),
         "interruptions": interruptions(folder),
     }
-    return {**_EMPTY_RESULT, **known, "phase": job.get("phase"), "parent": job.get("parent"), **measured}
+    return {**_EMPTY_RESULT, **job.contract, "phase": job.phase, "parent": job.parent, **measured}
 
 
-def _best(job: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _best(job: _Job, history: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the best evaluation so far; None where there is none, or the job does not say by what to tell it."""
     try:
-        return best_row(history, Metric.model_validate(job["config"]["metric"]))
+        return best_row(history, Metric.model_validate(job.config["metric"]))
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -200,16 +222,14 @@ def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Me
 
     None where the two have no such metric in common.
     """
-    chosen, values = first.get("metric"), [(one.get("metrics") or {}) for one in (first, second)]
-    if chosen is None or chosen != second.get("metric"):
+    sides = [partial(_Measured, side) for side in (first, second)]
+    name, mode = sides[0].metric.name, sides[0].metric.mode
+    old, new = (side.metrics.get(name) for side in sides)
+    if sides[0].metric != sides[1].metric or not isinstance(old, int | float) or not isinstance(new, int | float):
         return None
-    old, new = (value.get(chosen["name"]) for value in values)
-    if not isinstance(old, int | float) or not isinstance(new, int | float):
-        return None
-    counts = {(one.get("measured_samples") or {}).get("validation") for one in (first, second)}
+    counts = {side.measured_samples.get("validation") for side in sides}
     count = counts.pop() if len(counts) == 1 else None
-    told = metric_verdict(chosen["name"], chosen["mode"], old, new, count)
-    return MetricDifference(chosen["name"], chosen["mode"], **told)
+    return MetricDifference(name, mode, **metric_verdict(name, mode, old, new, count))
 
 
 def _side(project: Project, run: str) -> dict[str, Any]:
@@ -255,8 +275,7 @@ def _has_run(record: Envelope[Any], run: str) -> bool:
 
 def config_of(project: Project, run: str) -> dict[str, Any]:
     """Return a run's config; in a fresh clone from the records, where the final training's stands with its run."""
-    config = read_if_whole(project.runs_dir / run / JOB_FILE).get("config")
-    if isinstance(config, dict):
+    if config := _job_of(project.runs_dir / run).config:
         return config
     told = [record for record in sound_records(project) if hasattr(record.evidence, "config")]
     own = [record for record in told if _has_run(record, run)]

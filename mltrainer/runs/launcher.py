@@ -22,7 +22,7 @@ from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedErr
 from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
-from mltrainer.records.event import read
+from mltrainer.records.event import Error, read
 from mltrainer.records.job import JobBase
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.mark import VARIABLE, new_mark
@@ -241,8 +241,9 @@ def _lines(process: Process) -> Iterator[bytes]:
 def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None:
     """Raise what a tool's end stands for; a stop by the user is reported as one, however far the tool came."""
     if end is not None and end["event"] == "error":
-        raised = error_for_exit(end["exit_code"], end["message"])
-        raised.where, raised.mend = end.get("where"), end.get("mend")
+        error = Error.model_validate(end)
+        raised = error_for_exit(error.exit_code, error.message)
+        raised.where, raised.mend = error.where, error.mend
         raise raised
     stopped = asked[0] if asked else -code
     if stopped in (signal.SIGINT, signal.SIGTERM):

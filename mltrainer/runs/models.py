@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
+from mltrainer.records.partial import partial
 from mltrainer.records.reading import read_record
+from mltrainer.records.run import RunResult
 from mltrainer.runs.find import config_of, result_of
 from mltrainer.workspace import Project
 
@@ -34,15 +36,15 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
     """
     from mltrainer.checkpointing.loading import from_checkpoint
 
-    result = result_of(project, run) or {}
-    _refuse_program(bool(result.get("program")), run)
-    best = next((row for row in result.get("checkpoints", []) if "best" in row["roles"] and row["verified"]), None)
+    result = partial(RunResult, result_of(project, run) or {})
+    _refuse_program(result.program is not None, run)
+    best = result.best_checkpoint
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", mend=FINISH)
-    folder = project.root / best["path"]
+    folder = project.root / best.path
     if not folder.is_dir():
-        raise InputError("the checkpoint is not here: weights stay out of git", where=best["path"], mend="bring it back")
-    expected = {Path(row["path"]).name: row["sha256"] for row in best["files"]}
+        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, mend="bring it back")
+    expected = {Path(row.path).name: row.sha256 for row in best.files}
     return from_checkpoint(_config(config_of(project, run)), project.root, folder, expected, trained=trained)
 
 

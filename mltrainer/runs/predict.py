@@ -17,6 +17,8 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.executors import local
 from mltrainer.executors.executor import PIPE, Command
 from mltrainer.leftovers import scratch
+from mltrainer.records.checkpoint import DeliveredFiles
+from mltrainer.records.partial import partial
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project, sha256_file
 
@@ -41,7 +43,7 @@ def delivered(project: Project) -> Path:
         GateError: The record or a file was changed.
     """
     record = read_record(project, "finalization")
-    if record is None or not record.evidence.get("model_files"):
+    if record is None or not partial(DeliveredFiles, record.evidence).model_files:
         raise InputError("finalization has delivered no model", mend=FINISH)
     if record.faults:
         raise GateError(record.faults[0], mend="mltrainer gate check finalization")

@@ -140,21 +140,9 @@ def _compared(again: Reproduction, differences: list[Difference], **more: Any) -
 
 
 def _untrained(run: str, differences: list[Difference], error: MltrainerError, **of_record: Any) -> Reproduced:
-    return Reproduced(
-        run=run,
-        identical=False,
-        grade=grades.NOT,
-        reachable=grades.NUMERICAL,
-        loss_difference=None,
-        metric_difference=None,
-        steps_compared=0,
-        first_divergence=None,
-        after_step=0,
-        differences=differences,
-        error=str(error),
-        cause=None,
-        **of_record,
-    )
+    nothing: dict[str, Any] = dict.fromkeys(("loss_difference", "metric_difference", "first_divergence", "cause"))
+    nothing |= {"identical": False, "grade": grades.NOT, "reachable": grades.NUMERICAL, "steps_compared": 0, "after_step": 0}
+    return Reproduced(run=run, differences=differences, error=str(error), **nothing, **of_record)
 
 
 def replayed(tools: Tools, job: TrainingJob, divergence: Divergence | None) -> str | None:

@@ -19,6 +19,7 @@ from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records import finalization as records
 from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.partial import partial
 from mltrainer.records.run import Chain, Run, RunResult, output_name, parsed_result
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, RESULT_FILE, run_id
@@ -55,12 +56,13 @@ def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
     if not (folder / RESULT_FILE).exists():
         raise InputError(f"run {run} has not ended", mend=_train_again(folder))
     content = _own_file(project, folder / RESULT_FILE, frozenset(("state", "id")))
-    if content["state"] not in ("finished", "failed", "pruned"):
-        raise InputError(f"run {run} is {content['state']}, not finished", mend=_train_again(folder))
+    found = partial(RunResult, content)
+    if found.state not in ("finished", "failed", "pruned"):
+        raise InputError(f"run {run} is {found.state}, not finished", mend=_train_again(folder))
     if not is_sealed(content):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
-    if content["id"] != run or any(content.get(key) != value for key, value in job.contract.items()):
-        raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {content['id']}")
+    if found.id != run or any(content.get(key) != value for key, value in job.contract.items()):
+        raise _damaged(project, folder / RESULT_FILE, f"it is the result of another run, {found.id}")
     try:
         result = parsed_result(content, RunResult)
     except MltrainerError as error:

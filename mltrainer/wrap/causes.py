@@ -19,37 +19,24 @@ class Kind(NamedTuple):
     mend: str
 
 
-KINDS = {
-    "random draw": Kind(
-        WORDS["random draw"],
-        "seed this generator at the program's beginning, or draw from one that is made with a seed",
-    ),
-    "clock": Kind(WORDS["clock"], "do not let the time of day decide what is computed: take a seed or a step's number instead"),
-    "identity": Kind(
-        "what names this process or this object alone (its number, its address, its folder)",
-        "take a number that the program itself counts",
-    ),
-    "hash order": Kind(
-        WORDS["hash order"],
-        "sort what comes out of the set before its order is used; take a digest of hashlib in place of hash()",
-    ),
-    "listing order": Kind(
-        "the order in which a folder lists its files, which another file system changes", "sort the listing: sorted(...)"
-    ),
-    "unwritten memory": Kind(WORDS["unwritten memory"], "take zeros in place of empty, or write all of it before it is read"),
-    "threads": Kind(
-        WORDS["threads"],
-        "collect what threads give in the order in which it was asked for (executor.map), and join them before it is used",
-    ),
-    "operation": Kind(
-        "an operation that gives other bits for the same input",
-        "torch.use_deterministic_algorithms(True) takes its deterministic form, or names it where there is none",
-    ),
-    "folder": Kind(
-        "the folder that the program runs in, or the one for temporary files", "let no path's text decide what is computed"
-    ),
-    "state": Kind(WORDS["state"], "save and load it with the checkpoint"),
-    "chance": Kind(
-        "something that no single change decides", "run it again with more --steps: what differs may then show earlier"
-    ),
+_WORDS = WORDS | {
+    "identity": "what names this process or this object alone (its number, its address, its folder)",
+    "listing order": "the order in which a folder lists its files, which another file system changes",
+    "operation": "an operation that gives other bits for the same input",
+    "folder": "the folder that the program runs in, or the one for temporary files",
+    "chance": "something that no single change decides",
 }
+_FIXES = {
+    "random draw": "seed this generator at the program's beginning, or draw from one that is made with a seed",
+    "clock": "do not let the time of day decide what is computed: take a seed or a step's number instead",
+    "identity": "take a number that the program itself counts",
+    "hash order": "sort what comes out of the set before its order is used; take a digest of hashlib in place of hash()",
+    "listing order": "sort the listing: sorted(...)",
+    "unwritten memory": "take zeros in place of empty, or write all of it before it is read",
+    "threads": "collect what threads give in the order in which it was asked for (executor.map), and join them before it is used",
+    "operation": "torch.use_deterministic_algorithms(True) takes its deterministic form, or names it where there is none",
+    "folder": "let no path's text decide what is computed",
+    "state": "save and load it with the checkpoint",
+    "chance": "run it again with more --steps: what differs may then show earlier",
+}
+KINDS = {kind: Kind(_WORDS[kind], fix) for kind, fix in _FIXES.items()}

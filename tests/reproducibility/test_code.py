@@ -316,7 +316,7 @@ def test_a_snapshot_holds_no_secret_no_large_and_no_ignored_file(repository, git
         "model.py",
         "ok.py",
     ]
-    assert {row["path"]: row["reason"] for row in taken.skipped} == {
+    assert {row.path: row.reason for row in taken.skipped} == {
         ".netrc": "a file for secrets",
         "data.bin": "larger than 0 MiB",
         "keys.py": "holds a secret",
@@ -360,7 +360,7 @@ def test_many_untracked_files_are_left_out_beyond_a_limit(repository, monkeypatc
     for name in "abc":
         (repository / name).write_text(name)
     taken = take_snapshot(repository)
-    assert [row["path"] for row in taken.skipped] == ["b", "c"]
+    assert [row.path for row in taken.skipped] == ["b", "c"]
     assert source(repository, [])["untracked"] == 3
 
 
