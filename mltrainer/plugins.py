@@ -125,9 +125,9 @@ def unknown(kind: str, name: str, built_in: Collection[str]) -> str:
 
     names = installed(kind)
     close = difflib.get_close_matches(name, [*built_in, *names], n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"did you mean {close[0]!r}?" if close else "pip install the package that adds it"
     listed = f"built in: {', '.join(built_in)}; installed: {', '.join(names) or 'none'}"
-    return f"{name!r} is none of the {kind} ({listed}){hint}"
+    return f"there is no {name!r} among the {kind} ({listed}); {hint}"
 
 
 # --- using them -----------------------------------------------------------------------------------------
@@ -158,16 +158,25 @@ def load(kind: str, name: str, where: str) -> Any:
     return found
 
 
-def made(kind: str, name: str, options: Mapping[str, Any], where: str) -> Any:
+def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: tuple[str, ...]) -> Any:
     """Return a plug-in that is a pydantic model of its options, with these.
 
+    Args:
+        kind: The kind.
+        name: Its name.
+        options: The values of its options.
+        where: What names it, such as a config's key, for messages.
+        methods: What it must have.
+
     Raises:
-        InputError: As `load`, or the plug-in is no such model.
+        InputError: As `load`, or the plug-in is no such model, or lacks a method.
         ValueError: The options are not valid.
     """
     model = load(kind, name, where)
-    if not callable(getattr(model, "model_validate", None)):
-        raise InputError(f"{find(kind, name)} is no pydantic model of its options", where=where, mend="see docs/PLUGINS.md")
+    for method in ("model_validate", *methods):
+        if not callable(getattr(model, method, None)):
+            expected = f"a pydantic model of its options with {' and '.join(methods)} was expected"
+            raise InputError(f"{find(kind, name)}: {expected}; {method} is missing", where=where, mend="see docs/PLUGINS.md")
     for option in options:
         if option not in model.model_fields:
             raise ValueError(f"{name} has no option {option!r}; its options: {', '.join(model.model_fields) or 'none'}")

@@ -130,11 +130,15 @@ def validate_values(model: type[Model], values: dict[str, Any], where: str) -> M
 def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewhere: Mapping[str, str]) -> str:
     path = _own_path(document, fault["loc"])
     if fault["type"] == "extra_forbidden":
-        names = [*known_keys(model, fault["loc"][:-1]), *(fault.get("ctx") or {}).get("installed", ())]
-        hint = _hint(str(path[-1]), names, elsewhere if len(path) == 1 else {})
+        hint = _hint(str(path[-1]), known_keys(model, fault["loc"][:-1]), elsewhere if len(path) == 1 else {})
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     found = fault.get("input")
-    told = fault["type"] in ("missing", "union_tag_invalid", "secret")  # the wrong word stands in what was expected, or nowhere
+    told = fault["type"] in (
+        "missing",
+        "union_tag_invalid",
+        "secret",
+        "not_installed",
+    )  # the wrong word stands in what was expected, or nowhere
     told = told or (fault["type"] == "value_error" and not path)  # the whole file would be shown
     shown = "" if told else f"; found {found!r}"[:200]
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
@@ -210,6 +214,8 @@ def _keys(root: dict[str, Any], node: dict[str, Any], rest: list[Any]) -> set[st
     head, tail = rest[0], rest[1:]
     if head in properties:
         return _keys(root, properties[head], tail)
+    if isinstance(others := node.get("additionalProperties"), dict):  # such as the options of a plug-in's tracker
+        return _keys(root, others, tail)
     if isinstance(head, int) and "items" in node:
         return _keys(root, node["items"], tail)
     return _keys(root, node, tail) if tail else set(properties)

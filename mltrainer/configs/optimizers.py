@@ -263,7 +263,7 @@ class PluginOptimizer(_Optimizer):
         """Return the options with the plug-in's defaults, which then stand in the config and decide as all others do."""
         if not (needs_plugins(info) and "name" in info.data):
             return options
-        return dict(plugins.made("optimizers", info.data["name"], options, "optimizer.options").model_dump())
+        return dict(plugins.made("optimizers", info.data["name"], options, "optimizer.options", ("build",)).model_dump())
 
 
 BuiltIn = Annotated[

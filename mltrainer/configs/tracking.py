@@ -93,9 +93,7 @@ class Tracking(Strict):
     def _are_there(cls, given: Any, info: ValidationInfo) -> Any:
         names = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
         if needs_plugins(info) and (unknown := [name for name in names if plugins.find("trackers", str(name)) is None]):
-            installed = {"installed": list(plugins.installed("trackers"))}
-            kind = PydanticCustomError("extra_forbidden", "a tracker that is built in or installed was expected", installed)
-            faults = [InitErrorDetails(type=kind, loc=(name,), input=given[name]) for name in unknown]
+            faults = [InitErrorDetails(type=_not_installed(str(name)), loc=(name,), input=given[name]) for name in unknown]
             raise ValidationError.from_exception_data(cls.__name__, faults)
         return given
 
@@ -103,6 +101,11 @@ class Tracking(Strict):
         """Yield the trackers that are on, by name."""
         given = {**{name: getattr(self, name) for name in type(self).model_fields}, **self.__pydantic_extra__}
         yield from ((name, tracker) for name, tracker in given.items() if tracker is not None)
+
+
+def _not_installed(name: str) -> PydanticCustomError:
+    message = plugins.unknown("trackers", name, list(Tracking.model_fields))
+    return PydanticCustomError("not_installed", "{message}", {"message": message})
 
 
 def _spelled_out(given: Any) -> Any:

@@ -49,6 +49,26 @@ def test_it_is_named_beside_built_in_ones(lines: Path) -> None:
 def test_a_name_that_nobody_has_is_refused_with_the_nearest(lines: Path) -> None:
     with pytest.raises(InputError, match=r"mltrainer.yaml:6.*did you mean 'lines'"):
         tracking("[line]")
+    with pytest.raises(
+        InputError, match=r"no 'graphs' among the trackers .*installed: lines\); pip install the package that adds it"
+    ):
+        tracking("[graphs]")
+
+
+def test_an_option_beside_the_keys_of_a_tracker_is_refused_with_these(lines: Path) -> None:
+    with pytest.raises(InputError, match=r"tracking.lines.file: unknown key 'file'; known keys: every_n_steps, options, wait_s"):
+        tracking("{lines: {file: a}}")
+
+
+@pytest.mark.parametrize(
+    ("body", "missing"), [("class Lines: pass", "model_validate"), ("from pydantic import BaseModel as Lines", "begin")]
+)
+def test_one_that_is_no_tracker_is_reported_with_what_it_lacks(tmp_path: Path, lines: Path, body: str, missing: str) -> None:
+    (lines / "mltrainer_lines.py").write_text(f"{body}\n")
+    (tmp_path / "project").mkdir()
+    row = tried(tmp_path / "project", "[lines]")
+    expected = "a pydantic model of its options with begin and check was expected"
+    assert row["reason"] == f"tracking.lines: lines of mltrainer-lines 1.0: {expected}; {missing} is missing"
 
 
 def test_it_decides_nothing(lines: Path) -> None:
