@@ -34,7 +34,7 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
         "phase": Entry("mltrainer.cli.phases", "Run one phase."),
         "status": Entry("mltrainer.cli.gates", "Show each phase, its gate, what is stale and what comes next."),
         "gate": Entry("mltrainer.cli.gates", "Check gates, or waive an item with a reason."),
-        "report": Entry("mltrainer.cli.report", "What a pull request brings, as a comment for it."),
+        "report": Entry("mltrainer.cli.report", "What a pull request changes, as a comment for it."),
     },
     LOOK: {
         "monitor": Entry("mltrainer.cli.monitor", "Watch runs live, in the terminal or the browser."),

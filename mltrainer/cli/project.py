@@ -31,10 +31,10 @@ def init(
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
     validation: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Data of its own to validate on, in --data's form.")
+        Path | None, typer.Option(metavar="FILE", parser=path_name, help="A separate data set to validate on, in --data's form.")
     ] = None,
     test: Annotated[
-        Path | None, typer.Option(metavar="FILE", parser=path_name, help="Data of its own to test on, in --data's form.")
+        Path | None, typer.Option(metavar="FILE", parser=path_name, help="A separate data set to test on, in --data's form.")
     ] = None,
     script: Annotated[
         str | None, typer.Option(metavar="COMMAND", help="Start from a program that trains by itself, as you type it.")

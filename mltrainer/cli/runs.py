@@ -164,7 +164,7 @@ def diagnose(
     run: AnyRun = None,
     is_try: Annotated[
         bool,
-        typer.Option("--try", help="Train what may cure the findings beside the unchanged config, and tell what each did."),
+        typer.Option("--try", help="Train the suggested fixes beside the unchanged config, and report the effect of each."),
     ] = False,
     epochs: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With --try: train each for fewer epochs than the run.")

@@ -32,7 +32,9 @@ def wrap(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume-check", metavar="COMMAND", help="Kill the program in mid-run, go on with this, and compare the end."
+            "--resume-check",
+            metavar="COMMAND",
+            help="Kill the program in mid-run, resume it by this command, and compare the end.",
         ),
     ] = None,
     kill_at: Annotated[

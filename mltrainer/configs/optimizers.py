@@ -205,7 +205,7 @@ class Ranger(_Adam):
     @model_validator(mode="after")
     def _has_its_own(self) -> Self:
         if self.lookahead is not None:
-            raise ValueError("ranger has a lookahead of its own: set k and alpha")
+            raise ValueError("ranger includes a lookahead: set k and alpha")
         return self
 
 
@@ -222,7 +222,7 @@ class ScheduleFree(_Adam):
     @model_validator(mode="after")
     def _averages_itself(self) -> Self:
         if self.lookahead is not None or self.sam is not None:
-            raise ValueError("schedule_free has weights of its own to measure: sam and lookahead do not go with it")
+            raise ValueError("schedule_free is evaluated at averaged weights: it cannot be combined with sam or lookahead")
         if self.betas[0] == 0:
             raise ValueError("schedule_free needs a first beta above 0")
         return self

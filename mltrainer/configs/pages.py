@@ -186,13 +186,13 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
     if missing := missing_items(page, asked):
         item = missing[0]
         mend = f"add what the shipped page has: {yaml.dump([item.model_dump(exclude_defaults=True)]).strip()}"
-        raise InputError(f"the item {item.id!r} is missing; a page of one's own keeps every item", where=path, mend=mend)
+        raise InputError(f"the item {item.id!r} is missing; a project's page keeps every item", where=path, mend=mend)
     own = {item.id: item for item in page.items}
     for item in asked.items:
         if own[item.id].waivable and not item.waivable:
             raise InputError(f"the item {item.id!r} can never be waived", where=path, mend="remove waivable: true")
         if own[item.id].check != item.check:
-            mend = "remove check:, and add an item of your own under another id"
+            mend = "remove check:, and add a custom item under another id"
             raise InputError(f"the item {item.id!r} is computed by mltrainer alone", where=path, mend=mend)
     needed = {item.id: item.needs for item in shipped_page(page.phase).items}
     for item in page.items:
@@ -262,7 +262,7 @@ def tool_page(tool: str, project: Path | None) -> ToolPage:
         return page
     shipped = _read(ToolPage, path, None)
     if page.entry_point != shipped.entry_point:
-        told, mend = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a tool of your own another name"
+        told, mend = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a custom tool another name"
         raise InputError(told, where=f"{path}, key entry_point", mend=mend)
     return page.model_copy(update={"capabilities": shipped.capabilities})  # what the same program can show is not a policy
 
@@ -271,7 +271,7 @@ def _require_minimum(page: ToolPage, path: str) -> None:
     """Refuse a tool of a project's own that runs mltrainer's code, or cannot show what none may lack."""
     if page.entry_point.partition(".")[0] == "mltrainer":
         mend = "name a module of your project with a function `work`"
-        raise InputError("a tool of one's own is the project's code", where=f"{path}, key entry_point", mend=mend)
+        raise InputError("a custom tool is the project's code", where=f"{path}, key entry_point", mend=mend)
     if missing := [name for name in MINIMUM if name not in page.capabilities]:
         told = f"a tool that trains must have {', '.join(MINIMUM)}; it lacks {', '.join(missing)}"
         raise InputError(told, where=f"{path}, key capabilities", mend="make its trainings so, then add them")

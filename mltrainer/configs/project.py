@@ -74,7 +74,9 @@ class Task(Strict):
     def _is_there(cls, use: str | None, info: ValidationInfo) -> str | None:
         if use is not None and ":" not in use and needs_plugins(info) and plugins.find("tasks", use) is None:
             names = ", ".join(plugins.installed("tasks")) or "none"
-            raise ValueError(f"no installed task has that name (installed: {names}); one's own is written module.path:ClassName")
+            raise ValueError(
+                f"no installed task has that name (installed: {names}); a class of the project is written module.path:ClassName"
+            )
         return use
 
     @model_validator(mode="after")

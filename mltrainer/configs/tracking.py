@@ -28,7 +28,7 @@ def _address(url: str) -> str:
 
 
 class Tracker(Strict):
-    """What is said of any tracker."""
+    """The keys of every tracker."""
 
     every_n_steps: int = Field(1, ge=1, description="of so many steps one is sent; evaluations are sent all")
     wait_s: float = Field(

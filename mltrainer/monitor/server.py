@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
             return sent(self._steps(asked)), "application/json"
         folder, _, rest = path.partition("/")
         if folder not in _PAGES:
-            raise InputError("nothing lies at this address", where=path[:200])
+            raise InputError("there is no page at this address", where=path[:200])
         return _PAGES[folder](self.server.project, rest, path.count("/"))
 
     def _steps(self, asked: dict[str, list[str]]) -> StepsView:

@@ -57,7 +57,7 @@ def probe(ctx: Context, config: TrainingConfig) -> Probes:
     """
     settings = _settings(ctx)
     steps, trainer = settings.probe_steps, ctx.trainer
-    halfway = "; the second time stopped half-way and gone on with" if "resume" in trainer.capabilities else ""
+    halfway = "; the second time interrupted half-way and resumed" if "resume" in trainer.capabilities else ""
     ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
     judged = settings.model_dump(include=set(DataLimits.model_fields))  # once: the second time has the same data, by its digest
     asked: dict[str, Any] = {"rehearse": True, "data_limits": judged}
@@ -129,7 +129,7 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult)
         value = probe.precision.chosen if key == "precision" else getattr(config, key)
         if value == plain:
             continue
-        ctx.note(f"probing once more without {key}, to measure what it brings")
+        ctx.note(f"probing once more without {key}, to measure its effect")
         other = config.model_copy(update={key: plain}).with_workers(0)
         without = _cost(trainer.probe(_job(ctx, other, f"without-{key}", _settings(ctx).probe_steps)))
         rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})

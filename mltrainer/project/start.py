@@ -284,7 +284,9 @@ def _from_script(script: Script) -> Beginning:
     told = [f"at its end the program writes {script.metrics}, such as {shown}; nothing else of it changes"]
     if SEED not in places(script.command):
         told.append("it is given no seed: write {seed} in task.script where it takes one, or a search can promote nothing")
-    told.append("what it is given, leaves and goes on with is for you to add: mltrainer guide tools/script_runner/README")
+    told.append(
+        "add its arguments, the files that it leaves and the command that resumes it: mltrainer guide tools/script_runner/README"
+    )
     mode = "min" if script.metric.endswith(LOWER_IS_BETTER) else "max"
     return Beginning({"task": task, "metric": {"name": script.metric, "mode": mode}}, [*told, NO_CRITERION])
 

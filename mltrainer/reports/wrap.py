@@ -15,9 +15,7 @@ COMPARED = (
     "Fresh processes were to make the same optimizer steps. At every step the sums of the bits of all gradients and of some"
     " of the weights were compared, and all weights whole at every fiftieth and at the last."
 )
-RESUMED = (
-    "The program that was gone on with was compared in the same way, from where it went on, with a run that nothing disturbed."
-)
+RESUMED = "The resumed program was compared in the same way, from the step at which it resumed, with an undisturbed run."
 MOST_FILES = 50  # of code, and of data: what more there is, --json lists
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
@@ -87,7 +85,7 @@ def shown(cause: Cause) -> str:
 
 
 def _of_resuming(found: ResumeVerdict) -> Iterator[str]:
-    how = f"killed after step {found.killed_after}, gone on with after step {found.went_on_after} of {found.steps}"
+    how = f"killed after step {found.killed_after}, resumed after step {found.went_on_after} of {found.steps}"
     if found.same:
         yield f"resuming holds: {how}, it ends in the bits of the undisturbed run"
         return

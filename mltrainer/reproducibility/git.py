@@ -197,7 +197,7 @@ def locate(root: Path) -> Repository:
     answer = run(root, "rev-parse", "--is-shallow-repository", "--show-prefix", "--show-toplevel")
     shallow, prefix, top = os.fsdecode(answer).removesuffix("\n").split("\n", 2)
     if not root.resolve().is_relative_to(Path(top).resolve()):
-        raise GitError("the work tree of the git repository lies elsewhere (core.worktree)")
+        raise GitError("the work tree of the git repository is elsewhere (core.worktree)")
     if prefix and _says_yes(root, "check-ignore", "--quiet", "--", "."):
         raise GitError("the git repository around the project ignores its folder")
     commit = _optional(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")

@@ -38,7 +38,7 @@ def rebuild(project: Project, environment: Environment, tell: Callable[[dict[str
     folder: Path = project.state_dir / FOLDER / environment.sha256[:12]
     python = folder / "bin" / "python"
     if (folder / DONE_FILE).exists():
-        tell({"event": "note", "text": f"the recorded environment stands in {project.relative(folder)}"})
+        tell({"event": "note", "text": f"the recorded environment is in {project.relative(folder)}"})
         return python
     interpreter = find_interpreter(environment.python.version)
     shutil.rmtree(folder, ignore_errors=True)

@@ -112,7 +112,7 @@ class Adapter:
     Attributes:
         module: The module with `begin` and `check`.
         package: The package that it imports.
-        variables: Set in its process, where the user has not: nothing is told to the tracker's makers.
+        variables: Set in its process, where the user has not: nothing is reported to the tracker's makers.
     """
 
     module: str

@@ -300,7 +300,7 @@ class Check:
             told = f"killed after step {after} it still ended with exit code 0: something restarts it"
             raise InputError(told, where=where, mend="give the command of the program itself, not of its launcher")
         again = dataclasses.replace(self._program, command=command, where=where)
-        resumed = self._run("gone on with", NOTHING, 0, program=again, place=killed.place)
+        resumed = self._run("resumed", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
             told = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed, self._program)[-3:])}"
             raise InputError(told, where=where, mend="give the command that resumes the program from its own checkpoint")
@@ -328,7 +328,7 @@ class Check:
         """Return the first difference, in words, of the first resumed step from the undisturbed run's; None where none shows."""
         whole = self._run("the cause: traced", NOTHING, went_on + 1, trace=True)
         killed = self._run("the cause: killed once more", NOTHING, 0, kill=after)
-        rest = self._run("the cause: gone on with, traced", NOTHING, 1, trace=True, program=again, place=killed.place)
+        rest = self._run("the cause: resumed, traced", NOTHING, 1, trace=True, program=again, place=killed.place)
         one, other = (_of_step(traces(ended.lines), step) for ended, step in ((whole, went_on + 1), (rest, 1)))
         shown = first_difference(one, other)
         return shown.what if shown is not None else None

@@ -174,7 +174,7 @@ def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: st
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", fault=fault)
     assert done.returncode == code, done.stderr
     if code == 0:
-        assert "resuming holds: killed after step 7, gone on with after step 5 of 10" in done.stdout
+        assert "resuming holds: killed after step 7, resumed after step 5 of 10" in done.stdout
     else:
         assert "RESUMING DOES NOT HOLD" in done.stdout
         assert "differs at step 6: its optimizer or schedule did not go on from where it stood" in done.stdout

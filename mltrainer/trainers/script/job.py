@@ -213,7 +213,7 @@ def _cause(check: Check, steps: int) -> dict[str, Any] | None:
 
 def _resumed(config: TrainingConfig, check: Check, events: Events) -> dict[str, Any]:
     """Return the comparison of the program, killed in mid-run and resumed, with the undisturbed run: `same` bits or not."""
-    events.send("note", text="trained to its end, and once more killed and gone on with: does it end in the same bits?")
+    events.send("note", text="trained to its end; once more killed and resumed: does it end in the same bits?")
     resumed = check.resumes(
         config.task.resuming(config.seed), where="task.resume", on_whole=lambda place: require_left(config, place)
     )

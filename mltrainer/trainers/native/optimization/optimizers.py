@@ -86,7 +86,7 @@ def kind_of(config: Optimizer) -> str:
 def _maker(config: Optimizer) -> Callable[..., torch.optim.Optimizer]:
     """Return a function that makes the config's optimizer from parameter groups."""
     if isinstance(config, PluginOptimizer):
-        plugin: OptimizerPlugin = made("optimizers", config.name, config.options, "optimizer.options")
+        plugin: OptimizerPlugin = made("optimizers", config.name, config.options, "optimizer.options", ("build",))
         return lambda groups, **_: plugin.build(groups, config.lr)
     module, name, kernels = KINDS[config.name]
     options = config.model_dump(exclude=set(NOT_OPTIONS))
