@@ -11,18 +11,17 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import given_for, read_waivers
 from mltrainer.gates.machine import PhaseState, asked, derive
 from mltrainer.gates.waived import committers
-from mltrainer.records.envelope import Waiver
+from mltrainer.records.envelope import Envelope, Waiver
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
-from mltrainer.reports.review import Side, compare
+from mltrainer.reports.review import FailingItem, PhaseVerdict, Review, Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
 from mltrainer.workspace import PHASES, Project, from_json, phase_folder
 
-Found = dict[str, Any]
 UNCHECKED = ("not recomputed", "is not in this repository", "shallow clone", "the ledger lacks")  # in notes of a gate
 
 
-def review(project: Project, against: str) -> Found:
-    """Return the gates' verdicts, recomputed, and what differs from another revision, as `mltrainer report --json` prints it.
+def review(project: Project, against: str) -> Review:
+    """Return the gates' verdicts, recomputed, and what differs from another revision.
 
     Args:
         project: The project; a fresh clone without data, weights or torch will do.
@@ -41,17 +40,17 @@ def review(project: Project, against: str) -> Found:
     committed = {phase: committers(project, phase, given) for phase, given in waivers.items()}
     earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
     compared = compare(Side(_sound(records), waivers, committed), Side(_sound(others), earlier))
-    told = [f"{fault}, at {against}" for record in others.values() for fault in record.faults]
-    return {
-        "project": next((record["project"]["name"] for record in _sound(records).values()), project.root.name),
-        "place": place,
-        "against": against,
-        "commit": commit,
-        "holds": all(state.gate.holds for state in states) and not compared["impossible"],
-        "phases": [_row(state) for state in states],
-        **compared,
-        "notes": [*told, *_unchecked(states)],
-    }
+    faults = [f"{fault}, at {against}" for record in others.values() for fault in record.faults]
+    return Review(
+        **vars(compared),
+        project=next((record.project.name for record in _sound(records).values()), project.root.name),
+        place=place,
+        against=against,
+        commit=commit,
+        holds=all(state.gate.holds for state in states) and not compared.impossible,
+        phases=[_verdict(state) for state in states],
+        notes=[*faults, *_unchecked(states)],
+    )
 
 
 def _unchecked(states: Sequence[PhaseState]) -> list[str]:
@@ -75,8 +74,8 @@ def _committed(root: Path, against: str) -> tuple[str, str, dict[str, bytes]]:
         raise InputError(str(error), where="--against", mend=mend if "there is no branch" in str(error) else None) from error
 
 
-def _sound(records: dict[str, Record]) -> dict[str, Found]:
-    return {phase: record.data for phase, record in records.items() if not record.faults}
+def _sound(records: dict[str, Record]) -> dict[str, Envelope[Any]]:
+    return {phase: record.typed for phase, record in records.items() if record.typed}
 
 
 def _waivers(record: Record, raw: bytes | None) -> list[Waiver]:
@@ -87,15 +86,15 @@ def _waivers(record: Record, raw: bytes | None) -> list[Waiver]:
         return []
 
 
-def _row(state: PhaseState) -> Found:
+def _verdict(state: PhaseState) -> PhaseVerdict:
     gate = state.gate
-    return {
-        "name": state.name,
-        "state": state.state,
-        "holds": gate.holds,
-        "run": run_of(gate.record) if gate.record else None,
-        "verdicts": dict(Counter(item.verdict for item in gate.items)),
-        "not_recomputed": [item.id for item in gate.items if not item.recomputed],
-        "failing": [{"id": item.id, "statement": item.statement, "mend": item.mend} for item in gate.failing],
-        "stale": list(gate.stale),
-    }
+    return PhaseVerdict(
+        name=state.name,
+        state=state.state,
+        holds=gate.holds,
+        run=run_of(gate.record) if gate.record else None,
+        verdicts=dict(Counter(item.verdict for item in gate.items)),
+        not_recomputed=[item.id for item in gate.items if not item.recomputed],
+        failing=[FailingItem(item.id, item.statement, item.mend) for item in gate.failing],
+        stale=list(gate.stale),
+    )

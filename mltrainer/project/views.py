@@ -10,8 +10,9 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice, PhaseState
 from mltrainer.reports import notebook
+from mltrainer.reports import review as reviews
+from mltrainer.reports.comment import comment
 from mltrainer.reports.frames import frame, history_frame
-from mltrainer.reports.review import comment
 from mltrainer.reports.runs import RunComparison, RunRow
 from mltrainer.runs.drift import Drift
 from mltrainer.runs.find import diagnose_run, steps_of
@@ -96,23 +97,24 @@ class Gates(tuple[Gate, ...]):
 
 @dataclass(frozen=True)
 class Review:
-    """What a pull request brings.
+    """What a pull request brings: verdicts, and differences from another revision."""
 
-    Attributes:
-        found: Verdicts and differences, as `mltrainer report --json` prints them.
-    """
+    review: reviews.Review = field(repr=False)
 
-    found: Mapping[str, Any] = field(repr=False)
+    @property
+    def found(self) -> dict[str, Any]:
+        """Verdicts and differences, as `mltrainer report --json` prints them."""
+        return self.review.written()
 
     @property
     def holds(self) -> bool:
         """Whether every gate that there is holds, and planning's is there."""
-        return bool(self.found["holds"])
+        return self.review.holds
 
     @property
     def markdown(self) -> str:
         """The body of a comment."""
-        return comment(self.found)
+        return comment(self.review)
 
     def _repr_markdown_(self) -> str:
         return self.markdown

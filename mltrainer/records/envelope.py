@@ -13,6 +13,7 @@ from mltrainer.records.diagnostics import Diagnostics
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched, Skipped
+from mltrainer.records.partial import partial
 from mltrainer.records.planning import Planning, Stopped
 from mltrainer.records.run import Run
 
@@ -161,6 +162,23 @@ def adapter(phase: str) -> TypeAdapter[Any]:
     if phase in RUN_EVIDENCE:
         Run.model_rebuild()  # first, as the three phases share a finished schema, and each would make an unfinished one anew
     return TypeAdapter(EVIDENCE[phase])
+
+
+def evidence_kind(phase: str, evidence: Any) -> type[Part]:
+    """Return the model of a phase's evidence: of a planning that stopped and of a search that was skipped, one of its own."""
+    if phase == "planning":
+        return Stopped if _has(evidence, "stopped") else Planning
+    if phase == "optimization":
+        return Skipped if _has(evidence, "rule") else Searched
+    kind: type[Part] = EVIDENCE[phase]
+    return kind
+
+
+def partial_record(content: Mapping[str, Any], phase: str) -> Envelope[Any]:
+    """Return a record as a model of whatever it holds, not validated: of an earlier version, or not sealed yet."""
+    evidence = content["evidence"]
+    record = partial(Envelope[Any], content)
+    return record.model_copy(update={"phase": phase, "evidence": partial(evidence_kind(phase, evidence), evidence)})
 
 
 def parsed(content: Mapping[str, Any], phase: str) -> "tuple[Envelope[Any] | None, list[str]]":

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mltrainer.reports.values import at
+from mltrainer.records.common import KeyChange
+from mltrainer.records.diagnostics import Diagnostics
+from mltrainer.records.envelope import Envelope, Since, partial_record
+from mltrainer.records.optimization import Searched
 from mltrainer.reports.views import flat
 
-Found = Mapping[str, Any]
 DIGESTS = ("data", "code", "environment")
 
 
-def since(now: Found, before: Found | None, of: str) -> dict[str, Any] | None:
+def since(now: Mapping[str, Any], before: Mapping[str, Any] | None, of: str) -> dict[str, Any] | None:
     """Return the differences from a phase's earlier record, or None where there is no earlier version.
 
     A phase that is run again without a change keeps what its record said, so that the record keeps its bytes.
@@ -24,56 +26,55 @@ def since(now: Found, before: Found | None, of: str) -> dict[str, Any] | None:
     """
     if before is None or not isinstance(before.get("evidence"), dict):
         return None
-    metrics, settings = (differences(part(now), part(before)) for part in (measured, settled))
+    record, earlier = (partial_record(content, now["phase"]) for content in (now, before))
+    metrics, settings = (differences(part(record), part(earlier)) for part in (measured, settled))
     if not metrics and not settings:
-        return before.get("since")
-    return {"of": of, "metrics": metrics, "settings": settings}
+        return earlier.since.written() if earlier.since else None
+    return Since(of=of, metrics=metrics, settings=settings).written()
 
 
-def differences(now: Found, before: Found) -> list[dict[str, Any]]:
+def differences(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[KeyChange]:
     """Return the keys whose values differ, with both; None: no such key."""
     keys = sorted(now.keys() | before.keys())
-    return [{"key": key, "before": before.get(key), "after": now.get(key)} for key in keys if before.get(key) != now.get(key)]
+    return [KeyChange(key=key, before=before.get(key), after=now.get(key)) for key in keys if before.get(key) != now.get(key)]
 
 
-def measured(record: Found) -> dict[str, Any]:
+def measured(record: Envelope[Any]) -> dict[str, Any]:
     """Return the metrics that a phase's report is read for."""
-    evidence = record["evidence"]
-    found = {f"validation {name}": value for name, value in (at(evidence, "run.metrics") or {}).items()}
-    if record["phase"] == "diagnostics":
-        found = {f"validation {name}": value for name, value in (evidence.get("metrics") or {}).items()}
-    found |= {f"test {name}": value for name, value in (at(evidence, "test.metrics") or {}).items()}
-    found |= {key: at(evidence, path) for key, path in _SEARCH.items() if at(evidence, path) is not None}
+    evidence = record.evidence
+    of_run = evidence if isinstance(evidence, Diagnostics) else getattr(evidence, "run", None)
+    splits = {"validation": of_run, "test": getattr(evidence, "test", None)}
+    found = {f"{split} {name}": value for split, part in splits.items() if part for name, value in part.metrics.items()}
+    if isinstance(evidence, Searched):
+        searched = {"baseline": evidence.baseline.value, "mean improvement": evidence.comparison.mean_difference}
+        found |= {name: value for name, value in searched.items() if value is not None}
     return found
 
 
-_SEARCH = {"baseline": "baseline.value", "mean improvement": "comparison.mean_difference"}
-
-
-def settled(record: Found) -> dict[str, Any]:
+def settled(record: Envelope[Any]) -> dict[str, Any]:
     """Return a report's inputs as one flat table: the config's keys, digests of data, code and environment, and decisions."""
-    config = record["evidence"].get("config")
-    keys = dict(flat(config)) if isinstance(config, dict) else {}
-    return {**keys, **{f"{name} digest": value for name, value in digests(record).items()}, **decided(record)}
+    config = dict(flat(getattr(record.evidence, "config", {})))
+    return {**config, **{f"{name} digest": value for name, value in digests(record).items()}, **decided(record)}
 
 
-def digests(record: Found) -> dict[str, Any]:
+def digests(record: Envelope[Any]) -> dict[str, Any]:
     """Return the heads of the digests that a phase's evidence was made under: of data, code and environment."""
-    evidence = record["evidence"]
-    if record["phase"] == "planning":
-        found = [at(evidence, "data.sha256"), at(record, "source.sha256"), at(evidence, "environment.sha256")]
-        return dict(zip(DIGESTS, map(_head, found), strict=True))
-    return {name: _head(at(evidence, f"run.{name}_sha256")) for name in DIGESTS if at(evidence, "run.id")}
+    evidence, run = record.evidence, getattr(record.evidence, "run", None)
+    if record.phase == "planning":
+        parts = (getattr(evidence, "data", None), record.source, evidence.environment)
+        return {name: _head(part.sha256 if part else None) for name, part in zip(DIGESTS, parts, strict=True)}
+    return {name: _head(getattr(run, f"{name}_sha256")) for name in DIGESTS if run and run.id}
 
 
-def decided(record: Found) -> dict[str, Any]:
+def decided(record: Envelope[Any]) -> dict[str, Any]:
     """Return a phase's decisions: the recommendation, promotion or skip, and the diagnostics that fired."""
-    evidence = record["evidence"]
-    found = {key: evidence[key] for key in ("recommendation", "promoted", "skipped") if key in evidence}
-    if record["phase"] == "diagnostics":
-        found["fired"] = [row["id"] for row in evidence.get("diagnostics") or [] if row.get("state") == "fired"]
+    evidence = record.evidence
+    recorded = evidence.model_fields_set
+    found = {key: getattr(evidence, key) for key in ("recommendation", "promoted", "skipped") if key in recorded}
+    if isinstance(evidence, Diagnostics):
+        found["fired"] = [row.id for row in evidence.diagnostics if row.state == "fired"]
     return found
 
 
-def _head(digest: Any) -> Any:
+def _head(digest: str | None) -> str | None:
     return digest[:16] if isinstance(digest, str) else digest

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mltrainer.records.envelope import Envelope, partial_record
 from mltrainer.reports.impossible import OF_A_RUN, contradictions, lost
 from tests.reports import records
 
@@ -22,10 +23,15 @@ def final(**test: Any) -> Record:
     return {"finalization": found}
 
 
+def typed(found: Record) -> dict[str, Envelope[Any]]:
+    return {phase: partial_record(content, phase) for phase, content in found.items()}
+
+
 def changed(change: Callable[[Record], object]) -> list[tuple[str, str, Any, Any]]:
     before, now = final(), final()
     change(now["finalization"]["evidence"])
-    return [(row["what"].split()[0], row["key"], row["before"], row["after"]) for row in contradictions(now, before)]
+    found = contradictions(typed(now), typed(before))
+    return [(row.what.split()[0], row.key, row.before, row.after) for row in found]
 
 
 def test_equal_records_contradict_each_other_in_nothing() -> None:
@@ -96,12 +102,12 @@ OPENING = {"nr": 1, "run": "a", "purpose": "test", "data_sha256": "d", "weights_
 )
 def test_an_opening_is_lost_or_replaced(change: Record, told: str | None) -> None:
     before, now = final(openings=[OPENING]), final(openings=[{**copy.deepcopy(OPENING), **change}])
-    assert [row["change"] for row in lost(now, before)] == ([told] if told else [])
+    assert [row.change for row in lost(typed(now), typed(before))] == ([told] if told else [])
 
 
 def test_all_openings_are_lost_with_the_record() -> None:
-    assert [row["run"] for row in lost({}, final(openings=[OPENING, {**OPENING, "run": "b", "weights_sha256": "v"}]))] == [
+    assert [row.run for row in lost({}, typed(final(openings=[OPENING, {**OPENING, "run": "b", "weights_sha256": "v"}])))] == [
         "a",
         "b",
     ]
-    assert lost(final(openings=[OPENING]), {}) == []
+    assert lost(typed(final(openings=[OPENING])), {}) == []

@@ -9,32 +9,33 @@ from typing import Any
 
 import pytest
 
-from mltrainer.records.envelope import Waiver
-from mltrainer.reports.review import LONGEST_COMMENT, TOO_LONG, Side, comment, compare, mark
+from mltrainer.records.envelope import Envelope, Waiver, partial_record
+from mltrainer.reports.comment import LONGEST_COMMENT, TOO_LONG, comment, mark
+from mltrainer.reports.review import Differences, FailingItem, FileChange, MetricChange, PhaseVerdict, Review, Side, compare
 from mltrainer.workspace import PHASES
 from tests.gates.evidence import Record, kept
 
 HOSTILE = "x|`y` <script>alert(1)</script> @org/team #12 ![i](http://e.org/p.png) {{7*7}}\n/approve"
 
 
-def records(change: Callable[[dict[str, Record]], None] = lambda _found: None) -> dict[str, Record]:
+Records = dict[str, Envelope[Any]]
+PLANNED = PhaseVerdict("planning", "passed", True, "a", {"pass": 3}, [], [], [])
+
+
+def records(change: Callable[[dict[str, Record]], object] = lambda _found: None) -> Records:
     found = {phase: copy.deepcopy(kept(phase)) for phase in PHASES}
     change(found)
-    return found
+    return {phase: partial_record(content, phase) for phase, content in found.items()}
 
 
-def changed(change: Callable[[dict[str, Record]], None]) -> dict[str, Any]:
+def changed(change: Callable[[dict[str, Record]], object]) -> Differences:
     """Return the comparison of records with the same ones before a change."""
     return compare(Side(records(change), {}), Side(records(), {}))
 
 
-def told(found: dict[str, Any], **more: Any) -> str:
-    phases = [
-        {"name": "planning", "state": "passed", "holds": True, "run": "a", "verdicts": {"pass": 3}, "failing": [], "stale": []}
-    ]
-    return comment(
-        {"project": "digits", "place": "", "against": "main", "commit": "0" * 40, "phases": phases, "notes": [], **found, **more}
-    )
+def told(found: Differences, **more: Any) -> str:
+    here = {"project": "digits", "place": "", "against": "main", "commit": "0" * 40, "holds": True, "phases": [PLANNED]}
+    return comment(Review(**{**vars(found), **here, "notes": [], **more}))
 
 
 def run_metric(found: dict[str, Record], value: Any) -> None:
@@ -47,29 +48,32 @@ def run_metric(found: dict[str, Record], value: Any) -> None:
 
 def test_the_same_records_differ_in_nothing() -> None:
     found = changed(lambda _found: None)
-    assert not any(
-        found[key] for key in ("added", "removed", "config", "digests", "code", "environment", "decisions", "policy", "waivers")
-    )
-    assert {row["verdict"] for row in found["metrics"]} == {"same"}
+    names = ("added", "removed", "config", "digests", "code", "environment", "decisions", "policy", "waivers")
+    assert not any(getattr(found, name) for name in names)
+    assert {row.verdict for row in found.metrics} == {"same"}
     assert "data, code, environment: the same; no config key, digest, policy or waiver changed" in told(found)
 
 
-def hits(phase: str, value: float, rows: int = 10, mode: str = "max", name: str = "accuracy") -> dict[str, Record]:
+def hits(phase: str, value: float, rows: int = 10, mode: str = "max", name: str = "accuracy", folds: Any = None) -> Records:
     """Records of which one phase measured so much of a metric on so many rows."""
-    found = records()
-    evidence = found[phase]["evidence"]
-    evidence["run"]["metric"] = {"name": name, "mode": mode}
-    evidence["run"] |= {"metrics": {name: value}, "measured_samples": {"train": 7, "validation": rows}}
-    if phase == "finalization":
-        evidence["test"] |= {"metrics": {name: value}, "samples": rows}
-    return found
+
+    def change(found: dict[str, Record]) -> None:
+        evidence = found[phase]["evidence"]
+        evidence["run"]["metric"] = {"name": name, "mode": mode}
+        evidence["run"] |= {"metrics": {name: value}, "measured_samples": {"train": 7, "validation": rows}}
+        if phase == "finalization":
+            evidence["test"] |= {"metrics": {name: value}, "samples": rows}
+        if folds:
+            evidence["folds"] = {"metrics": folds}
+
+    return records(change)
 
 
-def judged(before: dict[str, Record], after: dict[str, Record], split: str = "validation") -> tuple[dict[str, Any], str]:
+def judged(before: Records, after: Records, split: str = "validation") -> tuple[MetricChange, str]:
     """Return how a metric was judged, and the cell of the comment that says it."""
     found = compare(Side(after, {}), Side(before, {}))
-    row = next(row for row in found["metrics"] if row["split"] == split and row["before"] != row["after"])
-    line = next(line for line in told(found).splitlines() if f"{row['phase']}, {split}" in line)
+    row = next(row for row in found.metrics if row.split == split and row.before != row.after)
+    line = next(line for line in told(found).splitlines() if f"{row.phase}, {split}" in line)
     return row, line.rsplit("|", 2)[1].strip()
 
 
@@ -84,33 +88,32 @@ def test_outside_the_interval_of_the_rows_a_metric_is_better_or_worse_by_the_con
     phase: str, split: str, mode: str, verdict: str, words: str
 ) -> None:
     row, cell = judged(hits(phase, 0.3, mode=mode), hits(phase, 0.9, mode=mode), split)
-    assert (row["phase"], row["verdict"], row["samples"], cell) == (phase, verdict, 10, words)
-    assert row["difference"] == pytest.approx(0.6)
-    assert row["interval"] == pytest.approx(BETTER_BY_NINE_OF_TEN, abs=6e-5)
+    assert (row.phase, row.verdict, row.samples, cell) == (phase, verdict, 10, words)
+    assert row.difference == pytest.approx(0.6)
+    assert row.interval == pytest.approx(BETTER_BY_NINE_OF_TEN, abs=6e-5)
 
 
 @pytest.mark.parametrize("after", [0.6, 0.4])
 def test_within_the_interval_it_is_not_told_apart_on_so_many_rows(after: float) -> None:
     row, cell = judged(hits("baseline", 0.5), hits("baseline", after))
-    assert row["verdict"] == "not told apart"
+    assert row.verdict == "not told apart"
     assert cell == f"{'+' if after > 0.5 else '-'}0.100: not told apart on 10 rows"
 
 
 @pytest.mark.parametrize(("name", "rows"), [("r2", 10), ("accuracy", 20)])
 def test_where_no_interval_is_known_the_difference_alone_is_told(name: str, rows: int) -> None:
     row, cell = judged(hits("baseline", 0.3, 10, name=name), hits("baseline", 0.9, rows, name=name))
-    assert (row["interval"], row["samples"]) == (None, None)
+    assert (row.interval, row.samples) == (None, None)
     assert cell == "+0.600; one run each shows no interval of it"
 
 
 def test_a_mean_over_folds_has_no_interval_of_one_splits_rows() -> None:
-    before, after = hits("baseline", 0.3), hits("baseline", 0.3)
-    after["baseline"]["evidence"]["folds"] = {"metrics": {"accuracy": 0.9}}
-    assert judged(before, after)[0]["verdict"] == "not told apart"
+    before, after = hits("baseline", 0.3), hits("baseline", 0.3, folds={"accuracy": 0.9})
+    assert judged(before, after)[0].verdict == "not told apart"
 
 
 def test_a_metric_that_is_not_finite_is_neither_better_nor_worse() -> None:
-    assert changed(lambda found: run_metric(found, "nan"))["metrics"][0]["verdict"] == "not comparable"
+    assert changed(lambda found: run_metric(found, "nan")).metrics[0].verdict == "not comparable"
 
 
 def test_over_folds_their_mean_is_compared() -> None:
@@ -118,7 +121,7 @@ def test_over_folds_their_mean_is_compared() -> None:
         name = found["baseline"]["evidence"]["run"]["metric"]["name"]
         found["baseline"]["evidence"]["folds"] = {"metrics": {name: 0.5}}
 
-    assert changed(change)["metrics"][0]["after"] == 0.5
+    assert changed(change).metrics[0].after == 0.5
 
 
 def test_a_config_key_is_told_once_with_the_phases_that_tell_it() -> None:
@@ -126,31 +129,22 @@ def test_a_config_key_is_told_once_with_the_phases_that_tell_it() -> None:
         for phase in ("planning", "finalization"):
             found[phase]["evidence"]["config"]["optimizer"]["lr"] = 0.5
 
-    rows = changed(change)["config"]
-    assert [row["key"] for row in rows if row["after"] == 0.5] == ["optimizer.lr"] * len(rows)
-    assert [phase for row in rows for phase in row["phases"]] == ["planning", "finalization"]
+    rows = changed(change).config
+    assert [row.key for row in rows if row.after == 0.5] == ["optimizer.lr"] * len(rows)
+    assert [phase for row in rows for phase in row.phases] == ["planning", "finalization"]
 
 
 def test_of_a_criterion_that_is_new_its_own_key_alone_is_told() -> None:
     def named(criteria: dict[str, str]) -> Side:
         return Side(records(lambda found: found["planning"]["evidence"]["config"].update(acceptance=criteria)), {})
 
-    rows = compare(named({"r2": ">= 0.5"}), named({}))["config"]
-    assert [row["key"] for row in rows] == ["acceptance.r2"]
+    rows = compare(named({"r2": ">= 0.5"}), named({})).config
+    assert [row.key for row in rows] == ["acceptance.r2"]
 
 
 def test_the_records_of_files_that_changed_since_are_not_said_to_be_what_is_here() -> None:
     found = changed(lambda _found: None)
-    row = {
-        "name": "planning",
-        "state": "stale",
-        "holds": False,
-        "run": "a",
-        "verdicts": {},
-        "failing": [],
-        "stale": ["x changed"],
-    }
-    said = told(found, phases=[row])
+    said = told(found, phases=[PhaseVerdict("planning", "stale", False, "a", {}, [], [], ["x changed"])])
     assert "those of planning are stale: it may not hold of the files as they are now" in said
     assert "By the stale records: data, code, environment: the same; no config key" in said
     assert "stale" not in told(found)
@@ -161,7 +155,7 @@ def test_a_key_that_a_later_version_brought_is_no_change() -> None:
         found["planning"]["evidence"]["config"]["signals"] = True
 
     assert "signals" not in kept("planning")["evidence"]["config"]
-    assert changed(change)["config"] == []
+    assert changed(change).config == []
 
 
 def test_data_and_code_are_told_by_digest_and_by_file() -> None:
@@ -172,9 +166,9 @@ def test_data_and_code_are_told_by_digest_and_by_file() -> None:
         found["planning"]["evidence"]["data"]["files"] = [{"path": "rows.csv", "sha256": "d" * 64, "size": 1}]
 
     found = changed(change)
-    assert {row["key"] for row in found["digests"]} == {"data", "code"}
-    assert found["unchanged"] == ["environment"]
-    assert {"path": "task.py", "change": "new"} in found["code"]
+    assert {row.key for row in found.digests} == {"data", "code"}
+    assert found.unchanged == ["environment"]
+    assert FileChange("task.py", "new") in found.code
     assert "`task.py` new" in told(found)
     assert "data: `houses.csv` gone; `rows.csv` new" in told(found)
 
@@ -184,8 +178,8 @@ def test_of_an_environment_each_package_is_told() -> None:
         for row in found["planning"]["evidence"]["environment"]["distributions"]:
             row["version"] = "9.9" if row["name"] == "torch" else row["version"]
 
-    (row,) = changed(change)["environment"]
-    assert (row["what"], row["after"]) == ("torch", "9.9")
+    (row,) = changed(change).environment
+    assert (row.what, row.after) == ("torch", "9.9")
 
 
 def _tolerance(record: Record, value: float) -> None:
@@ -195,14 +189,14 @@ def _tolerance(record: Record, value: float) -> None:
 @pytest.mark.parametrize(("value", "weaker", "words"), [(0.5, True, "asks for less"), (1e-9, False, "asks for more")])
 def test_a_number_of_the_policy_is_told_with_its_direction(value: float, weaker: bool, words: str) -> None:
     found = changed(lambda found: _tolerance(found["finalization"], value))
-    (row,) = found["policy"]
-    assert (row["key"], row["after"], row["weaker"]) == ("exports_agree.tolerance", value, weaker)
+    (row,) = found.policy
+    assert (row.key, row.after, row.weaker) == ("exports_agree.tolerance", value, weaker)
     assert words in told(found)
 
 
 def test_an_item_that_is_not_asked_for_any_more_asks_for_less() -> None:
-    (row,) = changed(lambda found: found["baseline"]["policy"]["items"].pop())["policy"]
-    assert (row["after"], row["weaker"]) == ("not asked for", True)
+    (row,) = changed(lambda found: found["baseline"]["policy"]["items"].pop()).policy
+    assert (row.after, row.weaker) == ("not asked for", True)
 
 
 def test_a_page_of_ones_own_is_told() -> None:
@@ -223,9 +217,9 @@ def waived(**changes: str) -> Waiver:
 def test_a_waiver_is_told_where_it_is_new_and_not_where_it_was_given_again() -> None:
     again = waived(when="2027", record="2")
     before = Side(records(), {"baseline": [WAIVER]})
-    assert compare(Side(records(), {"baseline": [again]}), before)["waivers"] == []
+    assert compare(Side(records(), {"baseline": [again]}), before).waivers == []
     found = compare(Side(records(), {"baseline": [again, waived(when="2027", reason="busier")]}), before)
-    assert [row["reason"] for row in found["waivers"]] == ["busier"]
+    assert [row.reason for row in found.waivers] == ["busier"]
     assert "⚠️ `within_time_budget` of baseline" in told(found)
 
 
@@ -233,15 +227,15 @@ def test_phases_of_one_side_are_new_or_lost() -> None:
     found = compare(
         Side(records(lambda found: found.pop("finalization")), {}), Side(records(lambda found: found.pop("baseline")), {})
     )
-    assert (found["added"], found["removed"]) == (["baseline"], ["finalization"])
-    assert {row["phase"]: row["verdict"] for row in found["metrics"]} == {"baseline": "new", "finalization": "gone"}
+    assert (found.added, found.removed) == (["baseline"], ["finalization"])
+    assert {row.phase: row.verdict for row in found.metrics} == {"baseline": "new", "finalization": "gone"}
     assert "finalization has a record at `main`, and none here" in told(found)
 
 
 def test_of_a_new_project_all_is_new_and_its_own_numbers_are_told() -> None:
     found = compare(Side(records(lambda found: _tolerance(found["finalization"], 0.5)), {}), Side({}, {}))
-    assert found["is_new"]
-    assert "exports_agree.tolerance" in [row["key"] for row in found["policy"]]
+    assert found.is_new
+    assert "exports_agree.tolerance" in [row.key for row in found.policy]
     assert "all of this is new" in told(found)
 
 
@@ -256,10 +250,8 @@ def test_nothing_that_a_record_says_acts_in_the_comment() -> None:
         found["baseline"]["evidence"]["run"]["metrics"][HOSTILE] = 1.0
 
     found = compare(Side(records(change), {"baseline": [waived(item=HOSTILE, reason=HOSTILE, by=HOSTILE)]}), Side(records(), {}))
-    stale = [{"name": "planning", "state": "stale", "holds": False, "run": None, "verdicts": {}, "stale": [HOSTILE]}]
-    text = told(
-        found, against=HOSTILE, phases=[{**stale[0], "failing": [{"id": HOSTILE, "statement": HOSTILE, "mend": HOSTILE}]}]
-    )
+    stale = PhaseVerdict("planning", "stale", False, None, {}, [], [FailingItem(HOSTILE, HOSTILE, HOSTILE)], [HOSTILE])
+    text = told(found, against=HOSTILE, phases=[stale])
     plain = re.sub(r"`[^`\n]*`|<code>.*?</code>", "", text)  # what stands in code type is shown as it is
     assert text.startswith(mark(""))
     assert not re.search(r"<script|!\[|\{\{|http://|@\w|(?<!&)#\d", plain)
