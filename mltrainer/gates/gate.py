@@ -32,6 +32,7 @@ from mltrainer.records.optimization import Skipped
 from mltrainer.records.planning import Planning
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, run_of
 from mltrainer.records.run import TRAIN, Run
+from mltrainer.reports.gate_items import GateItem as GateItem
 from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -53,39 +54,6 @@ AWAY_ROLES = {"data", "checkpoint", "model", "run", "plugin"}  # what a fresh cl
 PINS_FILE = "requirements.txt"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:mltrainer:gate:v1"
-
-
-@dataclass(frozen=True)
-class GateItem:
-    """One item of a gate with its recomputed verdict.
-
-    Attributes:
-        id: Its name in the checklist.
-        statement: What must hold.
-        verdict: pass, fail, waived or not_applicable.
-        evidence: The measured values that decided it.
-        mend: What to do where it fails; None where it was not measured because of another item.
-        recomputed: Whether the verdict follows from the record's evidence here and now; False where it is what a check of the
-            project's own said when the phase ran.
-    """
-
-    id: str
-    statement: str
-    verdict: str
-    evidence: dict[str, Any]
-    mend: str | None
-    recomputed: bool = True
-
-    def view(self) -> dict[str, Any]:
-        """Return the item as reports and `--json` show it."""
-        return {
-            "id": self.id,
-            "statement": self.statement,
-            "verdict": self.verdict,
-            "evidence": self.evidence,
-            "mend": self.mend,
-            "recomputed": self.recomputed,
-        }
 
 
 @dataclass(frozen=True)
@@ -508,7 +476,7 @@ def artifacts(project: Project, record: Record, waivers: Sequence[Waiver], items
     shown = [waiver.written() for waiver in (*content.waived_before, *waivers)]
     size = (project.phase_dir(content.phase) / RECORD_FILE).stat().st_size
     rendering = render_limited if is_rendered_apart(content.phase, project.root, size) else render
-    rendered = rendering(record.data, shown, [item.view() for item in items], project.root)
+    rendered = rendering(record.data, shown, items, project.root)
     return {name: text.encode() for name, text in {**rendered, **_pins(content)}.items()}
 
 

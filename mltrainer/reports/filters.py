@@ -10,9 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from mltrainer.records.common import Cause
+from mltrainer.records.finalization import Finalization
 from mltrainer.records.partial import partial
 from mltrainer.reports import markdown as md
 from mltrainer.reports import values, views
+from mltrainer.reports.gate_items import gate_line
+from mltrainer.reports.model_card import front_matter as card_lines
 from mltrainer.reproducibility.causes import sentence as cause_sentence
 from mltrainer.reproducibility.claims import MEANING, claim_of
 
@@ -155,9 +158,10 @@ def agrees(value: Any) -> str:
     return "not compared" if value is None else "✅ yes" if value is True else "❌ no"
 
 
-def front_matter(record: dict[str, Any]) -> Markup:
+def front_matter(record: Mapping[str, Any]) -> Markup:
     """Return the model card's YAML; what comes from the record stands in it as JSON strings, whose markup is escaped."""
-    return Markup("\n".join(["---", *views.front_matter(record, yaml_string), "---"]))
+    evidence = partial(Finalization, views.without_history(record["evidence"]))
+    return Markup("\n".join(["---", *card_lines(record["project"]["name"], evidence, yaml_string), "---"]))
 
 
 def yaml_string(value: object) -> str:
@@ -196,7 +200,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "words": words,
     "join_words": lambda items: " ".join(map(str, items)),
     # words that stand for states
-    "gate_line": _markdown(views.gate_line),
+    "gate_line": _markdown(gate_line),
     "verdict": _named(VERDICTS),
     "state": _named(STATES),
     "export_state": _named(EXPORT_STATES),

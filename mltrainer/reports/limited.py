@@ -16,6 +16,7 @@ from mltrainer import handbook
 from mltrainer.errors import InputError
 from mltrainer.executors.limited import Limits, run
 from mltrainer.executors.running import Ended
+from mltrainer.reports.gate_items import GateItem, Items
 from mltrainer.reports.render import made_by, render, template_paths
 
 CPU_SECONDS = 1.5  # chosen by us: a report takes 0.1 to 0.3 s, and five at the limit end within 10 s all the same
@@ -39,15 +40,15 @@ def _own_templates(phase: str, project: Path) -> list[str]:
     return [path for path in template_paths(phase).values() if handbook.locate(path, project)[1]]
 
 
-def render_limited(
-    record: dict[str, Any], waivers: list[dict[str, Any]], gate: list[dict[str, Any]], project: Path
-) -> dict[str, str]:
+def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: Items, project: Path) -> dict[str, str]:
     """Return the reports as `render` does, computed in a process with limits; see there for the arguments.
 
     Raises:
         InputError: The template takes more than the limits, or `render` refuses it.
     """
-    question = json.dumps({"record": record, "waivers": waivers, "gate": gate, "project": str(project.resolve())})
+    question = json.dumps(
+        {"record": record, "waivers": waivers, "gate": [item.view() for item in gate], "project": str(project.resolve())}
+    )
     ended = _ended(question, json.dumps(made_by(record["phase"], project)))
     told = _told(ended)
     if told is None:
@@ -81,11 +82,12 @@ def _told(ended: Ended) -> dict[str, Any] | None:
 def main() -> None:
     """Answer the question on standard input."""
     asked = json.load(sys.stdin)
-    from mltrainer.reports import templates, views  # noqa: F401 - their import is not counted
+    from mltrainer.reports import phase_names, templates  # noqa: F401 - their import is not counted
 
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # nothing handles its signal, so that it ends the process
+    gate = [GateItem(**row) for row in asked["gate"]]
     try:
-        told: dict[str, Any] = {"files": render(asked["record"], asked["waivers"], asked["gate"], Path(asked["project"]))}
+        told: dict[str, Any] = {"files": render(asked["record"], asked["waivers"], gate, Path(asked["project"]))}
     except InputError as error:
         told = {"error": {"message": error.message, "where": error.where, "mend": error.mend}}
     sys.stdout.write(json.dumps(told))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mltrainer
 from mltrainer import handbook
 from mltrainer.errors import InputError
 from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, PHASES, sha256_file
+
+if TYPE_CHECKING:
+    from mltrainer.reports.gate_items import Items
 
 FRAME = "phases/frame.md.j2"
 CARD_FRAME = "phases/card_frame.md.j2"
@@ -38,15 +41,13 @@ def made_by(phase: str, project: Path | None) -> list[Any]:
     return [mltrainer.__version__, [sha256_file(path) for path in templates], files]
 
 
-def render(
-    record: dict[str, Any], waivers: list[dict[str, Any]], gate: list[dict[str, Any]], project: Path | None = None
-) -> dict[str, str]:
+def render(record: dict[str, Any], waivers: list[dict[str, Any]], gate: Items, project: Path | None = None) -> dict[str, str]:
     """Return the Markdown files of a phase's folder, by file name.
 
     Args:
         record: The phase's record.
         waivers: Each with `item`, `reason`, `by` and, where it is known, `when`.
-        gate: Each item of the checklist: `id`, `statement`, `verdict`, `evidence` and `mend`.
+        gate: Each item of the checklist with its verdict.
         project: The project's folder, whose own templates fill the blocks of the reports; None for the shipped ones.
 
     Raises:
@@ -70,12 +71,13 @@ def _rendered(
     path: str,
     record: dict[str, Any],
     waivers: list[dict[str, Any]],
-    gate: list[dict[str, Any]],
+    gate: Items,
     project: Path | None,
 ) -> str:
-    from mltrainer.reports import templates, views
+    from mltrainer.reports import templates
+    from mltrainer.reports.phase_names import names as names_of
 
-    names = views.names(record, gate)
+    names = names_of(record, gate)
     own = templates.report(path, project).blocks(names)
     frame = templates.frame(CARD_FRAME if name == CARD else FRAME)
     return templates.filled(frame, {**names, "own": own, "waivers": waivers})

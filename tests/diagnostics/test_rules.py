@@ -11,7 +11,7 @@ from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.records.common import Acceptance
-from mltrainer.reports.views import names
+from mltrainer.reports.phase_names import names
 
 CONFIG = {
     "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01},

@@ -8,6 +8,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer.figures.drawn import draw, rows
+from mltrainer.reports.gate_items import GateItem
 from mltrainer.workspace import digest
 
 LAYERS = ["0.weight", "2.weight", "4.weight"]
@@ -40,22 +41,18 @@ def dirty_source() -> dict[str, Any]:
     return source(dirty=True, diff_sha256=sha("diff"), snapshot="refs/mltrainer/" + "ab12" * 10, untracked=3)
 
 
-def gate(*fails: str, waived: str | None = None) -> list[dict[str, Any]]:
-    items = ["finished", "losses_finite", "checkpoints_verified", "within_time_budget"]
-    rows = [
-        {"id": name, "statement": f"The run is {name}.", "verdict": "pass", "evidence": {"steps": 400, "of": 400}, "mend": None}
-        for name in items
-    ]
-    for row in rows:
-        if row["id"] in fails:
-            row.update(verdict="fail", mend=f"mltrainer guide {row['id']}", evidence={"value": "nan"})
-        if row["id"] == waived:
-            row.update(verdict="waived", evidence={"minutes": 71.3, "budget_minutes": 60})
+def gate(*fails: str, waived: str | None = None) -> list[GateItem]:
+    def item(name: str) -> GateItem:
+        statement = f"The run is {name}."
+        if name == waived:
+            return GateItem(name, statement, "waived", {"minutes": 71.3, "budget_minutes": 60}, None)
+        if name in fails:
+            return GateItem(name, statement, "fail", {"value": "nan"}, f"mltrainer guide {name}")
+        return GateItem(name, statement, "pass", {"steps": 400, "of": 400}, None)
+
     rule = {"rule": "no GPU: trained on the CPU"}
-    return [
-        *rows,
-        {"id": "gpu_utilization", "statement": "The GPU is busy.", "verdict": "not_applicable", "evidence": rule, "mend": None},
-    ]
+    busy = GateItem("gpu_utilization", "The GPU is busy.", "not_applicable", rule, None)
+    return [*map(item, ("finished", "losses_finite", "checkpoints_verified", "within_time_budget")), busy]
 
 
 def waiver() -> dict[str, Any]:
@@ -552,17 +549,9 @@ def _trial(nr: int, draw: random.Random, noise: float, epochs: int) -> dict[str,
     }
 
 
-def improvement(verdict: str, p_value: float) -> list[dict[str, Any]]:
+def improvement(verdict: str, p_value: float, **evidence: Any) -> list[GateItem]:
     """Return the gate's view of the comparison's test."""
-    return [
-        {
-            "id": "improvement_validated",
-            "statement": "It is better.",
-            "verdict": verdict,
-            "evidence": {"p_value": p_value},
-            "mend": "x",
-        }
-    ]
+    return [GateItem("improvement_validated", "It is better.", verdict, {"p_value": p_value, **evidence}, "x")]
 
 
 def finalization(kind: str = "classification") -> dict[str, Any]:

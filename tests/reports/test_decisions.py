@@ -10,7 +10,7 @@ import pytest
 from mltrainer.diagnostics.rules import recommend
 from mltrainer.records.common import Acceptance
 from mltrainer.records.diagnostics import Assessment, Diagnosis
-from mltrainer.reports.views import decisions
+from mltrainer.reports.decisions import decisions
 from tests.reports import records
 
 STATES = ("finished", "failed")

@@ -16,6 +16,7 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.figures.drawn import draw
+from mltrainer.reports.gate_items import GateItem
 from mltrainer.reports.render import CARD
 from mltrainer.reports.render import render as rendered
 from mltrainer.reports.views import SHOWN_LATER
@@ -37,7 +38,7 @@ NOT_SHOWN = (  # numbers that decide a format or are shown elsewhere; `record.js
 )
 
 
-def render(found: dict[str, Any], waivers: list[dict[str, Any]], gate: list[dict[str, Any]]) -> dict[str, str]:
+def render(found: dict[str, Any], waivers: list[dict[str, Any]], gate: list[GateItem]) -> dict[str, str]:
     """Return a phase's reports, and the figures that are drawn and bound beside them."""
     evidence = found.get("evidence")
     figures = draw(found["phase"], evidence) if isinstance(evidence, dict) else []
@@ -59,7 +60,7 @@ def silent(found: dict[str, Any], path: tuple[Any, ...], before: str, drawn: str
     return text_of(other, rendered) == before and text_of(other) == drawn
 
 
-def report(found: dict[str, Any], waivers: list[dict[str, Any]] | None = None, gate: list[dict[str, Any]] | None = None) -> str:
+def report(found: dict[str, Any], waivers: list[dict[str, Any]] | None = None, gate: list[GateItem] | None = None) -> str:
     files = render(found, waivers or [], gate or records.gate())
     return next(text for name, text in files.items() if name.endswith(".md"))
 

@@ -9,7 +9,8 @@ import pytest
 
 from mltrainer import handbook
 from mltrainer.errors import InputError
-from mltrainer.reports import templates, views
+from mltrainer.reports import templates
+from mltrainer.reports.phase_names import names
 from mltrainer.reports.render import CARD, REPORTS, render, template_paths
 from tests.reports import records
 
@@ -47,7 +48,7 @@ def test_the_shipped_templates_do_only_what_a_teams_own_may_do(path: str, tmp_pa
 def test_the_shipped_blocks_leave_nothing_open(name: str) -> None:
     found = records.ALL[name]()
     for path in template_paths(found["phase"]).values():
-        blocks = templates.report(path, None).blocks(views.names(found, FAILING))
+        blocks = templates.report(path, None).blocks(names(found, FAILING))
         assert {key: templates.left_open(str(text)) for key, text in blocks.items()} == dict.fromkeys(blocks)
 
 

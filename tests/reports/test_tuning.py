@@ -265,7 +265,7 @@ def test_the_report_shows_the_budget_of_both_sides_and_what_a_grid_left_out() ->
     comparison = {**record["evidence"]["comparison"], "budget": budget, "number": 2}
     forecast = {"search_s": 100.0, "comparison_s": 50.0}
     changes = {"comparison": comparison, "points": 15, "planned_trials": 12, "forecast": forecast, "comparison_s": 70.0}
-    gate = [{**records.improvement("fail", 0.2)[0], "evidence": {"p_value": 0.2, "comparison": 2, "level": 0.009375}}]
+    gate = records.improvement("fail", 0.2, comparison=2, level=0.009375)
     told = render(records.again({**record, "evidence": {**record["evidence"], **changes}}), [], gate)["tuning_results.md"]
     assert "| baseline | 20 | 21 | 672 |" in told
     assert "| candidate | 20 | 84 | 672 |" in told

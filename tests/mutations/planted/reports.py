@@ -21,8 +21,8 @@ FAULTS = (
     ),
     Fault(
         "a failing item is not named beside the verdict",
-        "mltrainer/reports/views.py",
-        'return [item for item in gate if item["verdict"] == "fail"]',
+        "mltrainer/reports/gate_items.py",
+        'return [item for item in gate if item.verdict == "fail"]',
         "return []",
         "tests/reports/test_render.py",
     ),

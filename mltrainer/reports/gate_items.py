@@ -1,0 +1,67 @@
+"""A gate's items as reports and `--json` show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.reports import markdown as md
+from mltrainer.reports.values import number
+
+
+@dataclass(frozen=True)
+class GateItem:
+    """One item of a gate with its recomputed verdict.
+
+    Attributes:
+        id: Its name in the checklist.
+        statement: What must hold.
+        verdict: pass, fail, waived or not_applicable.
+        evidence: The measured values that decided it.
+        mend: What to do where it fails; None where it was not measured because of another item.
+        recomputed: Whether the verdict follows from the record's evidence here and now; False where it is what a check of the
+            project's own said when the phase ran.
+    """
+
+    id: str
+    statement: str
+    verdict: str
+    evidence: dict[str, Any]
+    mend: str | None
+    recomputed: bool = True
+
+    def view(self) -> dict[str, Any]:
+        """Return the item as `--json` prints it."""
+        return dict(vars(self))
+
+
+Items = Sequence[GateItem]
+
+
+def failing(gate: Items) -> list[GateItem]:
+    """Return the items that do not hold."""
+    return [item for item in gate if item.verdict == "fail"]
+
+
+def not_passed(gate: Items) -> list[GateItem]:
+    """Return the items that a reader must look at: failed or waived."""
+    return [item for item in gate if item.verdict in ("fail", "waived")]
+
+
+def gate_line(gate: Items) -> str:
+    """Return the gate's verdict as a bold sentence of Markdown."""
+    if failed := failing(gate):
+        return f"❌ **The gate does not hold**: {', '.join(md.code(item.id) for item in failed)}."
+    if not gate:
+        return "❌ **The gate does not hold**: nothing was checked."
+    verdicts = [item.verdict for item in gate]
+    beside = [(verdicts.count(verdict), verdict.replace("_", " ")) for verdict in ("waived", "not_applicable")]
+    others = "".join(f", {number(count)} {words}" for count, words in beside if count)
+    return f"✅ **The gate holds** ({number(verdicts.count('pass'))} of {number(len(gate))} items pass{others})."
+
+
+def no_effect(waiver: Mapping[str, Any], gate: Items) -> bool:
+    """Return True if a waiver changes no verdict of this gate; one of an earlier phase, named in it, is not judged here."""
+    name = waiver["item"]
+    return bool(gate) and ": " not in name and not any(item.id == name and item.verdict == "waived" for item in gate)
