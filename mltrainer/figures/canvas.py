@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mltrainer.figures.axes import Scale
-from mltrainer.figures.series import Series as Series
+from mltrainer.figures.series import Series
 from mltrainer.reports.values import cut, visible
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from mltrainer.figures.axes import log_suits
 from mltrainer.figures.canvas import FAULT, Mark
@@ -13,11 +13,12 @@ from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.errors import along, calibration, segments
 from mltrainer.figures.figure import Figure as Figure
 from mltrainer.figures.ridgeline import Ridge, Ridges
-from mltrainer.figures.series import Series
+from mltrainer.figures.series import Point, Series
+from mltrainer.records.run import Distributions, Histogram, HistoryRow, TrainingResult
 from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
 from mltrainer.reports.views import confused
 
-Run = dict[str, Any]
+Value = Callable[[HistoryRow], Any]
 MAX_CLASSES = 60
 
 
@@ -35,26 +36,24 @@ def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | No
     return Figure("learning_rate.svg", title, caption, chart)
 
 
-def of_run(run: Run) -> list[Figure]:
+def of_run(run: TrainingResult) -> list[Figure]:
     """Return the figures that a run's result has the numbers for."""
     return [figure for draw in _FIGURES if (figure := draw(run)) is not None]
 
 
-def history(run: Run) -> list[dict[str, Any]]:
-    """Return the rows of a run's history."""
-    rows = run.get("history")
-    return rows if isinstance(rows, list) else []
-
-
-def column(run: Run, path: str) -> list[tuple[float, float]]:
-    """Return epoch and value of every row that has the value."""
-    found = ((as_float(row.get("epoch")), at(row, path)) for row in history(run))
+def column(run: TrainingResult, value: Value) -> list[Point]:
+    """Return epoch and value of every evaluation that has the value."""
+    found = ((as_float(row.epoch), value(row)) for row in run.history)
     return [(epoch, as_float(value)) for epoch, value in found if value is not None and math.isfinite(epoch)]
 
 
-def metric_name(run: Run) -> str:
+def _metric(split: Literal["train", "validation"], name: str) -> Value:
+    return lambda row: (row.train if split == "train" else row.validation).get(name)
+
+
+def metric_name(run: TrainingResult) -> str:
     """Return the name of the metric that chose the best checkpoint."""
-    return str(at(run, "metric.name", "metric"))
+    return run.metric.name or "metric"
 
 
 def _whole(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -69,25 +68,18 @@ def _place(point: tuple[float, float]) -> str:
     return f"{number(point[1])} (epoch {_epoch(point[0])})"
 
 
-def _marks(run: Run) -> list[Mark]:
+def _marks(run: TrainingResult) -> list[Mark]:
     marks = []
-    best = as_float(at(run, "best.epoch"))
-    if math.isfinite(best):
+    if run.best and math.isfinite(best := as_float(run.best.epoch)):
         marks.append(Mark(best, f"best: epoch {_epoch(best)}"))
-    broken = as_float(at(run, "nonfinite.epoch"))
-    if math.isfinite(broken):
-        marks.append(
-            Mark(
-                broken,
-                f"{visible(at(run, 'nonfinite.what', 'value'))} not finite: step {number(at(run, 'nonfinite.step'))}",
-                FAULT,
-            )
-        )
+    if run.nonfinite and math.isfinite(epoch := as_float(run.nonfinite.epoch)):
+        what, step = visible(run.nonfinite.what or "value"), number(run.nonfinite.step)
+        marks.append(Mark(epoch, f"{what} not finite: step {step}", FAULT))
     return marks
 
 
-def _lines(run: Run, wanted: Sequence[tuple[str, str, bool]]) -> list[Series]:
-    series = [Series(name, column(run, path), dashed) for name, path, dashed in wanted]
+def _lines(run: TrainingResult, wanted: Sequence[tuple[str, Value, bool]]) -> list[Series]:
+    series = [Series(name, column(run, value), dashed) for name, value, dashed in wanted]
     return [one for one in series if one.points]
 
 
@@ -97,7 +89,7 @@ def _gap_note(series: Sequence[Series]) -> str:
 
 
 def _chart(
-    run: Run,
+    run: TrainingResult,
     file: str,
     title: str,
     series: list[Series],
@@ -127,32 +119,36 @@ def _trend(points: Sequence[tuple[float, float]], what: str, best: Callable[...,
     return f"{what} began at {_place(whole[0])}, was best at {_place(top)} and ended at {_place(whole[-1])}."
 
 
-def learning_curves(run: Run) -> Figure | None:
+def _train_loss(row: HistoryRow) -> Any:
+    return row.train_loss
+
+
+def learning_curves(run: TrainingResult) -> Figure | None:
     """Training and validation loss over the epochs."""
     wanted = [
-        ("training", "train.loss", False),
-        ("validation", "validation.loss", False),
-        ("training, mean over the steps", "train_loss", True),
+        ("training", _metric("train", "loss"), False),
+        ("validation", _metric("validation", "loss"), False),
+        ("training, mean over the steps", _train_loss, True),
     ]
     series = _lines(run, wanted)
-    measured = column(run, "validation.loss")
+    measured = column(run, _metric("validation", "loss"))
     what = "Validation loss" if measured else "Training loss, mean over the steps,"
-    caption = _trend(measured or column(run, "train_loss"), what, min)
+    caption = _trend(measured or column(run, _train_loss), what, min)
     return _chart(run, "learning_curves.svg", "Learning curves: loss", series, caption, "loss")
 
 
-def metric(run: Run) -> Figure | None:
+def metric(run: TrainingResult) -> Figure | None:
     """The metric on the training sample and on the validation split."""
     name = metric_name(run)
     if name == "loss":
         return None
-    series = _lines(run, [("training", f"train.{name}", False), ("validation", f"validation.{name}", False)])
-    best = min if at(run, "metric.mode") == "min" else max
-    caption = _trend(column(run, f"validation.{name}"), f"Validation {visible(name)}", best)
+    series = _lines(run, [("training", _metric("train", name), False), ("validation", _metric("validation", name), False)])
+    best = min if run.metric.mode == "min" else max
+    caption = _trend(column(run, _metric("validation", name)), f"Validation {visible(name)}", best)
     return _chart(run, "metric.svg", f"Learning curves: {visible(name)}", series, caption, visible(name), log_y=False)
 
 
-def gap(run: Run) -> Figure | None:
+def gap(run: TrainingResult) -> Figure | None:
     """How much worse the model is on validation than on training data."""
     names = list(dict.fromkeys(["loss", metric_name(run)]))
     series = [Series(f"gap of {visible(name)}", _difference(run, name)) for name in names]
@@ -162,20 +158,24 @@ def gap(run: Run) -> Figure | None:
     return _chart(run, "gap.svg", "Generalization gap", series, caption, "worse on validation by", include=[0.0], log_y=False)
 
 
-def _difference(run: Run, name: str) -> list[tuple[float, float]]:
+def _difference(run: TrainingResult, name: str) -> list[tuple[float, float]]:
     """Return the gap of a metric at each evaluation, positive where validation is worse."""
-    larger_is_better = name != "loss" and name == metric_name(run) and at(run, "metric.mode") == "max"
-    validation = dict(column(run, f"validation.{name}"))
+    larger_is_better = name != "loss" and name == metric_name(run) and run.metric.mode == "max"
+    validation = dict(column(run, _metric("validation", name)))
     sign = -1.0 if larger_is_better else 1.0
-    return [(x, sign * (validation[x] - y)) for x, y in column(run, f"train.{name}") if x in validation]
+    return [(x, sign * (validation[x] - y)) for x, y in column(run, _metric("train", name)) if x in validation]
 
 
-def gradients(run: Run) -> Figure | None:
+def gradients(run: TrainingResult) -> Figure | None:
     """The norm of all gradients together, before clipping."""
-    wanted = [("largest", "grad_norm.max", True), ("median", "grad_norm.median", False), ("smallest", "grad_norm.min", True)]
+    wanted: list[tuple[str, Value, bool]] = [
+        ("largest", lambda row: row.grad_norm.max, True),
+        ("median", lambda row: row.grad_norm.median, False),
+        ("smallest", lambda row: row.grad_norm.min, True),
+    ]
     series = _lines(run, wanted)
-    middle = _whole(column(run, "grad_norm.median"))
-    top = max((y for _, y in _whole(column(run, "grad_norm.max"))), default=math.nan)
+    largest, middle, _ = (_whole(column(run, value)) for _, value, _ in wanted)
+    top = max((y for _, y in largest), default=math.nan)
     if not middle:
         caption = "The median gradient norm was never finite."
     else:
@@ -188,16 +188,13 @@ def _number(value: float) -> str:
     return number(value if math.isfinite(value) else repr(value))
 
 
-def _layers(run: Run, key: str) -> list[tuple[str, list[float]]]:
-    names = run.get("layers") or []
-    rows = [row.get(key) or [] for row in history(run)]
-    return [(str(name), [as_float(row[nr]) if nr < len(row) else math.nan for row in rows]) for nr, name in enumerate(names)]
-
-
-def _heat(run: Run, key: str, file: str, title: str, what: str) -> Figure | None:
-    rows = _layers(run, key)
-    if not rows or not any(row.get(key) for row in history(run)):
+def _heat(
+    run: TrainingResult, measured: Callable[[HistoryRow], Sequence[Any]], file: str, title: str, what: str
+) -> Figure | None:
+    found = [measured(row) for row in run.history]
+    if not run.layers or not any(found):
         return None
+    rows = [(name, [as_float(row[nr]) if nr < len(row) else math.nan for row in found]) for nr, name in enumerate(run.layers)]
     last = [(name, values[-1]) for name, values in rows]
     whole = [pair for pair in last if math.isfinite(pair[1])]
     caption = f"No layer's {what} was finite at the last evaluation."
@@ -206,35 +203,39 @@ def _heat(run: Run, key: str, file: str, title: str, what: str) -> Figure | None
         ends = f"between {number(low[1], 3)} ({visible(low[0])}) and {number(high[1], 3)} ({visible(high[0])})"
         same = f"{number(low[1], 3)} in every layer"
         caption = f"At the last evaluation the {what} was {same if low[1] == high[1] else ends}; {counted(len(rows), 'layer')}."
-    epochs = [as_float(row.get("epoch")) for row in history(run)]
+    epochs = [as_float(row.epoch) for row in run.history]
     content = DRAWER.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
     return Figure(file, title, caption, content)
 
 
-def gradient_layers(run: Run) -> Figure | None:
+def gradient_layers(run: TrainingResult) -> Figure | None:
     """The median gradient norm of each layer over the epochs."""
-    return _heat(run, "layer_norms", "gradient_layers.svg", "Gradient norm per layer", "gradient norm")
+    return _heat(run, lambda row: row.layer_norms, "gradient_layers.svg", "Gradient norm per layer", "gradient norm")
 
 
-def update_layers(run: Run) -> Figure | None:
+def update_layers(run: TrainingResult) -> Figure | None:
     """The size of an update relative to the weights, for each layer over the epochs."""
-    return _heat(run, "update_ratios", "update_layers.svg", "Update relative to weight, per layer", "update / weight")
+    return _heat(
+        run, lambda row: row.update_ratios, "update_layers.svg", "Update relative to weight, per layer", "update / weight"
+    )
 
 
-def weights(run: Run) -> Figure | None:
+def weights(run: TrainingResult) -> Figure | None:
     """How the weights of some layers are distributed, from before the first step on."""
-    return _distributions(run, "weights", "weights.svg", "Weights over time")
+    return _distributions(run, lambda seen: seen.weights, "weights.svg", "Weights over time")
 
 
-def activations(run: Run) -> Figure | None:
+def activations(run: TrainingResult) -> Figure | None:
     """How what some layers give is distributed, from before the first step on."""
-    return _distributions(run, "activations", "activations.svg", "What layers give, over time")
+    return _distributions(run, lambda seen: seen.activations, "activations.svg", "What layers give, over time")
 
 
-def _distributions(run: Run, kind: str, file: str, title: str) -> Figure | None:
-    seen = [("start", at(run, f"signals.start.model.distributions.{kind}"))]
-    seen += [(_epoch(row["epoch"]), at(row, f"signals.validation.distributions.{kind}")) for row in history(run)]
-    times = [(time, found) for time, found in seen if found]
+def _distributions(
+    run: TrainingResult, kind: Callable[[Distributions], Mapping[str, Histogram]], file: str, title: str
+) -> Figure | None:
+    seen = [("start", run.signals.start.model.distributions)] if run.signals else []
+    seen += [(_epoch(as_float(row.epoch)), row.signals.validation.distributions) for row in run.history if row.signals]
+    times = [(time, kind(found)) for time, found in seen if found and kind(found)]
     names = dict.fromkeys(name for _, found in times for name in found)
     panels = [Ridges(name, [_ridge(time, found[name]) for time, found in times if name in found]) for name in names]
     if not panels:
@@ -247,19 +248,19 @@ def _distributions(run: Run, kind: str, file: str, title: str) -> Figure | None:
     return Figure(file, title, f"{caption}.", DRAWER.ridges(title, f"{caption}.", panels, time="evaluation"))
 
 
-def _ridge(time: str, found: dict[str, Any]) -> Ridge:
-    return Ridge(time, as_float(found["low"]), as_float(found["high"]), found["counts"])
+def _ridge(time: str, found: Histogram) -> Ridge:
+    return Ridge(time, as_float(found.low), as_float(found.high), found.counts)
 
 
-def _spreads(times: Sequence[tuple[str, dict[str, Any]]], name: str) -> list[float]:
-    return [as_float(found[name]["high"]) - as_float(found[name]["low"]) for _, found in times if name in found]
+def _spreads(times: Sequence[tuple[str, Mapping[str, Histogram]]], name: str) -> list[float]:
+    return [as_float(found[name].high) - as_float(found[name].low) for _, found in times if name in found]
 
 
-def throughput(run: Run) -> Figure | None:
+def throughput(run: TrainingResult) -> Figure | None:
     """Samples trained per second; how many a program takes in a step, only it knows."""
-    if run.get("program") is not None:
+    if run.program is not None:
         return None
-    points = column(run, "samples_per_s")
+    points = column(run, lambda row: row.samples_per_s)
     whole = [y for _, y in _whole(points)] or [math.nan]
     middle, low, high = statistics.median(whole), min(whole), max(whole)
     caption = f"Training went at {_number(middle)} samples/s (median), between {_number(low)} and {_number(high)}."
@@ -267,12 +268,12 @@ def throughput(run: Run) -> Figure | None:
     return _chart(run, "throughput.svg", "Throughput", series, caption, "samples/s", include=[0.0], log_y=False)
 
 
-def data_wait(run: Run) -> Figure | None:
+def data_wait(run: TrainingResult) -> Figure | None:
     """Share of the training time spent waiting for data."""
-    points = [(x, y * 100) for x, y in column(run, "data_wait")]
-    clipped = [(x, y * 100) for x, y in column(run, "clipped")]
+    points = [(x, y * 100) for x, y in column(run, lambda row: row.data_wait)]
+    clipped = [(x, y * 100) for x, y in column(run, lambda row: row.clipped)]
     series = [one for one in (Series("waiting for data", points), Series("steps clipped", clipped)) if one.points]
-    if not points or run.get("program") is not None:
+    if not points or run.program is not None:
         return None
     worst = max(_whole(points), key=lambda point: point[1], default=(math.nan, math.nan))
     shown = share(worst[1] / 100) if math.isfinite(worst[1]) else "not finite"
@@ -282,12 +283,11 @@ def data_wait(run: Run) -> Figure | None:
     )
 
 
-def time_spent(run: Run) -> Figure | None:
+def time_spent(run: TrainingResult) -> Figure | None:
     """Where the run's time went."""
-    spent = run.get("time_s")
-    if not isinstance(spent, dict) or len(spent) < 2:
+    if len(run.time_s) < 2:
         return None
-    items = sorted(((str(name), as_float(value)) for name, value in spent.items()), key=lambda item: item[0])
+    items = sorted((name, as_float(value)) for name, value in run.time_s.items())
     total = math.fsum(value for _, value in items if math.isfinite(value))
     top = max(items, key=lambda item: item[1] if math.isfinite(item[1]) else -1.0)
     part = share(top[1] / total) if total > 0 and math.isfinite(top[1]) else "an unknown share"
@@ -295,10 +295,10 @@ def time_spent(run: Run) -> Figure | None:
     return Figure("time.svg", "Where the time went", caption, DRAWER.bars("Where the time went", caption, items, unit="seconds"))
 
 
-def evaluation(run: Run) -> Figure | None:
+def evaluation(run: TrainingResult) -> Figure | None:
     """The confusion matrix of a classifier or the residuals of a regression."""
-    kind = at(run, "evaluation.kind")
-    return {"classification": confusion, "regression": residuals}.get(kind, lambda _: None)(run["evaluation"]) if kind else None
+    draw = {"classification": confusion, "regression": residuals}.get(str(at(run.evaluation, "kind")))
+    return draw(run.evaluation) if draw else None
 
 
 def confusion(result: dict[str, Any]) -> Figure | None:
@@ -331,7 +331,7 @@ def residuals(result: dict[str, Any]) -> Figure | None:
     return Figure("residuals.svg", "Predictions and targets, validation split", caption, content)
 
 
-_FIGURES: tuple[Callable[[Run], Figure | None], ...] = (
+_FIGURES: tuple[Callable[[TrainingResult], Figure | None], ...] = (
     learning_curves,
     metric,
     gap,

@@ -8,6 +8,9 @@ from typing import Any
 from mltrainer.figures.bound import data_digest
 from mltrainer.figures.content import Figure, of_run, schedule
 from mltrainer.figures.tuning import of_search
+from mltrainer.records.optimization import Searched
+from mltrainer.records.partial import partial
+from mltrainer.records.run import TrainingResult
 from mltrainer.reports.values import at
 from mltrainer.workspace import sha256_bytes
 
@@ -25,11 +28,19 @@ def _plan(evidence: dict[str, Any]) -> list[Figure]:
     return [figure] if figure else []
 
 
+def _search(evidence: dict[str, Any]) -> list[Figure]:
+    return [] if evidence.get("skipped") else of_search(partial(Searched, evidence))
+
+
+def _run(evidence: dict[str, Any]) -> list[Figure]:
+    return of_run(partial(TrainingResult, evidence.get("run") or {}))
+
+
 _DRAWN: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
     "planning": _plan,
-    "baseline": lambda evidence: of_run(evidence["run"]),
-    "optimization": of_search,
-    "finalization": lambda evidence: of_run(evidence["run"]),
+    "baseline": _run,
+    "optimization": _search,
+    "finalization": _run,
 }
 
 
@@ -59,5 +70,5 @@ def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baselin
 
 def drawn_again(record: Mapping[str, Any]) -> list[Figure]:
     """Return the figures of a record of version 0.1, which bound none and whose diagnostics repeated the baseline's."""
-    own = draw(record["phase"], record["evidence"])
-    return own or of_run(record["evidence"].get("run") or {})
+    evidence = record["evidence"]
+    return draw(record["phase"], evidence) or _run(evidence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,37 +11,37 @@ from mltrainer.figures.axes import Scale, linear, logarithmic
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.trial_figures import Curve, Marked, Panel
+from mltrainer.records.optimization import Searched, Trial
 from mltrainer.reports.importance import Importance, importances, ranked
 from mltrainer.reports.space import Dimension, dimensions
 from mltrainer.reports.values import as_float, counted, cut, number, share, visible
 from mltrainer.reports.views import evenly
 
-Evidence = Mapping[str, Any]
-Trials = Sequence[Mapping[str, Any]]
+Trials = Sequence[Trial]
 MIN_TRIALS = 8  # chosen by us: fewer points show no shape, and the table has them all
 MAX_PANELS, MAX_AXES = 8, 7
 MAX_DOTS, MAX_LINES, MAX_CURVE = 240, 90, 24
 
 
-def of_space(evidence: Evidence) -> list[Figure]:
+def of_space(search: Searched) -> list[Figure]:
     """Return the slices, the plane of the two most important dimensions, the parallel coordinates and the trials' curves."""
-    trials = ranked(evidence["trials"], evidence["metric"]["mode"])
-    ranked_nrs = {trial["nr"] for trial in trials}
-    found = [curves(evidence, [*trials, *(trial for trial in evidence["trials"] if trial["nr"] not in ranked_nrs)])]
+    trials = ranked(search.trials, search.metric.mode)
+    ranked_nrs = {trial.nr for trial in trials}
+    found = [curves(search, [*trials, *(trial for trial in search.trials if trial.nr not in ranked_nrs)])]
     if len(trials) >= MIN_TRIALS:
-        space = dimensions(evidence["space"])
+        space = dimensions(search.space)
         mattering = importances(space, trials)
         order = {row.dimension.key: nr for nr, row in enumerate(mattering)}
         space = sorted(space, key=lambda dimension: (order.get(dimension.key, len(order)), dimension.key))
-        found = [slices(evidence, trials, space), plane(evidence, trials, mattering), parallel(evidence, trials, space), *found]
+        found = [slices(search, trials, space), plane(search, trials, mattering), parallel(search, trials, space), *found]
     return [figure for figure in found if figure is not None]
 
 
-def _name(evidence: Evidence) -> str:
-    return visible(evidence["metric"]["name"])
+def _name(search: Searched) -> str:
+    return visible(search.metric.name)
 
 
-def _with_ranks(trials: Trials, limit: int) -> list[tuple[Mapping[str, Any], float]]:
+def _with_ranks(trials: Trials, limit: int) -> list[tuple[Trial, float]]:
     """Return at most so many trials with their rank from 0 to 1: the best half of them, and of the others some of every rank."""
     count, best = len(trials), limit // 2
     rest = [best + place for place in evenly(max(0, count - best), limit - best)]
@@ -102,20 +102,20 @@ def _beyond(count: int) -> str:
 
 
 def _values(trials: Trials) -> list[float]:
-    return [as_float(trial["value"]) for trial in trials]
+    return [as_float(trial.value) for trial in trials]
 
 
 def _left_out(space: Sequence[Dimension], limit: int) -> str:
     return f"; the {number(limit)} most important of {number(len(space))} keys" if len(space) > limit else ""
 
 
-def slices(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
+def slices(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
     """Return the metric over each dimension, of the trials that were trained to their end: those at a rung are not comparable."""
-    trials = [trial for trial in trials if trial["state"] == "finished"]
+    trials = [trial for trial in trials if trial.state == "finished"]
     if not space or len(trials) < MIN_TRIALS:
         return None
-    y, beyond = focused(_values(trials), evidence["metric"]["mode"])
-    chosen, name = _with_ranks(trials, MAX_DOTS), _name(evidence)
+    y, beyond = focused(_values(trials), search.metric.mode)
+    chosen, name = _with_ranks(trials, MAX_DOTS), _name(search)
     panels = [Panel(one.key, _panel_axis(one), _along(one, chosen)) for one in space[:MAX_PANELS]]
     drawn = f"{_left_out(space, MAX_PANELS)}{_beyond(beyond)}{_drawn(len(chosen), trials)}"
     caption = f"Validation {name} of {counted(len(trials), 'trial')} that trained to the end, over each searched key{drawn}."
@@ -123,39 +123,39 @@ def slices(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> Fi
     return Figure("slices.svg", title, caption, DRAWER.small_multiples(title, caption, panels, y, y_label=name))
 
 
-def _along(dimension: Dimension, chosen: Sequence[tuple[Mapping[str, Any], float]]) -> list[Marked]:
+def _along(dimension: Dimension, chosen: Sequence[tuple[Trial, float]]) -> list[Marked]:
     return [
-        Marked(dimension.number(trial["values"][dimension.key]), as_float(trial["value"]), rank)
+        Marked(dimension.number(trial.values[dimension.key]), as_float(trial.value), rank)
         for trial, rank in chosen
-        if dimension.key in trial["values"]
+        if dimension.key in trial.values
     ]
 
 
-def plane(evidence: Evidence, trials: Trials, mattering: Sequence[Importance]) -> Figure | None:
+def plane(search: Searched, trials: Trials, mattering: Sequence[Importance]) -> Figure | None:
     """Return the two most important dimensions against each other, where one of them clearly matters."""
     if len(mattering) < 2 or not mattering[0].is_clear:
         return None
     across, up = (row.dimension for row in mattering[:2])
-    trials = [trial for trial in trials if {across.key, up.key} <= trial["values"].keys()]
+    trials = [trial for trial in trials if {across.key, up.key} <= trial.values.keys()]
     chosen = _with_ranks(trials, MAX_DOTS)
     points = [Marked(_on(across, trial), _on(up, trial), rank) for trial, rank in chosen]
     both = share(mattering[0].share + mattering[1].share)
     names = f"{visible(across.key)} and {visible(up.key)}"
-    caption = f"{names}: {both} of the importance; the ranks are of {_name(evidence)}{_drawn(len(points), trials)}."
+    caption = f"{names}: {both} of the importance; the ranks are of {_name(search)}{_drawn(len(points), trials)}."
     title = "The two keys that mattered most"
     chart = DRAWER.plane(title, caption, points, axis(across), axis(up), x_label=across.key, y_label=up.key)
     return Figure("important.svg", title, caption, chart)
 
 
-def parallel(evidence: Evidence, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
+def parallel(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Figure | None:
     """Return a line through all of a trial's values, for each trial."""
     if len(space) < 2:
         return None
-    ended = _values([trial for trial in trials if trial["state"] == "finished"])
-    y, beyond = focused(ended or _values(trials), evidence["metric"]["mode"])
+    ended = _values([trial for trial in trials if trial.state == "finished"])
+    y, beyond = focused(ended or _values(trials), search.metric.mode)
     chosen, kept = _with_ranks(trials, MAX_LINES), space[:MAX_AXES]
     lines = [([*(_on(one, trial) for one in kept), _clamped(y, trial)], rank) for trial, rank in chosen]
-    name, title = _name(evidence), "All values of each trial"
+    name, title = _name(search), "All values of each trial"
     early = ", which those that were stopped at a rung do not reach" if len(ended) < len(trials) else ""
     drawn = f"{_ends(beyond)}{_left_out(space, MAX_AXES)}{_drawn(len(chosen), trials)}"
     caption = f"Each line is a trial; the last axis is {name}{early}{drawn}."
@@ -167,24 +167,24 @@ def _ends(beyond: int) -> str:
     return f", at whose end {counted(beyond, 'trial')} far off stand" if beyond else ""
 
 
-def _on(dimension: Dimension, trial: Mapping[str, Any]) -> float:
-    return dimension.number(trial["values"][dimension.key]) if dimension.key in trial["values"] else math.nan
+def _on(dimension: Dimension, trial: Trial) -> float:
+    return dimension.number(trial.values[dimension.key]) if dimension.key in trial.values else math.nan
 
 
-def _clamped(scale: Scale, trial: Mapping[str, Any]) -> float:
-    return min(max(as_float(trial["value"]), scale.low), scale.high) if trial["state"] == "finished" else math.nan
+def _clamped(scale: Scale, trial: Trial) -> float:
+    return min(max(as_float(trial.value), scale.low), scale.high) if trial.state == "finished" else math.nan
 
 
-def curves(evidence: Evidence, trials: Trials) -> Figure | None:
+def curves(search: Searched, trials: Trials) -> Figure | None:
     """Return the metric of every trial over its epochs, where the trials were evaluated more than once."""
-    told = [trial for trial in trials if trial.get("curve")]
-    chosen, name = _with_ranks(told, MAX_LINES), _name(evidence)
-    lines = [Curve(_points(trial), rank, trial["state"] == "pruned") for trial, rank in chosen]
+    told = [trial for trial in trials if trial.curve]
+    chosen, name = _with_ranks(told, MAX_LINES), _name(search)
+    lines = [Curve(_points(trial), rank, trial.state == "pruned") for trial, rank in chosen]
     if not any(len(line.points) > 1 for line in lines):
         return None
-    y, _ = focused([value for line in lines for _, value in line.points], evidence["metric"]["mode"])
+    y, _ = focused([value for line in lines for _, value in line.points], search.metric.mode)
     x = linear([epoch for line in lines for epoch, _ in line.points], 8, tight=True)
-    stopped = sum(trial["state"] == "pruned" for trial in told)
+    stopped = sum(trial.state == "pruned" for trial in told)
     ends = f"; {number(stopped)} were stopped at a rung" if stopped else ""
     title, caption = (
         "Learning curves of the trials",
@@ -193,7 +193,7 @@ def curves(evidence: Evidence, trials: Trials) -> Figure | None:
     return Figure("curves.svg", title, caption, DRAWER.bundle(title, caption, lines, x, y, x_label="epoch", y_label=name))
 
 
-def _points(trial: Mapping[str, Any]) -> list[tuple[float, float]]:
+def _points(trial: Trial) -> list[tuple[float, float]]:
     """Return a trial's evaluations that are finite, thinned evenly."""
-    found = [(float(epoch), as_float(value)) for epoch, value in trial.get("curve") or [] if math.isfinite(as_float(value))]
+    found = [(float(epoch), as_float(value)) for epoch, value in trial.curve if math.isfinite(as_float(value))]
     return [found[place] for place in evenly(len(found), MAX_CURVE)]

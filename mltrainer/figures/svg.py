@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mltrainer.figures.axes import Scale, drawable, linear, logarithmic
-from mltrainer.figures.axes import log_suits as log_suits
 from mltrainer.figures.canvas import (
     BLUE,
     FAULT,

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from mltrainer.figures.content import Figure
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.search import of_space
 from mltrainer.figures.series import Series
+from mltrainer.records.optimization import Searched
 from mltrainer.reports.values import as_float, given, number, signed, visible
-from mltrainer.reports.views import gains
-
-Evidence = dict[str, Any]
 
 
-def of_search(evidence: Evidence) -> list[Figure]:
-    """Return the figures that a search's evidence has the numbers for; none of one that was skipped."""
-    if evidence["skipped"]:
-        return []
-    drawn = [trials(evidence), comparison(evidence), *of_space(evidence)]
+def of_search(search: Searched) -> list[Figure]:
+    """Return the figures that a search has the numbers for."""
+    drawn = [trials(search), comparison(search), *of_space(search)]
     return [figure for figure in drawn if figure is not None]
 
 
-def trials(evidence: Evidence) -> Figure | None:
+def trials(search: Searched) -> Figure | None:
     """Every trial's metric, the best so far, and the baseline's."""
-    points = [(as_float(trial["nr"]), as_float(trial["value"])) for trial in evidence["trials"]]
+    points = [(as_float(trial.nr), as_float(trial.value)) for trial in search.trials]
     if not points:
         return None
-    name, pick = visible(evidence["metric"]["name"]), _pick(evidence)
-    stopped = [trial["state"] == "pruned" for trial in evidence["trials"]]
+    name, pick = visible(search.metric.name), _pick(search)
+    stopped = [trial.state == "pruned" for trial in search.trials]
     ended = [(x, math.nan if early else y) for (x, y), early in zip(points, stopped, strict=True)]
     whole = [y for _, y in ended if math.isfinite(y)]
-    base = as_float(evidence["baseline"]["value"])
+    base = as_float(search.baseline.value)
     series = [Series("best so far", _best_so_far(ended, pick))]
     if math.isfinite(base):
         series.append(Series("baseline", [(ended[0][0], base), (ended[-1][0], base)], dashed=True))
@@ -42,7 +37,7 @@ def trials(evidence: Evidence) -> Figure | None:
         points = [point for point, early in zip(points, stopped, strict=True) if not early]
         series.append(Series("stopped at a rung", at_rungs, dots=True))
     series.append(Series("trial", points, dots=True))
-    best = f"{number(pick(whole), 5)} (trial {number(evidence['best'])})" if whole else "none, all failed"
+    best = f"{number(pick(whole), 5)} (trial {number(search.best)})" if whole else "none, all failed"
     caption = f"Best {name} of the {number(len(ended))} trials: {best}; the baseline has {_base(base)}."
     return Figure("trials.svg", "Trials", caption, DRAWER.line_chart("Trials", caption, series, x_label="trial", y_label=name))
 
@@ -51,8 +46,8 @@ def _base(value: float) -> str:
     return number(value, 5) if math.isfinite(value) else "no finite value"
 
 
-def _pick(evidence: Evidence) -> Callable[..., float]:
-    return min if evidence["metric"]["mode"] == "min" else max
+def _pick(search: Searched) -> Callable[..., float]:
+    return min if search.metric.mode == "min" else max
 
 
 def _best_so_far(points: list[tuple[float, float]], pick: Callable[..., float]) -> list[tuple[float, float]]:
@@ -65,16 +60,18 @@ def _best_so_far(points: list[tuple[float, float]], pick: Callable[..., float]) 
     return found
 
 
-def comparison(evidence: Evidence) -> Figure | None:
+def comparison(search: Searched) -> Figure | None:
     """How much better the candidate is than the baseline, seed by seed."""
-    rows = gains(evidence)
+    found, sign = search.comparison, -1.0 if search.metric.mode == "min" else 1.0
+    sides = zip(found.seeds, found.baseline, found.candidate, strict=False)
+    rows = [(seed, sign * (as_float(candidate) - as_float(base))) for seed, base, candidate in sides]
     if not rows:
         return None
-    title, name = "Candidate against baseline, seed by seed", visible(evidence["metric"]["name"])
-    above = sum(as_float(row["gain"]) > 0 for row in rows)
-    mean = signed(evidence["comparison"]["mean_difference"])
+    title, name = "Candidate against baseline, seed by seed", visible(search.metric.name)
+    above = sum(gain > 0 for _, gain in rows)
+    mean = signed(found.mean_difference)
     seeds = f"{number(above)} of {number(len(rows))} seeds"
     caption = f"The candidate is better than the baseline for {seeds}, by {mean} {name} on average."
-    items = [(f"seed {given(row['seed'])}", as_float(row["gain"])) for row in rows]
+    items = [(f"seed {given(seed)}", gain) for seed, gain in rows]
     chart = DRAWER.bars(title, caption, items, unit=f"improvement of {name}", sign=True)
     return Figure("comparison.svg", title, caption, chart)

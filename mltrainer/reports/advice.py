@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from mltrainer.records.optimization import Trial
+from mltrainer.records.partial import partial
 from mltrainer.reports.importance import Importance, chi_squared_tail, importances, ranked, top_count
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, narrower, wider
 from mltrainer.reports.values import as_float, counted, given, number, signed
@@ -55,14 +57,14 @@ class Search:
         return str(self.evidence["metric"]["mode"])
 
     @cached_property
-    def trials(self) -> list[Mapping[str, Any]]:
+    def trials(self) -> list[Trial]:
         """The trials that can be ranked, the best first."""
-        return ranked(self.evidence["trials"], self.mode)
+        return ranked([partial(Trial, one) for one in self.evidence["trials"]], self.mode)
 
     @cached_property
-    def finished(self) -> list[Mapping[str, Any]]:
+    def finished(self) -> list[Trial]:
         """The trials that were trained to their end, the best first."""
-        return [trial for trial in self.trials if trial["state"] == "finished"]
+        return [trial for trial in self.trials if trial.state == "finished"]
 
     @cached_property
     def failed(self) -> list[Mapping[str, Any]]:
@@ -149,7 +151,7 @@ def _more(search: Search) -> int:
 
 def _behind(search: Search) -> Iterator[Advice]:
     """No trial reaches the baseline."""
-    base, best = as_float(search.evidence["baseline"]["value"]), as_float(search.finished[0]["value"])
+    base, best = as_float(search.evidence["baseline"]["value"]), as_float(search.finished[0].value)
     if not search.gain(best, base) < 0:
         return
     text = f"No trial reaches the baseline ({number(best, 5)} against {number(base, 5)})"
@@ -247,14 +249,15 @@ def _shown(value: Any) -> str:
 
 def _failures(search: Search) -> Iterator[Advice]:
     """Trials failed at one end of a range, where few others came through."""
-    for dimension in search.space if len(search.failed) >= 3 else []:
+    failed = [partial(Trial, one) for one in search.failed]
+    for dimension in search.space if len(failed) >= 3 else []:
         if dimension.form != "choice":
-            sides = [list(map(as_float, _on(dimension, trials))) for trials in (search.failed, search.trials)]
+            sides = [list(map(as_float, _on(dimension, trials))) for trials in (failed, search.trials)]
             yield from _broken_end(dimension, *sides)
 
 
-def _on(dimension: Dimension, trials: Sequence[Mapping[str, Any]]) -> list[Any]:
-    return [trial["values"][dimension.key] for trial in trials if dimension.key in trial["values"]]
+def _on(dimension: Dimension, trials: Sequence[Trial]) -> list[Any]:
+    return [trial.values[dimension.key] for trial in trials if dimension.key in trial.values]
 
 
 def _broken_end(dimension: Dimension, failed: Sequence[float], well: Sequence[float]) -> Iterator[Advice]:
@@ -279,7 +282,7 @@ def _broken_end(dimension: Dimension, failed: Sequence[float], well: Sequence[fl
 
 def _still_learning(search: Search) -> Iterator[Advice]:
     """The best trials were best at their last evaluation."""
-    curves = [trial.get("curve") or [] for trial in search.finished[: max(3, top_count(len(search.finished)))]]
+    curves = [trial.curve for trial in search.finished[: max(3, top_count(len(search.finished)))]]
     told = [[as_float(value) for _, value in curve] for curve in curves if len(curve) > 1]
     last = [search.gain(values[-1], max(values[:-1], key=lambda v: search.gain(v, 0.0))) > 0 for values in told]
     if len(last) < 3 or not last[0] or sum(last) < 2 * len(last) / 3:
@@ -295,10 +298,10 @@ def _still_learning(search: Search) -> Iterator[Advice]:
 def _progress(search: Search) -> Iterator[Advice]:
     """The last trials still brought more than seeds do, or the last half nothing."""
     spread = seed_spread(search.evidence["comparison"])
-    in_order = sorted(search.finished, key=lambda trial: trial["nr"])
+    in_order = sorted(search.finished, key=lambda trial: trial.nr)
     if spread is None or len(in_order) < MIN_TRIALS:
         return
-    best = as_float(search.finished[0]["value"])
+    best = as_float(search.finished[0].value)
     recent = search.gain(best, _best_of(search, in_order[: len(in_order) * 3 // 4]))
     half = search.gain(best, _best_of(search, in_order[: len(in_order) // 2]))
     seeds = f"seeds alone make a difference of {number(spread, 3)}"
@@ -316,8 +319,8 @@ def _progress(search: Search) -> Iterator[Advice]:
         yield Advice(None, f"The second half of the trials {brought}; {seeds}: more trials of this space will hardly help.")
 
 
-def _best_of(search: Search, trials: Sequence[Mapping[str, Any]]) -> float:
-    return max((as_float(trial["value"]) for trial in trials), key=lambda value: search.gain(value, 0.0))
+def _best_of(search: Search, trials: Sequence[Trial]) -> float:
+    return max((as_float(trial.value) for trial in trials), key=lambda value: search.gain(value, 0.0))
 
 
 def seed_spread(comparison: Mapping[str, Any]) -> float | None:

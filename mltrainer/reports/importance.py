@@ -11,14 +11,14 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mltrainer.records.optimization import Trial
 from mltrainer.reports.space import Dimension, name_of
 from mltrainer.reports.values import as_float
 
-Trial = Mapping[str, Any]
 MIN_TRIALS = 20  # chosen by us: with fewer, the best tenth is no group that could differ from the others
 TOP = 0.1  # the best tenth, as in the paper; of fewer than 400 trials more, so that they are a group
 CELLS = (4, 8)
@@ -52,16 +52,12 @@ class Importance:
 def ranked(trials: Sequence[Trial], mode: str) -> list[Trial]:
     """Return the trials that have a finite value, the best first; those stopped at a rung come behind, the latest first."""
     sign = 1.0 if mode == "min" else -1.0
-    kept = [
-        (-_reached(trial), sign * as_float(trial["value"]), trial["nr"], trial) for trial in trials if trial["state"] in RANKED
-    ]
+    kept = [(-_reached(trial), sign * as_float(trial.value), trial.nr, trial) for trial in trials if trial.state in RANKED]
     return [row[3] for row in sorted((row for row in kept if math.isfinite(row[1])), key=lambda row: row[:3])]
 
 
 def _reached(trial: Trial) -> float:
-    if trial["state"] == "finished":
-        return math.inf
-    return as_float(trial.get("pruned_at") or 0)
+    return math.inf if trial.state == "finished" else as_float(trial.pruned_at or 0)
 
 
 def top_count(trials: int) -> int:
@@ -87,7 +83,7 @@ def importances(dimensions: Sequence[Dimension], trials: Sequence[Trial]) -> lis
 
 def _divergence(dimension: Dimension, trials: Sequence[Trial]) -> tuple[int, int, float, float] | None:
     """Return trials, best of them, divergence less chance, and p-value; None where nothing can be said."""
-    values = [trial["values"][dimension.key] for trial in trials if dimension.key in trial["values"]]
+    values = [trial.values[dimension.key] for trial in trials if dimension.key in trial.values]
     count, top = len(values), top_count(len(values))
     if count < MIN_TRIALS:
         return None

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from mltrainer.figures.content import Figure, of_run
+from mltrainer.records.partial import partial
+from mltrainer.records.run import TrainingResult
 from mltrainer.reports import html
 from mltrainer.reports import markdown as md
 from mltrainer.reports.runs import RunComparison, RunRow, parting, told_apart, validation_metrics
@@ -32,7 +34,7 @@ class Curves(tuple[Figure, ...]):
 
 def curves(result: Mapping[str, Any]) -> Curves:
     """Return the figures that a run's result has the numbers for."""
-    return Curves(of_run(dict(result)))
+    return Curves(of_run(partial(TrainingResult, result)))
 
 
 class ShownItem(Protocol):

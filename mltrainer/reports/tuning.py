@@ -83,8 +83,8 @@ def _given(name: str, values: Mapping[str, Any], key: str) -> Row:
 def _importances(search: Search) -> list[Row]:
     rows = []
     for row in search.importances:
-        having = [trial for trial in search.trials if row.dimension.key in trial["values"]]
-        best = [trial["values"][row.dimension.key] for trial in having[: row.top]]
+        having = [trial for trial in search.trials if row.dimension.key in trial.values]
+        best = [trial.values[row.dimension.key] for trial in having[: row.top]]
         ends = {"best": _ends(best), "ends": True} if row.dimension.form != "choice" else {"best": _most(best), "ends": False}
         rows.append(
             {"key": row.dimension.key, "share": row.share, "p": row.p_value, "clear": row.is_clear, "trials": row.trials}
@@ -147,5 +147,5 @@ def _first(trials: Sequence[Mapping[str, Any]]) -> str:
 
 def shown(search: Search) -> list[Mapping[str, Any]]:
     """Return the trials of the table: all in their order, or of many the best."""
-    trials = search.evidence["trials"]
-    return list(trials) if len(trials) <= MAX_TRIALS else search.trials[:MAX_TRIALS]
+    trials = {trial["nr"]: trial for trial in search.evidence["trials"]}
+    return list(trials.values()) if len(trials) <= MAX_TRIALS else [trials[trial.nr] for trial in search.trials[:MAX_TRIALS]]

@@ -18,6 +18,8 @@ from mltrainer.figures.content import (
     time_spent,
     weights,
 )
+from mltrainer.records.partial import partial
+from mltrainer.records.run import TrainingResult
 
 
 @pytest.mark.parametrize(
@@ -28,10 +30,13 @@ from mltrainer.figures.content import (
     ],
 )
 def test_the_loss_of_a_caption_is_the_one_that_was_measured(validation: dict[str, float], words: str) -> None:
-    run: dict[str, Any] = {"history": [{"epoch": 1.0, "train_loss": 0.7, "validation": validation}]}
-    figure = learning_curves(run)
-    assert figure is not None
-    assert figure.caption.startswith(words)
+    history = [{"epoch": 1.0, "train_loss": 0.7, "validation": validation}]
+    assert caption(learning_curves(run(history=history))).startswith(words)
+
+
+def run(**entries: Any) -> TrainingResult:
+    """Return a result with these entries alone."""
+    return partial(TrainingResult, entries)
 
 
 def rows(**columns: list[Any]) -> list[dict[str, Any]]:
@@ -52,14 +57,14 @@ def caption(figure: Any) -> str:
 @pytest.mark.parametrize(("mode", "told"), [("max", "+0.200"), ("min", "-0.200")])
 def test_a_gap_is_above_zero_where_validation_is_worse(mode: str, told: str) -> None:
     history = rows(train__score=[0.6, 0.9], validation__score=[0.6, 0.7], train__loss=[1.0, 0.25], validation__loss=[1.0, 0.75])
-    said = caption(gap({"history": history, "metric": {"name": "score", "mode": mode}}))
+    said = caption(gap(run(history=history, metric={"name": "score", "mode": mode})))
     assert said.startswith(f"At the last evaluation: gap of loss +0.500, gap of score {told};")
 
 
 @pytest.mark.parametrize(("mode", "best"), [("max", "0.9000 (epoch 2)"), ("min", "0.5000 (epoch 1)")])
 def test_the_best_of_a_metric_is_told_in_its_direction_with_its_epoch(mode: str, best: str) -> None:
     history = rows(validation__score=[0.5, 0.9, 0.7])
-    said = caption(metric({"history": history, "metric": {"name": "score", "mode": mode}}))
+    said = caption(metric(run(history=history, metric={"name": "score", "mode": mode})))
     assert said == f"Validation score began at 0.5000 (epoch 1), was best at {best} and ended at 0.7000 (epoch 3)."
 
 
@@ -77,16 +82,16 @@ def test_half_of_the_residuals_are_told_by_the_quartiles() -> None:
 
 def test_the_largest_gradient_norm_is_that_of_any_step_and_not_the_median_s() -> None:
     history = rows(grad_norm__median=[2.0, 1.0], grad_norm__max=[7.0, 3.0], grad_norm__min=[0.5, 0.1])
-    said = caption(gradients({"history": history}))
+    said = caption(gradients(run(history=history)))
     assert said == "The median gradient norm went from 2.000 (epoch 1) to 1.000 (epoch 2); the largest of any step was 7.000."
 
 
 def test_the_share_of_time_is_of_all_that_was_timed() -> None:
-    assert caption(time_spent({"time_s": {"train": 6.0, "evaluate": 2.0}})) == "train took 75.0 % of the 8.00 s that were timed."
+    assert caption(time_spent(run(time_s={"train": 6.0, "evaluate": 2.0}))) == "train took 75.0 % of the 8.00 s that were timed."
 
 
 def test_the_throughput_is_the_median_between_its_ends() -> None:
-    said = caption(throughput({"history": rows(samples_per_s=[10.0, 30.0, 200.0])}))
+    said = caption(throughput(run(history=rows(samples_per_s=[10.0, 30.0, 200.0]))))
     assert said == "Training went at 30.00 samples/s (median), between 10.00 and 200.0."
 
 
@@ -95,8 +100,9 @@ def test_weights_that_spread_are_told_by_how_much_their_range_grew() -> None:
         return {f"layer {nr}": {"low": -width / 2, "high": width / 2, "counts": [1, 2]} for nr, width in enumerate(ranges)}
 
     last = {"epoch": 1.0, "signals": {"validation": {"distributions": {"weights": seen(3.0, 2.2)}}}}
-    run = {"signals": {"start": {"model": {"distributions": {"weights": seen(1.0, 2.0)}}}}, "history": [last]}
-    assert caption(weights(run)).endswith("that of layer 0 has changed most: its range is 3.00 times the first.")
+    start = {"model": {"distributions": {"weights": seen(1.0, 2.0)}}}
+    said = caption(weights(run(signals={"start": start}, history=[last])))
+    assert said.endswith("that of layer 0 has changed most: its range is 3.00 times the first.")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.forest_plot import Compared, forest
 from mltrainer.figures.search import _with_ranks, axis, curves, focused, of_space
 from mltrainer.figures.trial_figures import SHADES, Curve, Marked, Panel
+from mltrainer.records.optimization import Searched, Trial
+from mltrainer.records.partial import partial
 from mltrainer.reports.space import Dimension
 from tests.reports import records
 
@@ -75,24 +77,24 @@ def test_choices_stand_side_by_side_whatever_they_are() -> None:
 
 
 def test_a_caption_says_how_many_trials_are_drawn_of_how_many() -> None:
-    figures = {figure.file: figure.caption for figure in of_space(records.searched(400)["evidence"])}
+    figures = {figure.file: figure.caption for figure in of_space(partial(Searched, records.searched(400)["evidence"]))}
     assert "90 of" in figures["parallel.svg"]
     assert "90 of 400 trials are drawn" in figures["curves.svg"]
     assert "stopped at a rung" in figures["curves.svg"]
 
 
 def test_trials_with_one_evaluation_each_have_no_curves() -> None:
-    evidence = records.searched(20)["evidence"]
-    once = [{**trial, "curve": trial["curve"][:1]} for trial in evidence["trials"]]
-    assert curves(evidence, once) is None
+    search = partial(Searched, records.searched(20)["evidence"])
+    once = [trial.model_copy(update={"curve": trial.curve[:1]}) for trial in search.trials]
+    assert curves(search, once) is None
 
 
 def test_of_many_trials_the_best_half_is_drawn_and_ranks_go_from_one_to_zero() -> None:
-    trials = [{"nr": nr} for nr in range(101)]
+    trials = [partial(Trial, {"nr": nr}) for nr in range(101)]
     whole, some = _with_ranks(trials, 101), _with_ranks(trials, 10)
     assert [rank for _, rank in whole] == [1 - nr / 100 for nr in range(101)]
-    assert [trial["nr"] for trial, _ in some][:5] == [0, 1, 2, 3, 4]
-    assert (len(some), some[-1]) == (10, ({"nr": 100}, 0.0))
+    assert [trial.nr for trial, _ in some][:5] == [0, 1, 2, 3, 4]
+    assert (len(some), some[-1]) == (10, (trials[100], 0.0))
 
 
 @pytest.mark.parametrize(("count", "shown"), [(10, 9), (20, 18), (21, 19)])

@@ -12,6 +12,8 @@ import pytest
 
 from mltrainer.configs.templates import Dimension as Given
 from mltrainer.figures.drawn import draw
+from mltrainer.records.optimization import Trial
+from mltrainer.records.partial import partial
 from mltrainer.reports.advice import Search, advice, comparison_power, next_search, seed_spread, template_lines
 from mltrainer.reports.importance import chi_squared_tail, importances, ranked
 from mltrainer.reports.render import render
@@ -46,6 +48,10 @@ def drawn_trials(count: int, seed: int, slope: float) -> list[dict[str, Any]]:
     return found
 
 
+def best_first(trials: list[dict[str, Any]], mode: str = "max") -> list[Trial]:
+    return ranked([partial(Trial, one) for one in trials], mode)
+
+
 def texts(found: Search) -> str:
     return "\n".join(f"{one.what}: {one.text}" for one in advice(found))
 
@@ -58,24 +64,24 @@ def report(found: dict[str, Any]) -> str:
 
 
 def test_the_dimension_that_matters_is_found_and_the_others_are_told_from_it() -> None:
-    found = importances(dimensions(SPACE), ranked(drawn_trials(60, 1, 1.0), "max"))
+    found = importances(dimensions(SPACE), best_first(drawn_trials(60, 1, 1.0)))
     assert (found[0].dimension.key, found[0].is_clear) == ("optimizer.lr", True)
     assert found[0].share > 0.8
     assert not any(row.is_clear for row in found[1:])
 
 
 def test_of_pure_noise_hardly_any_study_names_an_important_dimension() -> None:
-    noise = [importances(dimensions(SPACE), ranked(drawn_trials(40, seed, 0.0), "max")) for seed in range(200)]
+    noise = [importances(dimensions(SPACE), best_first(drawn_trials(40, seed, 0.0))) for seed in range(200)]
     assert sum(any(row.is_clear for row in rows) for rows in noise) <= 0.06 * 200
 
 
 def test_a_metric_that_should_be_small_is_ranked_the_other_way_round() -> None:
     trials = drawn_trials(60, 1, 1.0)
-    assert ranked(trials, "min") == ranked(trials, "max")[::-1]
+    assert best_first(trials, "min") == best_first(trials)[::-1]
 
 
 def test_few_trials_have_no_importances() -> None:
-    assert importances(dimensions(SPACE), ranked(drawn_trials(19, 1, 1.0), "max")) == []
+    assert importances(dimensions(SPACE), best_first(drawn_trials(19, 1, 1.0))) == []
 
 
 def test_trials_stopped_at_a_rung_rank_behind_those_that_trained_on_and_failed_ones_nowhere() -> None:
@@ -86,7 +92,7 @@ def test_trials_stopped_at_a_rung_rank_behind_those_that_trained_on_and_failed_o
         trial(4, 0.8, "failed"),
         trial(5, "nan"),  # type: ignore[arg-type]
     ]
-    assert [one["nr"] for one in ranked(trials, "max")] == [2, 3, 1]
+    assert [one.nr for one in best_first(trials)] == [2, 3, 1]
 
 
 @pytest.mark.parametrize(

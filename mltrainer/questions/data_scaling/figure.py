@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mltrainer.figures.canvas import Series
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
+from mltrainer.figures.series import Series
 from mltrainer.questions.data_scaling.findings import Curves, Fit
 from mltrainer.questions.data_scaling.report import sentence
 from mltrainer.reports.values import visible

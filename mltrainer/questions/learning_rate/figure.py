@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mltrainer.figures.canvas import BLUE, Mark, Series
+from mltrainer.figures.canvas import BLUE, Mark
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
+from mltrainer.figures.series import Series
 from mltrainer.questions.learning_rate.findings import RangeTest
 from mltrainer.questions.learning_rate.report import sentence
 from mltrainer.reports.values import number

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from mltrainer.figures.canvas import Mark, Series
+from mltrainer.figures.axes import log_suits
+from mltrainer.figures.canvas import Mark
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
-from mltrainer.figures.svg import log_suits
+from mltrainer.figures.series import Series
 from mltrainer.questions.loss_landscape.findings import Landscape, Line, Plane
 from mltrainer.reports.values import number
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mltrainer.figures.canvas import Series
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
+from mltrainer.figures.series import Series
 from mltrainer.questions.seed_variance.findings import SeedVariance
 from mltrainer.reports.values import counted, number, visible
 

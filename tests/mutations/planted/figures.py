@@ -16,7 +16,7 @@ FAULTS = (
     Fault(
         "the best of a metric that should be small is its largest",
         "mltrainer/figures/content.py",
-        'best = min if at(run, "metric.mode") == "min" else max',
+        'best = min if run.metric.mode == "min" else max',
         "best = max",
         CAPTIONS,
     ),
@@ -37,8 +37,8 @@ FAULTS = (
     Fault(
         "the largest gradient of any step is that of the last one",
         "mltrainer/figures/content.py",
-        'top = max((y for _, y in _whole(column(run, "grad_norm.max"))), default=math.nan)',
-        'top = max((y for _, y in _whole(column(run, "grad_norm.max"))[-1:]), default=math.nan)',
+        "top = max((y for _, y in largest), default=math.nan)",
+        "top = max((y for _, y in largest[-1:]), default=math.nan)",
         CAPTIONS,
     ),
     Fault(
