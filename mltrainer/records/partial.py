@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
+from pydantic.fields import FieldInfo
+
 from mltrainer.records.common import Part
 
 P = TypeVar("P", bound=Part)
@@ -18,7 +20,7 @@ def partial(kind: type[P], content: Mapping[str, Any]) -> P:
     default, or None whatever the annotation says. `known` tells an empty part from one of which something was recorded.
     """
     fields = _fields(kind)
-    values = {name: read(content.get(key)) for name, key, read, is_required in fields if is_required or key in content}
+    values = {name: read(content[key]) if key in content else missing() for name, key, read, missing in fields}
     present = {name for name, key, *_ in fields if key in content}
     return cast("P", kind.model_construct(present, **values))  # whose type pydantic's plugin for mypy takes for the base's
 
@@ -29,10 +31,17 @@ def known(part: P | None) -> P | None:
 
 
 @functools.cache
-def _fields(kind: type[Part]) -> list[tuple[str, str, Reader, bool]]:
-    """Return each field's name, its key in a file, the reader of its values, and whether it has no default."""
-    fields = kind.model_fields.items()
-    return [(name, field.alias or name, _reader(field.annotation), field.is_required()) for name, field in fields]
+def _fields(kind: type[Part]) -> list[tuple[str, str, Reader, Callable[[], Any]]]:
+    """Return each field's name, its key in a file, the reader of its values, and the maker of a missing one."""
+    found = ((name, field, _reader(field.annotation)) for name, field in kind.model_fields.items())
+    return [(name, field.alias or name, read, _maker(field, read)) for name, field, read in found]
+
+
+def _maker(field: FieldInfo, read: Reader) -> Callable[[], Any]:
+    """Return a function that makes a missing value; where pydantic makes a default, it takes longer than all else here."""
+    if field.is_required():
+        return lambda: read(None)
+    return cast("Callable[[], Any] | None", field.default_factory) or (lambda: field.default)
 
 
 def _reader(annotation: Any) -> Reader:
