@@ -284,7 +284,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _spans(text: str) -> list[_Span]:
-    found = {*_patterned(text), *_assigned(text), *_known(text)}
+    found = {*_patterned(text), *_assigned(text), *_variable_spans(text)}
     return sorted({*found, *(span for span in _beheaded(text) if not any(span.end == whole.end for whole in found))})
 
 
@@ -365,7 +365,7 @@ def _entropy_bits(value: str) -> float:
     return -sum(count / len(value) * log2(count / len(value)) for count in Counter(value).values())
 
 
-def _known(text: str) -> Iterator[_Span]:
+def _variable_spans(text: str) -> Iterator[_Span]:
     """Yield the spans of this process's own secrets, also as JSON, Python, URLs, hexadecimal and base64 write them."""
     for value in _secret_values():
         for form in _forms(value):

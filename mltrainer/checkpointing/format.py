@@ -127,7 +127,7 @@ class _Copier:
     """Copies one tree."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Tensor] = {}
+        self._copies: dict[Any, Tensor] = {}
         self._devices: set[torch.device] = set()
 
     def copy(self, value: Any) -> Any:
@@ -153,9 +153,9 @@ class _Copier:
             raise _RefusedError(tensor, f"a {type(tensor).__name__} of {tensor.dtype}, {tensor.layout}, on {tensor.device}")
         view = (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         memory = (tensor.device, tensor.data_ptr(), *view)
-        if tensor.numel() and memory in self._known:
-            return self._known[memory]
-        self._known[memory] = copied = self._to_cpu(tensor.detach())
+        if tensor.numel() and memory in self._copies:
+            return self._copies[memory]
+        self._copies[memory] = copied = self._to_cpu(tensor.detach())
         return copied
 
     def _to_cpu(self, tensor: Tensor) -> Tensor:

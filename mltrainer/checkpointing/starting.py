@@ -126,15 +126,15 @@ def _refuse(start: Start, own: Mapping[str, Tensor], given: Mapping[str, Tensor]
         if name in given and given[name].shape != own[name].shape
     ]
     faults = [
-        _told("the model's tensors that the file lacks", missing, "start.new or start.rename"),
-        _told("the file's tensors that the model lacks", left, "start.unused or start.rename"),
-        _told("tensors of other shapes", other, "start.new, or start.replace_head for the last layer"),
+        _mismatch("the model's tensors that the file lacks", missing, "start.new or start.rename"),
+        _mismatch("the file's tensors that the model lacks", left, "start.unused or start.rename"),
+        _mismatch("tensors of other shapes", other, "start.new, or start.replace_head for the last layer"),
     ]
     if any(faults):
         raise InputError("; ".join(filter(None, faults)), where="start.weights", mend="name them under start in mltrainer.yaml")
 
 
-def _told(what: str, names: list[str], key: str) -> str:
+def _mismatch(what: str, names: list[str], key: str) -> str:
     return f"{what}: {_listed(names)} ({key})" if names else ""
 
 

@@ -286,13 +286,13 @@ def _refuse_changing(task: OpenTask, whole: Call, others: list[Call]) -> None:
     for call in others:
         if (call.names, call.constants) != (whole.names, whole.constants):
             raise InputError(
-                f"your task's forward() calls the model in two ways: {_told(whole)}, and {_told(call)}",
+                f"your task's forward() calls the model in two ways: {_signature(whole)}, and {_signature(call)}",
                 where=task.config.task.use,
                 mend="call the model with the same arguments for every batch",
             )
 
 
-def _told(call: Call) -> str:
+def _signature(call: Call) -> str:
     constants = [f"{name}={value!r}" for name, value in call.constants]
     return ", ".join([*call.inputs, *constants])
 

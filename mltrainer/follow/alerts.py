@@ -44,7 +44,7 @@ class Alerts:
         self, folder: Path, project: Path | None, config: Mapping[str, Any], tell: Callable[[Event], None], pause: float = 20.0
     ) -> None:
         self._folder, self._project, self._config, self._tell, self._pause = folder, project, config, tell, pause
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._due = 0.0
 
     def __call__(self, event: Event) -> None:
@@ -57,7 +57,7 @@ class Alerts:
 
     def _warn(self, fired: Diagnosis, epoch: float, step: int) -> None:
         """Report a diagnostic that fired, this once."""
-        self._told.add(fired.id)
+        self._reported.add(fired.id)
         said = Alert(
             run=self._folder.name,
             diagnostic=fired.id,
@@ -80,7 +80,7 @@ class Alerts:
         rows = diagnose(so_far(self._folder, self._config), self._project)
         now = time.monotonic()
         self._due = now + self._pause * (now - begun)
-        return [row for row in rows if row.state == "fired" and row.id not in self._told and may_speak(row.id, share)]
+        return [row for row in rows if row.state == "fired" and row.id not in self._reported and may_speak(row.id, share)]
 
 
 def may_speak(diagnostic: str, share: float) -> bool:

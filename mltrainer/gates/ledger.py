@@ -23,7 +23,7 @@ def ledger_faults(project: Project, test: Test) -> Iterator[str]:
         test: What finalization's record says of the test split.
     """
     path = project.phase_dir(FOLDER) / LEDGER_FILE
-    name, openings, splits = project.relative(path), [_told(row.written()) for row in test.openings], test.splits or {}
+    name, openings, splits = project.relative(path), [_without_none(row.written()) for row in test.openings], test.splits or {}
     if (number := breaks(openings)) is not None:
         yield f"opening {number} of the record does not follow from those before it: the ledger was edited"
     for split, rows in splits.items():
@@ -32,13 +32,13 @@ def ledger_faults(project: Project, test: Test) -> Iterator[str]:
     if named := {row.rows_sha256 for row in test.openings if row.rows_sha256} - splits.keys():
         yield f"{len(named)} test splits that were opened have no rows in the record: {', '.join(sorted(named))[:60]}"
     wrote = read_if_whole(path).get("openings")
-    if isinstance(wrote, list) and [_told(row) for row in wrote] != openings:
+    if isinstance(wrote, list) and [_without_none(row) for row in wrote] != openings:
         yield f"{name} holds {len(wrote)} openings, and other ones than the {len(openings)} of the record"
     if openings and not path.is_file():
         yield f"{name} is missing, which holds the openings of the test split"
 
 
-def _told(row: Any) -> dict[str, Any]:
+def _without_none(row: Any) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not None} if isinstance(row, dict) else {}
 
 

@@ -45,7 +45,7 @@ def _compared(project: Project, record: Record, shown: GateItem, item: Item, iso
     shown = replace(shown, statement=shown.statement.replace("not recomputed here", "run again here"))
     if _is_same(recorded, found):
         return replace(shown, recomputed=True)
-    evidence = {"recorded": _told(recorded), "now": _told(found)}
+    evidence = {"recorded": _verdict(recorded), "now": _verdict(found)}
     return replace(shown, verdict="fail", evidence=evidence, mend=f"mltrainer phase run {phase}", recomputed=True)
 
 
@@ -56,5 +56,5 @@ def _is_same(recorded: Outcome, found: Outcome) -> bool:
     return "as_reported" in recorded.evidence or recorded.evidence == found.evidence
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _verdict(outcome: Outcome) -> dict[str, Any]:
     return {"verdict": outcome.verdict, "evidence": outcome.evidence}

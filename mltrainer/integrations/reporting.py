@@ -15,7 +15,7 @@ from typing import Any, SupportsFloat
 
 VARIABLE = "MLTRAINER_WRAP"
 HELD = 32  # lines whose values are on a GPU, before they are fetched together
-_held: list[list[Any]] = []
+_buffer: list[list[Any]] = []
 
 
 def is_heard() -> bool:
@@ -59,7 +59,7 @@ def tell_samples(step: int, digest: object) -> None:
 
 def flush() -> None:
     """Write the lines that are held back."""
-    lines, _held[:] = "".join(json.dumps(row, default=_plain) + "\n" for row in _held), []
+    lines, _buffer[:] = "".join(json.dumps(row, default=_plain) + "\n" for row in _buffer), []
     if lines:
         os.write(_file(_path()), lines.encode())
 
@@ -67,8 +67,8 @@ def flush() -> None:
 def _tell(kind: str, step: int, *values: Any) -> None:
     if not is_heard():
         return
-    _held.append([time.monotonic_ns(), kind, step, *values])
-    if len(_held) >= HELD or not _waits(values[0]):
+    _buffer.append([time.monotonic_ns(), kind, step, *values])
+    if len(_buffer) >= HELD or not _waits(values[0]):
         flush()
 
 
@@ -93,4 +93,4 @@ def _file(path: str) -> int:
 
 
 atexit.register(flush)
-os.register_at_fork(after_in_child=_held.clear)  # the parent writes what it holds
+os.register_at_fork(after_in_child=_buffer.clear)  # the parent writes what it holds

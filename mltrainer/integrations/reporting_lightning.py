@@ -25,13 +25,13 @@ class TellingCallback(Callback):
     """
 
     def __init__(self) -> None:
-        self._made, self._epoch = 0, 0.0
+        self._reported_steps, self._epoch = 0, 0.0
         self._step = Step()
         self._before: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Take note of the steps that were made before, where the training is resumed."""
-        self._made, self._step = trainer.global_step, Step()
+        self._reported_steps, self._step = trainer.global_step, Step()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Take note of the batch."""
@@ -43,9 +43,9 @@ class TellingCallback(Callback):
         if isinstance(loss, Tensor):
             self._step.add(loss)
         self._epoch = trainer.current_epoch + (batch_idx + 1) / trainer.num_training_batches
-        if trainer.global_step > self._made:
-            self._made = trainer.global_step
-            self._step.tell(self._made)
+        if trainer.global_step > self._reported_steps:
+            self._reported_steps = trainer.global_step
+            self._step.tell(self._reported_steps)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Take note of the metrics that were logged before."""

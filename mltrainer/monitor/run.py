@@ -74,8 +74,8 @@ class WatchedRun:
         self.steps = Steps(self.folder)
         self._log, self._alerts = Log(self.folder, slim), Tail(self.folder / ALERTS_FILE)
         self._config = config_of(project, id)
-        self._known = known(KnownConfig, self._config)
-        self._usage = Usage(self.folder / "lock", str(self._known.device))
+        self._run_config = known(KnownConfig, self._config)
+        self._usage = Usage(self.folder / "lock", str(self._run_config.device))
         self._pace: deque[tuple[float, int]] = deque()
         self._findings: dict[str, FindingShown] = {}
         self._recorded: list[Evaluation] = []
@@ -175,13 +175,13 @@ class WatchedRun:
     def facts(self) -> Facts:
         """Return a run's facts beside its curves."""
         ended, observed = self._ended or KnownResult(), self._log.observed
-        metric, layers = metric_of(self._known.metric, ended.metric), observed.layers or ended.layers or []
+        metric, layers = metric_of(self._run_config.metric, ended.metric), observed.layers or ended.layers or []
         return Facts(
             state=(ended.state or "ended") if self._state == "ended" else self._state,
             stop_reason=ended.stop_reason,
             metric=metric,
             layers=layers,
-            planned=Planned(self._planned_steps(), self._known.epochs),
+            planned=Planned(self._planned_steps(), self._run_config.epochs),
             wall_s=ended.wall_s if self._ended else self._worked(),
             nonfinite=ended.nonfinite,
             interruptions=ended.interruptions or plain(self._log.stopped),
@@ -194,7 +194,7 @@ class WatchedRun:
     def _planned_steps(self) -> int | None:
         if self._ended and self._ended.planned_steps:
             return int(self._ended.planned_steps)
-        return planned_steps(self._known, self._log.observed.train_samples)
+        return planned_steps(self._run_config, self._log.observed.train_samples)
 
     def _rate(self) -> float | None:
         """Return steps per second over the last seconds, None where none came."""

@@ -191,7 +191,7 @@ def summary(project: Project, run: str, is_running: bool, log: Log[Evaluation]) 
         phase=(result and result.phase) or job.phase,
         parent=job.forked_from,
         state="running" if is_running else ended,
-        begun=_begun(folder),
+        begun=_start_time(folder),
         metric=metric_of(config.metric, result and result.metric),
         planned=config.epochs,
         step=came.step,
@@ -247,7 +247,7 @@ def _last_step(folder: Path) -> int:
     return int(steps[-1]) if steps and steps[-1].isdigit() else 0
 
 
-def _begun(folder: Path) -> float | None:
+def _start_time(folder: Path) -> float | None:
     with contextlib.suppress(OSError):
         return (folder / JOB_FILE).stat().st_mtime
     return None

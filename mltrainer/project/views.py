@@ -52,12 +52,12 @@ class Status:
         return all(phase.done for phase in self.phases)
 
     def _repr_markdown_(self) -> str:
-        return notebook.status_markdown(*self._told())
+        return notebook.status_markdown(*self._table())
 
     def _repr_html_(self) -> str:
-        return notebook.status_html(*self._told())
+        return notebook.status_html(*self._table())
 
-    def _told(self) -> tuple[list[tuple[str, str, tuple[str, ...]]], str | None]:
+    def _table(self) -> tuple[list[tuple[str, str, tuple[str, ...]]], str | None]:
         words = self.advice.why if self.advice else None
         return [(phase.name, phase.state, phase.reasons) for phase in self.phases], words
 

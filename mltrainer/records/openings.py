@@ -96,7 +96,7 @@ def chained(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
     found: list[Row] = []
     before = None
     for number, row in enumerate(rows, 1):
-        entry = {**{key: value for key, value in _known(row).items() if key != "chain"}, "nr": number}
+        entry = {**{key: value for key, value in _without_none(row).items() if key != "chain"}, "nr": number}
         before = digest([before, entry])
         found.append({**entry, "chain": before})
     return found
@@ -107,7 +107,7 @@ def breaks(rows: Sequence[Mapping[str, Any]]) -> int | None:
     if not any(row.get("chain") for row in rows):
         return None
     pairs = zip(rows, chained(rows), strict=True)
-    return next((number for number, (row, made) in enumerate(pairs, 1) if _known(row) != made), None)
+    return next((number for number, (row, made) in enumerate(pairs, 1) if _without_none(row) != made), None)
 
 
 def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -129,12 +129,12 @@ def merged(*sources: Iterable[Mapping[str, Any]]) -> list[Row]:
     """
     by_run: dict[str, Row] = {}
     for row in (row for source in sources for row in source):
-        by_run[row["run"]] = {**row, **_known(by_run.get(row["run"], {}))}
+        by_run[row["run"]] = {**row, **_without_none(by_run.get(row["run"], {}))}
     once: dict[tuple[Any, ...], Row] = {}
     for row in by_run.values():
-        once[identity(row)] = {**row, **_known(once.get(identity(row), {}))}
+        once[identity(row)] = {**row, **_without_none(once.get(identity(row), {}))}
     return chained(once.values())
 
 
-def _known(row: Mapping[str, Any]) -> Row:
+def _without_none(row: Mapping[str, Any]) -> Row:
     return {key: value for key, value in row.items() if value is not None}

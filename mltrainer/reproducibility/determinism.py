@@ -42,7 +42,7 @@ def fp32_precisions() -> dict[str, str]:
     return {"all": str(BACKENDS.fp32_precision), **of_each}
 
 
-def _told(switch: Callable[[], Any]) -> Any:
+def _setting(switch: Callable[[], Any]) -> Any:
     """Return an older switch; None where torch refuses to tell it, because user code set one of the newer ones beside it."""
     try:
         return switch()
@@ -53,8 +53,8 @@ def _told(switch: Callable[[], Any]) -> Any:
 def _older_switches() -> tuple[str | None, bool | None, bool | None]:
     """Return the precision of matrix products, and whether matrix products and cuDNN may use tf32."""
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
-    tf32 = (_told(lambda: cuda.matmul.allow_tf32), _told(lambda: cudnn.allow_tf32))
-    return _told(torch.get_float32_matmul_precision), *tf32
+    tf32 = (_setting(lambda: cuda.matmul.allow_tf32), _setting(lambda: cudnn.allow_tf32))
+    return _setting(torch.get_float32_matmul_precision), *tf32
 
 
 def _set_older_switches(precision: str | None, matmul: bool | None, cudnn: bool | None) -> None:

@@ -268,13 +268,13 @@ def blobs(repository: Repository, root: Path, paths: Sequence[str]) -> dict[str,
     """
     if not paths:
         return {}
-    held = _held(root, "HEAD", paths) if repository.commit else {}
+    held = _blobs(root, "HEAD", paths) if repository.commit else {}
     names = os.fsencode("".join(f"{repository.prefix}{path}\n" for path in paths))  # from the top: read so in any folder
     now = run(repository.top, "hash-object", "--stdin-paths", stdin=names).decode().split()
     return {path: (held.get(path), blob) for path, blob in zip(paths, now, strict=True)}
 
 
-def _held(root: Path, revision: str, paths: Sequence[str]) -> dict[str, str]:
+def _blobs(root: Path, revision: str, paths: Sequence[str]) -> dict[str, str]:
     """Return the object that a revision holds at each path of a project's folder; one where it has nothing is left out."""
     listing = os.fsdecode(run(root, "ls-tree", "-z", revision, "--", *paths))
     return {path: about.split()[2] for about, _, path in (row.partition("\t") for row in listing.split("\0") if row)}
@@ -318,7 +318,7 @@ def files_at(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
     Raises:
         GitError: Git cannot say.
     """
-    return {path: _blob(root, blob, path) for path, blob in _held(root, commit, paths).items()}
+    return {path: _blob(root, blob, path) for path, blob in _blobs(root, commit, paths).items()}
 
 
 def _blob(root: Path, blob: str, path: str) -> bytes:

@@ -85,7 +85,7 @@ class _Pool:
     def __init__(self, parted: Callable[[str], set[int]], likely: int) -> None:
         self._parted, self._likely = parted, likely
         self._left = [str(number) for number in CANDIDATES]
-        self._known: dict[str, set[int]] = {}
+        self._sets_by_seed: dict[str, set[int]] = {}
 
     def best(self, alike: set[int]) -> tuple[str, set[int]]:
         """Return the seed that parts most of the sets that are alike, the likely ones before others, and what it parts.
@@ -94,14 +94,14 @@ class _Pool:
         """
         while True:
             self._ask()
-            seed = max(self._known, key=lambda seed: self._count(alike & self._known[seed]))
-            is_enough = self._count(alike)[0] == self._count(alike & self._known[seed])[0]
+            seed = max(self._sets_by_seed, key=lambda seed: self._count(alike & self._sets_by_seed[seed]))
+            is_enough = self._count(alike)[0] == self._count(alike & self._sets_by_seed[seed])[0]
             if is_enough or not self._left:
-                return seed, self._known.pop(seed)
+                return seed, self._sets_by_seed.pop(seed)
 
     def _ask(self) -> None:
         asked, self._left = self._left[:AT_ONCE], self._left[AT_ONCE:]
-        self._known.update({seed: self._parted(seed) for seed in asked})
+        self._sets_by_seed.update({seed: self._parted(seed) for seed in asked})
 
     def _count(self, sets: set[int]) -> tuple[int, int]:
         """Return the number of likely sets among some, and the number of all of them."""

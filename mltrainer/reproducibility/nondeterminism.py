@@ -37,7 +37,7 @@ class Witness:
     def __init__(self, root: Path) -> None:
         self._root = f"{root.resolve()}{os.sep}"
         self._places: dict[CodeType, str | None] = {}
-        self._seen: dict[tuple[str, str, int], dict[str, Any]] = {}
+        self._calls: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def install(self) -> None:
         """Begin to note, in this thread and all later ones."""
@@ -51,7 +51,7 @@ class Witness:
 
     def calls(self) -> list[dict[str, Any]]:
         """Return the noted calls, in the order of first use: `kind`, `call`, `where` (file:line) and `function`."""
-        return list(self._seen.values())
+        return list(self._calls.values())
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "c_call":
@@ -65,7 +65,7 @@ class Witness:
         name = _builtin_name(argument) if event == "c_call" else _name(frame)
         if (kind := _kind(name, frame if event == "call" else None)) is not None:
             row = {"kind": kind, "call": name, "where": f"{place}:{caller.f_lineno}", "function": caller.f_code.co_qualname}
-            self._seen.setdefault((name, place, caller.f_lineno), row)
+            self._calls.setdefault((name, place, caller.f_lineno), row)
 
     def _place(self, code: CodeType) -> str | None:
         """Return the file of the project that a piece of code stands in, or None."""

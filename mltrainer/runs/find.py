@@ -83,7 +83,7 @@ def _phase_run(project: Project, phase: str | None) -> str:
 
     A phase without a record that names one has the run that it began last, and did not end.
     """
-    begun = _begun(project, phase) if phase else []
+    begun = _own_runs(project, phase) if phase else []
     if begun and is_locked(project.runs_dir / begun[-1] / "lock"):
         return begun[-1]
     for record in [read_record(project, phase)] if phase else reversed(_chain(project)):
@@ -98,7 +98,7 @@ def _phase_run(project: Project, phase: str | None) -> str:
     raise InputError(f"{phase or 'the project'} {why}", mend="mltrainer runs list" if skipped else "mltrainer run")
 
 
-def _begun(project: Project, phase: str) -> list[str]:
+def _own_runs(project: Project, phase: str) -> list[str]:
     """Return the runs here that a phase itself began, oldest first: forks of its runs are not its own."""
     jobs = {run: _job_of(project.runs_dir / run) for run in _runs_here(project)}
     return [run for run, job in jobs.items() if job.phase == phase and "parent_sha256" not in job.contract]

@@ -80,21 +80,21 @@ def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | N
         job = TrainingJob.model_validate(read_json(path))
         result = run_job_of(job.tool)(job, root, beats, stop, is_launched=True)
     except InputError as error:
-        return _told(error)
+        return _message(error)
     except MltrainerError:
         raise
     except Exception as error:
         if is_out_of_memory(error):
-            return f"out of memory: {_told(error)}"
+            return f"out of memory: {_message(error)}"
         told = explained(error, root, path.parent)
         if not isinstance(told, InputError):
             raise
-        return _told(told)
+        return _message(told)
     if result["stop_reason"] == "signal":
         cause = result["interruptions"][-1]["cause"]
         raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend="type the same command again to go on")
     return None
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error).partition("\n")[0]

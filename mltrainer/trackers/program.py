@@ -66,11 +66,11 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
         import traceback
 
         sys.stderr.write(traceback.format_exc())  # into the log, which is redacted at its end
-        give_up(_told(error))
+        give_up(_message(error))
     return 0
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """Return an error in a line, and in a second one the next step where it has one."""
     if isinstance(error, MltrainerError):
         return "\n".join(filter(None, (f"{error.where}: {error.message}" if error.where else error.message, error.mend)))

@@ -162,18 +162,18 @@ class PluginAdapter:
     def begin(self) -> Begin:
         """Import the plug-in."""
         plugins.load(KIND, self.name, self._where)
-        return lambda place, options: self._made(options).begin(place)
+        return lambda place, options: self._plugin(options).begin(place)
 
     def check(self) -> Check:
         """Import the plug-in, as `begin` does."""
         plugins.load(KIND, self.name, self._where)
-        return lambda root, project, options: self._made(options).check(root, project)
+        return lambda root, project, options: self._plugin(options).check(root, project)
 
     @property
     def _where(self) -> str:
         return f"tracking.{self.name}"
 
-    def _made(self, options: Any) -> TrackerPlugin:
+    def _plugin(self, options: Any) -> TrackerPlugin:
         try:
             made: TrackerPlugin = plugins.made(KIND, self.name, options.options, self._where, ("begin", "check"))
         except ValueError as error:

@@ -50,12 +50,12 @@ class _Ticker:
     """Reports progress, with rate, and stops where a signal asks for it."""
 
     def __init__(self, session: Session, total: int) -> None:
-        self._session, self._total, self._done, self._begun = session, total, 0, time.perf_counter()
+        self._session, self._total, self._done, self._start = session, total, 0, time.perf_counter()
 
     def __call__(self, loss: float) -> None:
         self._session.stop_signal()
         self._done += 1
-        rate = self._done / (time.perf_counter() - self._begun)
+        rate = self._done / (time.perf_counter() - self._start)
         self._session.events.send("progress", step=self._done, steps=self._total, loss=loss, steps_per_s=rate)
 
 

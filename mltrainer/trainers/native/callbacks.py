@@ -53,7 +53,7 @@ class Callbacks:
     def __init__(self, config: TrainingConfig, root: Path) -> None:
         self._seed, self._root = config.seed, root
         seeds.seed_everything(seeds.key(config.seed, "callbacks"))
-        self._own = [_made(number, given, root) for number, given in enumerate(config.callbacks)]
+        self._own = [_adapter(number, given, root) for number, given in enumerate(config.callbacks)]
         self._participants = [own for own in self._own if own.takes_part]
 
     def attach(self, stepper: Stepper) -> None:
@@ -168,7 +168,7 @@ def _settings(model: nn.Module) -> object:
     return switches, [p.requires_grad for p in model.parameters()], [module.training for module in model.modules()]
 
 
-def _made(number: int, given: Callback, root: Path) -> _Own:
+def _adapter(number: int, given: Callback, root: Path) -> _Own:
     where, name = f"callbacks[{number}]", given.use.partition(":")[2]
     module = import_module(given.use, root, where)
     kind = getattr(module, name, None)

@@ -19,14 +19,14 @@ class GpuWatch:
     """
 
     def __init__(self, device: str) -> None:
-        self._wanted = device == "cuda"
+        self._is_cuda = device == "cuda"
         self._stop = threading.Event()
         self._samples: list[int] = []
         self._name: str | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> GpuWatch:
-        if self._wanted:
+        if self._is_cuda:
             self._thread = threading.Thread(target=self._watch, daemon=True)
             self._thread.start()
         return self
@@ -52,7 +52,7 @@ class GpuWatch:
 
     def summary(self) -> Gpu | None:
         """Return the utilization of the GPU after warm-up; None where there is none."""
-        if not self._wanted:
+        if not self._is_cuda:
             return None
         steady = sorted(self._samples[WARM_UP_SAMPLES:])
         p95 = steady[int(0.95 * (len(steady) - 1))] if steady else None

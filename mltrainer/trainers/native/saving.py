@@ -67,7 +67,7 @@ class Checkpoints:
         self.folder, self.config, self.plan, self.contract, self.run = folder, config, plan, contract, run
         self._protected = frozenset(protected)
         self._writer = Writer()
-        self._held: _Pending | None = None
+        self._pending: _Pending | None = None
         self._manifests: dict[Path, Manifest | None] = {}  # of the folders that there were after the last save
 
     # --- saving ---
@@ -89,21 +89,21 @@ class Checkpoints:
         best = best_row(history, self.config.metric)
         is_best = best is not None and best["step"] == step
         pending = _Pending(snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
-        if self._held is not None and not (is_best and self._held.gives_way):
-            self._hand_over(self._held)
-        self._held = None
+        if self._pending is not None and not (is_best and self._pending.gives_way):
+            self._hand_over(self._pending)
+        self._pending = None
         if self._writer.has_room or due is Due.KEPT:
             self._hand_over(pending)
         else:
-            self._held = pending
+            self._pending = pending
         return True
 
     def _has_room(self) -> bool:
         """Return True if a checkpoint would be written at once, after the best one that waits here, if one does."""
-        if self._held is not None and self._writer.has_room:
-            self._hand_over(self._held)
-            self._held = None
-        return self._held is None and self._writer.has_room
+        if self._pending is not None and self._writer.has_room:
+            self._hand_over(self._pending)
+            self._pending = None
+        return self._pending is None and self._writer.has_room
 
     def _is_periodic(self, step: int) -> bool:
         """Return True if a step's checkpoint is one to look back at: by the calendar of epochs or steps, not by the clock."""
@@ -146,9 +146,9 @@ class Checkpoints:
         Raises:
             MachineError: The disk is full, or failed.
         """
-        if error is None and self._held is not None:
-            self._hand_over(self._held)
-            self._held = None
+        if error is None and self._pending is not None:
+            self._hand_over(self._pending)
+            self._pending = None
         self._writer.__exit__(kind, error, trace)
 
     # --- reading ---
