@@ -189,6 +189,8 @@ def diagnose(
 
         return remedy(folder, run or "baseline", is_try, epochs, is_apply, as_json)
     from mltrainer.questions.rows.ask import has_rows
+    from mltrainer.records.diagnostics import Diagnosis
+    from mltrainer.records.partial import partial
     from mltrainer.runs.find import diagnose_run
 
     project = open_project(folder)
@@ -203,7 +205,7 @@ def diagnose(
             print(f"  {row['evidence']['mend']}")
         for change in row["changes"]:
             print(f"  {change['why']}: mltrainer phase run planning {as_typed(change['set'])}")
-        if has_rows(row):
+        if has_rows(partial(Diagnosis, row)):
             print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row["id"]]))
     return 0
 

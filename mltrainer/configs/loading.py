@@ -8,7 +8,7 @@ import functools
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,7 +112,7 @@ def validate(model: type[Model], document: yaml.Document, elsewhere: Mapping[str
     try:
         return model.model_validate(value, context={PLUGINS: not is_looking()})
     except ValidationError as error:
-        found = error.errors(include_url=False)
+        found = faults_of(error)
         faults = [_fault(model, document, fault, elsewhere or {}) for fault in found[:MOST_FAULTS]]
         more = [f"and {len(found) - MOST_FAULTS} more"] if len(found) > MOST_FAULTS else []
         raise InputError("\n".join([*dict.fromkeys(faults), *more]), mend=yaml.AGAIN) from error
@@ -127,20 +127,32 @@ def validate_values(model: type[Model], values: dict[str, Any], where: str) -> M
     return validate(model, yaml.Document(values, {}, where))
 
 
-def _fault(model: type[BaseModel], document: yaml.Document, fault: Any, elsewhere: Mapping[str, str]) -> str:
-    path = _own_path(document, fault["loc"])
-    if fault["type"] == "extra_forbidden":
-        hint = _hint(str(path[-1]), known_keys(model, fault["loc"][:-1]), elsewhere if len(path) == 1 else {})
+@dataclass(frozen=True)
+class Fault:
+    """What a validation found wrong at a place, as pydantic says it."""
+
+    type: str
+    loc: tuple[Any, ...]
+    msg: str
+    input: Any = None
+    ctx: Mapping[str, Any] = field(default_factory=dict)
+
+
+def faults_of(error: ValidationError) -> list[Fault]:
+    """Return the faults that a validation found."""
+    rows: Any = error.errors(include_url=False)
+    return [Fault(**row) for row in rows]
+
+
+def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewhere: Mapping[str, str]) -> str:
+    path = _own_path(document, fault.loc)
+    if fault.type == "extra_forbidden":
+        hint = _hint(str(path[-1]), known_keys(model, fault.loc[:-1]), elsewhere if len(path) == 1 else {})
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
-    found = fault.get("input")
-    told = fault["type"] in (
-        "missing",
-        "union_tag_invalid",
-        "secret",
-        "not_installed",
-    )  # the wrong word stands in what was expected, or nowhere
-    told = told or (fault["type"] == "value_error" and not path)  # the whole file would be shown
-    shown = "" if told else f"; found {found!r}"[:200]
+    # of these the wrong word stands in what was expected, or nowhere
+    told = fault.type in ("missing", "union_tag_invalid", "secret", "not_installed")
+    told = told or (fault.type == "value_error" and not path)  # the whole file would be shown
+    shown = "" if told else f"; found {fault.input!r}"[:200]
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
 
 
@@ -152,24 +164,22 @@ def _hint(key: str, names: list[str], elsewhere: Mapping[str, str]) -> str:
     return f"{close[0]!r} belongs in {elsewhere[close[0]]}" if close[0] in elsewhere else f"did you mean {close[0]!r}?"
 
 
-def _expected(fault: Any) -> str:
+def _expected(fault: Fault) -> str:
     """Return the expectation that a value failed, in plain words instead of pydantic's where those are unclear."""
-    context = fault.get("ctx") or {}
-    if fault["type"] in ("model_type", "model_attributes_type", "dict_type"):
+    if fault.type in ("model_type", "model_attributes_type", "dict_type"):
         return "keys with values were expected"
-    if fault["type"] == "union_tag_not_found":
-        return f"a {context['discriminator']} was expected, which says what it is"
-    if fault["type"] == "union_tag_invalid":
-        return f"{context['tag']!r} is none of {context['expected_tags']}"
-    return str(fault["msg"]).removeprefix("Value error, ")
+    if fault.type == "union_tag_not_found":
+        return "a {discriminator} was expected, which says what it is".format(**fault.ctx)
+    if fault.type == "union_tag_invalid":
+        return "{tag!r} is none of {expected_tags}".format(**fault.ctx)
+    return fault.msg.removeprefix("Value error, ")
 
 
-def _nearest(fault: Any) -> str:
+def _nearest(fault: Fault) -> str:
     """Suggest the nearest allowed word for a wrong one."""
-    context = fault.get("ctx") or {}
-    allowed = str(context.get("expected_tags") or context.get("expected") or "")
+    allowed = str(fault.ctx.get("expected_tags") or fault.ctx.get("expected") or "")
     words = [word.strip(" '\"") for word in allowed.replace(" or ", ",").split(",")]
-    found = context.get("tag", fault.get("input"))
+    found = fault.ctx.get("tag", fault.input)
     close = difflib.get_close_matches(found, words, n=1, cutoff=0.5) if isinstance(found, str) else []
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from mltrainer import handbook
 from mltrainer.configs import storage, yaml
-from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_keys, validate, yielding
+from mltrainer.configs.loading import Strict, assign, faults_of, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.pruning import Pruning as Pruning
@@ -327,5 +327,5 @@ def _collides(config: dict[str, Any], key: str, value: Any) -> bool:
     try:
         TrainingConfig.model_validate(assign(config, [(key, value)]))
     except ValidationError as error:
-        return all(fault["type"] == "value_error" for fault in error.errors())
+        return all(fault.type == "value_error" for fault in faults_of(error))
     return False

@@ -21,9 +21,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, StoppedError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import plan_config
-from mltrainer.questions.findings import Explored, Findings, State
+from mltrainer.questions.findings import Explored, ExplorerSettings, Findings, State
 from mltrainer.questions.registry import EXPLORER
 from mltrainer.records.job import ExplorationJob
+from mltrainer.records.partial import partial
 from mltrainer.records.reading import read_record
 from mltrainer.redaction import scan_text
 from mltrainer.runs.launcher import Tell, Tools
@@ -52,6 +53,7 @@ class Exploration:
         self.folder = project.state_dir / question
         self.config = present_config(tools, self.assignments) if config is None else config
         self.settings = tool_page(EXPLORER, project.root).settings
+        self.limits = partial(ExplorerSettings, self.settings)
         self._before = files(project, self.folder)
 
     def ask(self, asked: Findings, on_event: Tell | None = None) -> dict[str, Any]:
@@ -121,7 +123,8 @@ def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig
     page = phase_page("planning", project.root)
     config = plan_config(Context(project, page, {}, current, None, assignments, tools.tell, tools.launch)).config
     require_no_secret(config.model_dump())
-    return config.with_workers((((current or {}).get("evidence") or {}).get("loader") or {}).get("workers", 0))
+    loader = getattr(own.typed.evidence, "loader", None) if own is not None and own.typed is not None else None
+    return config.with_workers(loader.workers if loader else 0)
 
 
 def require_no_secret(values: Any) -> None:

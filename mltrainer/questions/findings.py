@@ -34,6 +34,18 @@ class Findings(Part):
         return dict(plain(self.model_dump(by_alias=True, exclude_unset=True)))
 
 
+class ExplorerSettings(Findings):
+    """What the explorer decides by, as its page of the handbook says; `minutes` came with version 0.2."""
+
+    smoothing: Value
+    divergence: Value
+    margin: Value
+    clear_fall: Value
+    memory_share: Value
+    near_best: Value
+    minutes: Value | None = None
+
+
 class State(Findings):
     """Digests of the project's files before and after an exploration, and the files that changed meanwhile."""
 

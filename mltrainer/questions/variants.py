@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.components import Swap
+from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate, check_gates, why_closed
 from mltrainer.questions.ablation.findings import ChangedKey
-from mltrainer.records.job import AblationJob, Variant, file_rows
+from mltrainer.records.job import AblationJob, Variant
 from mltrainer.records.reading import Record
 from mltrainer.runs.contract import contract_of
 from mltrainer.workspace import Project, digest
@@ -26,12 +27,13 @@ def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool
     """Return the config that is ablated, whether optimization decided it, where it stands, and why it is this one."""
     assert planning.record is not None
     gate = next(gate for gate in check_gates(project) if gate.phase == "optimization")
+    planned = planning.record.trusted.evidence
     if gate.holds and gate.record is not None:
-        evidence, file, why = gate.record.evidence, "final_config.yaml", "the gate of optimization holds"
+        evidence, file, why = gate.record.trusted.evidence, "final_config.yaml", "the gate of optimization holds"
     else:
-        evidence, file, why = planning.record.evidence, "training_config.yaml", why_closed(gate)
-    config = TrainingConfig.model_validate(evidence["config"])
-    workers = (planning.record.evidence.get("loader") or {}).get("workers", 0)
+        evidence, file, why = planned, "training_config.yaml", why_closed(gate)
+    config = TrainingConfig.model_validate(evidence.config)
+    workers = planned.loader.workers if planned.loader else 0
     folder = project.phase_dir("optimization" if gate.holds else "planning")
     return config.with_workers(workers), gate.holds, project.relative(folder / file), why
 
@@ -39,7 +41,8 @@ def whole_config(project: Project, planning: Gate) -> tuple[TrainingConfig, bool
 def level_of(project: Project) -> float:
     """Return the level of the comparison of a search's winner, by which components are judged, too."""
     items = phase_page("optimization", project.root).items
-    return float(next(item.settings["level"] for item in items if item.id == "improvement_validated"))
+    settings = next(item.settings for item in items if item.id == "improvement_validated")
+    return ImprovementSettings.model_validate(settings).level
 
 
 def require_one_trainer(project: Project, what: str) -> None:
@@ -68,9 +71,7 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         seeds: On how many fresh seeds; 0: on the config's own.
         phase: What its runs are told to be of.
     """
-    program: dict[str, Any] = (
-        {"data_files": file_rows(planning.data["evidence"]["data"]["files"])} if config.task.is_opaque else {}
-    )
+    program: dict[str, Any] = {"data_files": planning.trusted.evidence.data.files} if config.task.is_opaque else {}
     if not program:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+from mltrainer.configs.loading import faults_of
+
 
 def fault_lines(error: ValidationError, *within: str) -> list[str]:
     """Return each fault as `place: what is wrong`; `within` goes before each place."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return list(dict.fromkeys(f"{path((*within, *fault['loc']))}: {fault['msg']}" for fault in found))
+    return list(dict.fromkeys(f"{path((*within, *fault.loc))}: {fault.msg}" for fault in faults_of(error)))
 
 
 def path(location: tuple[int | str, ...]) -> str:

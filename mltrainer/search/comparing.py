@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.records.common import dumped
 from mltrainer.records.job import SearchJob
 from mltrainer.records.optimization import CountedComparison
+from mltrainer.records.run import RunResult
 from mltrainer.search import counting
 from mltrainer.search.runs import Runs
 from mltrainer.search.seeded import fresh_seeds, sown
@@ -88,13 +89,13 @@ def trained(rows: Sequence[Ended], config: TrainingConfig) -> Row:
     }
 
 
-def samples_of(result: Mapping[str, Any]) -> int | None:
+def samples_of(result: RunResult | None) -> int | None:
     """Return the number of training samples that a run has seen, repeated ones included; None where unknown."""
-    size, batch = result.get("train_samples"), (result.get("batch_size") or 0) * (result.get("accumulate") or 1)
-    if not size or not batch:
+    if result is None or not result.train_samples or not result.batch_size:
         return None
-    epochs, steps = divmod(result["steps"], -(-size // batch))
-    return int(epochs * size + steps * batch)
+    size, batch = result.train_samples, result.batch_size * (result.accumulate or 1)
+    epochs, steps = divmod(result.steps, -(-size // batch))
+    return epochs * size + steps * batch
 
 
 def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Ended]:

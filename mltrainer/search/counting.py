@@ -70,7 +70,7 @@ def address(number: int) -> str:
 def ledger(root: Path) -> list[CountedComparison]:
     """Return the comparisons of a project's ledger; none where it was removed or damaged."""
     with contextlib.suppress(InputError, TypeError, AttributeError):
-        return comparisons(read_json(root / LEDGER).get("comparisons"))
+        return comparisons(*read_json(root / LEDGER).values())
     return []
 
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.records.job import RunJob, TrainingJob
+from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
 from mltrainer.search import halving
 from mltrainer.search.live import Live
@@ -22,7 +22,6 @@ from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.trainers.native.stopping import by_epochs_seen
 from mltrainer.workspace import digest, read_json, write_json
 
-Row = dict[str, Any]
 STATE_FILE = "state.json"
 EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
 DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
@@ -96,7 +95,7 @@ class Runs:
         result = sound_result(self.root / _folder(contract), contract)
         if result is None:
             return None
-        run = _as_searched(result.written(), config)
+        run = _as_searched(result, config)
         is_cut = halving.cut(run.history, limits, config.metric)[1] is not None
         return run if is_cut or result.state in ("finished", "failed") else None
 
@@ -207,7 +206,7 @@ class Runs:
         result = sound_result(self.root / job.folder, job.contract)
         if result is None:
             raise MachineError("the result is not what its worker wrote", where=job.folder, mend="type the same command again")
-        return _as_searched(result.written(), job.config)
+        return _as_searched(result, job.config)
 
     def _again(self, nr: int, job: TrainingJob, death: str) -> Trained | None:
         """Begin a run again whose worker died, unless workers die of it."""
@@ -227,14 +226,14 @@ def _run(contract: dict[str, str]) -> str:
     return digest(contract)[:12]
 
 
-def _as_searched(result: Row, config: TrainingConfig) -> Trained:
+def _as_searched(result: RunResult, config: TrainingConfig) -> Trained:
     """Return a run with its evaluations' epochs as rungs count them; of an opaque task they stay as they were written."""
-    history = result["history"]
-    if config.task.is_opaque:
-        seen = [row for row in history if config.metric.name in row["validation"]]
-    else:
-        seen = by_epochs_seen(history, math.ceil(result["train_samples"] / (config.batch_size * config.accumulate)))
-    return Trained(result["id"], result["metrics"], seen, result["steps"], result["wall_s"], result.get("reason"), result)
+    opaque = config.task.is_opaque
+    rows = [row for row in result.history if not opaque or config.metric.name in row.validation]
+    seen = [row.model_dump(include={"epoch", "step", "validation"}) for row in rows]
+    if not opaque:
+        seen = by_epochs_seen(seen, math.ceil(result.train_samples / (config.batch_size * config.accumulate)))
+    return Trained(result.id, result.metrics, seen, result.steps, result.wall_s, result=result)
 
 
 def _folder(contract: dict[str, str]) -> str:

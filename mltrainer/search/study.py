@@ -287,9 +287,9 @@ class Study:
 
 def outcome(run: Trained, metric: Metric) -> Outcome:
     """Return the outcome of a run that went to its end."""
-    value, nonfinite, reason = plain(run.metrics.get(metric.name)), run.result.get("nonfinite"), run.reason
+    value, nonfinite, reason = plain(run.metrics.get(metric.name)), run.result and run.result.nonfinite, run.reason
     if nonfinite:
-        reason = f"the {nonfinite['what']} was not finite at step {nonfinite['step']}"
+        reason = f"the {nonfinite.what} was not finite at step {nonfinite.step}"
     elif reason is None and not isinstance(value, int | float):
         reason = f"{metric.name} is {value}"
     return Outcome("failed", math.nan, reason) if reason else Outcome("finished", value)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from mltrainer.records.run import RunResult
+
 State = Literal["finished", "failed", "pruned"]
 Evaluations = list[dict[str, Any]]  # rows of a run's history, as its file holds them
 Rungs = list[tuple[float, float]]  # epochs, each with the value that is good enough to go on
@@ -28,7 +30,7 @@ class Trained:
         steps: That it trained.
         wall_s: That it took; None where it could not be trained.
         reason: Why it could not be trained.
-        result: What its own file holds; empty where it could not be trained.
+        result: What its own file holds; None where it could not be trained.
     """
 
     id: str
@@ -37,7 +39,7 @@ class Trained:
     steps: int = 0
     wall_s: float | None = None
     reason: str | None = None
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: RunResult | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.questions.ablation import measure
 from mltrainer.records.job import AblationJob
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
 from mltrainer.search.seeded import Seeded, fresh_seeds, sown
 from mltrainer.search.trial import Outcome, Trained
 from mltrainer.tools.program import Events
@@ -64,7 +66,7 @@ def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_t
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[Any] = []
-    result = {"parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}}
+    result = partial(RunResult, {"parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}})
     one = Seeded(Trained("r", wall_s=1.5, result=result), Outcome("finished", 0.5))
 
     def trained(runs: Any, sides: Any, fresh: Any, metric: Any) -> dict[str, list[Seeded]]:

@@ -18,6 +18,7 @@ from mltrainer.configs.pages import tool_page
 from mltrainer.errors import KilledError
 from mltrainer.questions import exploration
 from mltrainer.questions.batch_size import measure
+from mltrainer.questions.findings import ExplorerSettings
 from mltrainer.questions.registry import EXPLORED
 from mltrainer.records.reading import read_record
 from mltrainer.runs import launcher
@@ -317,7 +318,8 @@ def test_every_number_of_the_tools_page_is_read() -> None:
     folder = Path(exploration.__file__).parent
     paths = [path for name in EXPLORED.values() for path in (folder / name).glob("*.py")]
     source = "".join(path.read_text() for path in paths)
-    assert set(re.findall(r'settings(?:"\])?(?:\[|\.get\()"(\w+)"', source)) == set(tool_page("training_explorer", None).settings)
+    read = set(re.findall(r"(?:\bsettings|limits|job\.settings\))\.(\w+)", source))
+    assert read == set(ExplorerSettings.model_fields) == set(tool_page("training_explorer", None).settings)
 
 
 def test_the_commands_own_process_does_not_import_torch() -> None:

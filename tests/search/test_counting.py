@@ -14,6 +14,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.gates.statistics import is_better
 from mltrainer.records.job import SearchJob
 from mltrainer.records.optimization import CountedComparison, Earlier
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
 from mltrainer.search import counting
 from mltrainer.search.comparing import Comparison, samples_of, sides_of
 from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
@@ -130,7 +132,8 @@ def test_each_comparison_has_seeds_of_its_own() -> None:
 )
 def test_samples_are_counted_with_the_short_last_batch(steps: int, accumulate: int, expected: int) -> None:
     seen = list(itertools.islice(itertools.cycle(_sizes(100, 32 * accumulate)), steps))
-    assert samples_of({"train_samples": 100, "batch_size": 32, "accumulate": accumulate, "steps": steps}) == sum(seen) == expected
+    told = {"train_samples": 100, "batch_size": 32, "accumulate": accumulate, "steps": steps}
+    assert samples_of(partial(RunResult, told)) == sum(seen) == expected
 
 
 def _sizes(samples: int, batch: int) -> list[int]:
@@ -138,4 +141,4 @@ def _sizes(samples: int, batch: int) -> list[int]:
 
 
 def test_of_a_program_nobody_knows_the_samples() -> None:
-    assert samples_of({"train_samples": 0, "steps": 5}) is None
+    assert samples_of(partial(RunResult, {"train_samples": 0, "steps": 5})) is None

@@ -20,6 +20,8 @@ from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
 from mltrainer.search.space import draw, reseeded, trial_config, trial_values
 from mltrainer.search.study import outcome
 from mltrainer.search.trial import Outcome, Trained, Trial, best_trial
@@ -87,7 +89,7 @@ def test_a_fresh_seed_leaves_samples_and_splits_alone(split: dict[str, Any], exp
 
 
 def result(value: Any, **more: Any) -> Trained:
-    return Trained("r", {"accuracy": value}, result=more)
+    return Trained("r", {"accuracy": value}, result=partial(RunResult, more))
 
 
 FAILURES = {

@@ -169,11 +169,11 @@ def _counted(seeds: int) -> int:
 
 def _seconds_of_a_run(project: Project, ablation: Ablation) -> float:
     """Return about how long one run takes: as long as the baseline took for its epochs, or as planning estimated."""
-    baseline = check_gates(project)[1]
-    run = baseline.record.evidence["run"] if baseline.record and not baseline.record.faults else None
-    if run is not None and run["epochs"] and run["wall_s"]:
-        return float(run["wall_s"]) / int(run["epochs"]) * ablation.config.epochs
-    return 60 * float(ablation.planning.evidence["estimate"]["minutes"])
+    baseline = check_gates(project)[1].record
+    run = baseline.typed.evidence.run if baseline and baseline.typed else None
+    if run is not None and run.epochs and run.wall_s:
+        return float(run.wall_s) / int(run.epochs) * ablation.config.epochs
+    return 60 * float(ablation.planning.trusted.evidence.estimate.minutes)
 
 
 def _workers(config: TrainingConfig) -> int:
@@ -187,7 +187,7 @@ def _workers(config: TrainingConfig) -> int:
 
 def _table(project: Project, ablation: Ablation, measured: Measured) -> Table:
     judged = contributions(ablation.swaps, measured.sides, measured.seeds, ablation.config.metric.mode, ablation.level)
-    source = ablation.planning.data["source"]
+    source = ablation.planning.trusted.source
     return Table.of(
         ablation.plan(),
         mltrainer=mltrainer.__version__,
@@ -198,7 +198,7 @@ def _table(project: Project, ablation: Ablation, measured: Measured) -> Table:
         comparisons=judged.comparisons,
         fewest_seeds=judged.fewest_seeds,
         trained_s=sum(run.wall_s or 0.0 for runs in measured.sides for run in runs),
-        code=Code(commit=source["commit"], sha256=source["sha256"]),
+        code=Code(commit=source.commit, sha256=source.sha256),
         command=shlex.join(["mltrainer", "ablate", *ablation.asked, "--seeds", str(ablation.seeds)]),
         page=project.relative(project.phase_dir(FOLDER) / PAGE),
     )

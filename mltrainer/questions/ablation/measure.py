@@ -52,14 +52,14 @@ def _mend(variants: list[Variant], error: GateError) -> str | None:
 
 
 def _measured(one: Seeded) -> MeasuredRun:
-    run, outcome = one.run, one.outcome
+    run, outcome, result = one.run, one.outcome, one.run.result
     return MeasuredRun(
         state=outcome.state,
         value=outcome.value,
         reason=outcome.reason,
         run=run.id,
-        parameters=run.result.get("parameters"),
-        weights_sha256=run.result.get("weights_sha256"),
-        step_us=(run.result.get("step_time_us") or {}).get("median"),
+        parameters=result.parameters if result else None,
+        weights_sha256=result.weights_sha256 if result else None,
+        step_us=result.step_time_us.median if result else None,
         wall_s=run.wall_s,
     )

@@ -44,12 +44,13 @@ def markdown(table: Table, figure: Figure) -> str:
     from mltrainer.reports import templates
 
     rows = [{**row.written(), "swap": swap_text(row.keys)} for row in table.rows]
+    of_rows = list(zip(rows, table.rows, strict=True))
     names = {
         "table": table.written(),
         "figure": figure,
         "rows": rows,
-        "shown": [row for row in rows if row["verdict"] in SURE],
-        "failed": [row for row in rows if row["failed"]],
+        "shown": [row for row, of in of_rows if of.verdict in SURE],
+        "failed": [row for row, of in of_rows if of.failed],
     }
     return templates.filled(templates.frame(ABLATION), {**names, **asdict(_words(table))})
 

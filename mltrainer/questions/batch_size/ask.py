@@ -32,12 +32,12 @@ def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_S
 
     with exploring(tools, "batch_size", set) as exploration:
         try:
-            limit = exploration.settings.get("minutes") if minutes is None else minutes  # a page of 0.1 has none
+            limit = exploration.limits.minutes if minutes is None else minutes
             test = SizeTest.model_validate(exploration.ask(Asked(first=first, minutes=limit), on_event))
         except KilledError:  # what was measured before has been told
             tried = 2 * rows[-1].batch_size if rows else first
             test = SizeTest(limit_mb=None, stopped=f"{tried} does not fit: the system killed the process, as it does for memory")
-        config, found = exploration.config, suggest_size(rows, exploration.settings["near_best"])
+        config, found = exploration.config, suggest_size(rows, exploration.limits.near_best)
         changes = [] if found.value is None else adaptations(int(found.value), config)
         return exploration.kept(
             FoundSize.of(

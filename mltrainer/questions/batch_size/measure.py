@@ -12,8 +12,10 @@ import torch
 from mltrainer.errors import is_out_of_memory
 from mltrainer.questions.batch_size.decisions import doubled, needed_mb, needed_s
 from mltrainer.questions.batch_size.findings import Asked, Size, SizeTest
+from mltrainer.questions.findings import ExplorerSettings
 from mltrainer.questions.measuring import first_steps
 from mltrainer.records.job import ExplorationJob
+from mltrainer.records.partial import partial
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.trainers.native.session import Session
 
@@ -29,7 +31,7 @@ def measure(session: Session, job: ExplorationJob) -> SizeTest:
     the first one is always tried.
     """
     asked, begun = Asked.model_validate(job.asked), time.perf_counter()
-    limit = job.settings["memory_share"] * memory_mb(session.config.device)
+    limit = partial(ExplorerSettings, job.settings).memory_share * memory_mb(session.config.device)
     rows: list[Size] = []
     for size in doubled(asked.first, session.plan.samples):
         if rows and needed_mb(rows) > limit:

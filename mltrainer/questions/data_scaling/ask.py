@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mltrainer.configs.loading import assign
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.questions.data_scaling.figure import of_curves
@@ -9,6 +10,8 @@ from mltrainer.questions.data_scaling.findings import Asked, Curves, FoundCurves
 from mltrainer.questions.data_scaling.report import markdown
 from mltrainer.questions.exploration import exploring
 from mltrainer.questions.variants import require_one_trainer
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
 from mltrainer.reports.values import as_float, duration, finite
 from mltrainer.runs.find import config_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
@@ -37,28 +40,29 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
         raise InputError(f"0 to {MOST_SEEDS} seeds were expected; found {seeds}", where="seeds")
     project = tools.project
     run = find_run(project, run)
-    result = result_of(project, run)
-    if result is None:
+    found = result_of(project, run)
+    if found is None:
         raise InputError(f"run {run} has no result", mend="mltrainer run")
     require_one_trainer(project, "extrapolation")
-    checkpoint = {"every_n_epochs": 10**6, "save_best": False}
-    values = {**config_of(project, run), "signals": False}
-    config = TrainingConfig.model_validate({**values, "checkpoint": {**values["checkpoint"], **checkpoint}})
-    history = [[row["step"], row["validation"]["loss"]] for row in result["history"] if finite(row["validation"].get("loss"))]
+    result = partial(RunResult, found)
+    changes = {"checkpoint.every_n_epochs": 10**6, "checkpoint.save_best": False, "signals": False}
+    config = TrainingConfig.model_validate(assign(config_of(project, run), changes.items()))
+    losses = [(row.step, row.validation.get("loss")) for row in result.history]
+    history: list[list[float]] = [[step, as_float(loss)] for step, loss in losses if finite(loss)]
     if seeds:
-        tools.note(f"{SIZES * seeds} trainings, each about as long as the run, {duration(as_float(result['wall_s']))}")
+        tools.note(f"{SIZES * seeds} trainings, each about as long as the run, {duration(as_float(result.wall_s))}")
     with exploring(tools, "extrapolate", config=config) as exploration:
         curves = Curves.model_validate(exploration.ask(Asked(history=history, seeds=seeds)))
-        found = FoundCurves.of(
+        told = FoundCurves.of(
             curves,
             run=run,
-            metric=result["metric"],
-            epochs_trained=result["epochs"],
+            metric=result.metric,
+            epochs_trained=result.epochs,
             decays=config.schedule.name != "constant",
             page=project.relative(exploration.folder / PAGE),
         )
-        figures = of_curves(found)
+        figures = of_curves(told)
         for figure in figures:
             write_text(exploration.folder / figure.file, figure.content)
-        write_text(exploration.folder / PAGE, markdown(found, figures))
-        return exploration.kept(found)
+        write_text(exploration.folder / PAGE, markdown(told, figures))
+        return exploration.kept(told)

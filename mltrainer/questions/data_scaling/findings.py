@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mltrainer.questions.findings import Explored, Findings, Value
+from mltrainer.records.common import MetricChoice
 
 
 class Asked(Findings):
@@ -117,7 +118,7 @@ class FoundCurves(Curves, Explored):
     """The curves with the run, its metric and epochs, whether its rate changes, and the path of the page."""
 
     run: str
-    metric: dict[str, str]
+    metric: MetricChoice
     epochs_trained: Value
     decays: bool
     page: str

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+from mltrainer.questions.findings import ExplorerSettings
 from mltrainer.questions.learning_rate.decisions import Smoothing, diverged, log_spaced, suggest_rate
 from mltrainer.questions.learning_rate.findings import Asked, RangeTest
 from mltrainer.questions.measuring import first_steps
 from mltrainer.records.job import ExplorationJob
+from mltrainer.records.partial import partial
 from mltrainer.trainers.native.session import Session
 
 
@@ -16,15 +18,15 @@ def measure(session: Session, job: ExplorationJob) -> RangeTest:
 
     Each step goes through the config's own optimizer, clipping and precision; a group keeps its share of the rate.
     """
-    asked, settings = Asked.model_validate(job.asked), job.settings
+    asked, settings = Asked.model_validate(job.asked), partial(ExplorerSettings, job.settings)
     rates = log_spaced(asked.low, asked.high, asked.steps)
-    losses, smoothed = _losses(session, rates, settings["smoothing"], settings["divergence"])
-    found = suggest_rate(rates, losses, smoothed, settings["margin"], settings["clear_fall"])
+    losses, smoothed = _losses(session, rates, settings.smoothing, settings.divergence)
+    found = suggest_rate(rates, losses, smoothed, settings.margin, settings.clear_fall)
     return RangeTest(
         rates=rates[: len(losses)],
         losses=losses,
         smoothed=smoothed,
-        stopped=len(losses) < len(rates) or diverged(smoothed, settings["divergence"]),
+        stopped=len(losses) < len(rates) or diverged(smoothed, settings.divergence),
         suggestion=found.value,
         reason=found.reason,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
@@ -11,6 +10,8 @@ from mltrainer.questions.exploration import exploring
 from mltrainer.questions.loss_landscape.figure import of_landscape
 from mltrainer.questions.loss_landscape.findings import Asked, FoundLandscape, Landscape
 from mltrainer.questions.loss_landscape.report import markdown
+from mltrainer.records.partial import partial
+from mltrainer.records.run import CheckpointRow, RunResult
 from mltrainer.runs.find import config_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project, write_text
@@ -46,13 +47,13 @@ def landscape(
     checkpoint = best_checkpoint(project, run)
     values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
     with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:
-        files = {Path(row["path"]).name: row["sha256"] for row in checkpoint["files"]}
-        asked = Asked(points=points, samples=samples, span=span, checkpoint=checkpoint["path"], files=files)
+        files = {Path(row.path).name: row.sha256 for row in checkpoint.files}
+        asked = Asked(points=points, samples=samples, span=span, checkpoint=checkpoint.path, files=files)
         landscape = Landscape.model_validate(exploration.ask(asked))
         found = FoundLandscape.of(
             landscape,
             run=run,
-            step=checkpoint["step"],
+            step=checkpoint.step,
             optimizer=values["optimizer"],
             span=span,
             page=project.relative(exploration.folder / PAGE),
@@ -64,19 +65,18 @@ def landscape(
         return exploration.kept(found)
 
 
-def best_checkpoint(project: Project, run: str) -> dict[str, Any]:
+def best_checkpoint(project: Project, run: str) -> CheckpointRow:
     """Return the row of a run's best checkpoint.
 
     Raises:
         InputError: It has none that was verified, or it is not here.
     """
-    result = result_of(project, run) or {}
-    if result.get("program"):
+    result = partial(RunResult, result_of(project, run) or {})
+    if result.program:
         raise InputError(f"run {run} was trained by a program: only it can load what it left, and measure its loss")
-    rows = result.get("checkpoints", [])
-    best: dict[str, Any] | None = next((row for row in rows if "best" in row["roles"] and row["verified"]), None)
+    best = result.best_checkpoint
     if best is None:
         raise InputError(f"run {run} has no verified best checkpoint", mend="mltrainer run")
-    if not (project.root / best["path"]).is_dir():
-        raise InputError("the checkpoint is not here: weights stay out of git", where=best["path"], mend="bring it back")
+    if not (project.root / best.path).is_dir():
+        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, mend="bring it back")
     return best

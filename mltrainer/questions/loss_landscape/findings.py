@@ -72,12 +72,19 @@ class Sharpness(Spectrum):
     adaptive: Rise
 
 
+class OfSplits(Findings):
+    """A number of each of the two splits."""
+
+    train: Value
+    validation: Value
+
+
 class Landscape(Findings):
     """The loss around a checkpoint; `samples` and the loss at the `center` are by split."""
 
     parameters: int
-    samples: dict[str, int]
-    center: dict[str, Value]
+    samples: OfSplits
+    center: OfSplits
     line: Line
     plane: Plane
     sharpness: Sharpness

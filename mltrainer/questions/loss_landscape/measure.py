@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mltrainer.questions.loss_landscape.findings import Asked, Landscape, Line, Plane, Rise, Sharpness, Spectrum
+from mltrainer.questions.loss_landscape.findings import Asked, Landscape, Line, OfSplits, Plane, Rise, Sharpness, Spectrum
 from mltrainer.questions.loss_landscape.surface import (
     Surface,
     Vector,
@@ -38,8 +38,8 @@ def measure(session: Session, job: ExplorationJob) -> Landscape:
     first, second = (scaled_by_filter(drawn(surface.at, seed, "landscape", nr), surface.at) for nr in range(2))
     return Landscape(
         parameters=parameters_of(session.model),
-        samples=surface.samples,
-        center={split: surface.loss(split) for split in surface.samples},
+        samples=OfSplits.model_validate(surface.samples),
+        center=OfSplits.model_validate({split: surface.loss(split) for split in surface.samples}),
         line=_line(surface, first, spread(asked.span, 2 * asked.points - 1), ticker),
         plane=_plane(surface, first, second, spread(asked.span, asked.points), ticker),
         sharpness=sharpness(surface, ticker),
@@ -65,13 +65,14 @@ def spread(span: float, count: int) -> list[float]:
 
 
 def _line(surface: Surface, direction: Vector, places: list[float], ticker: _Ticker) -> Line:
-    rows: dict[str, list[float]] = {"train": [], "validation": []}
+    train: list[float] = []
+    validation: list[float] = []
     for place in places:
         with surface.moved((place, direction), renew=True):
-            for split, losses in rows.items():
-                losses.append(surface.loss(split))
-        ticker(rows["train"][-1])
-    return Line(places=places, train=rows["train"], validation=rows["validation"])
+            train.append(surface.loss("train"))
+            validation.append(surface.loss("validation"))
+        ticker(train[-1])
+    return Line(places=places, train=train, validation=validation)
 
 
 def _plane(surface: Surface, first: Vector, second: Vector, places: list[float], ticker: _Ticker) -> Plane:

@@ -18,8 +18,11 @@ def rows(found: FoundLandscape) -> list[tuple[str, str]]:
     """Return the measurements of the loss landscape as pairs of label and value, in words."""
     sharp, line = found.sharpness, found.line.train
     return [
-        ("training loss at the checkpoint", f"{number(found.center['train'])} ({_samples(found, 'train')})"),
-        ("validation loss at the checkpoint", f"{number(found.center['validation'])} ({_samples(found, 'validation')})"),
+        ("training loss at the checkpoint", _measured(found.center.train, found.samples.train)),
+        (
+            "validation loss at the checkpoint",
+            _measured(found.center.validation, found.samples.validation),
+        ),
         ("training loss in the middle of the figures", number(line[len(line) // 2])),
         ("training loss at the ends of the line", f"{number(line[0])} and {number(line[-1])}"),
         ("largest eigenvalue of the Hessian", f"{number(sharp.largest)} ± {number(sharp.residual, 2)}"),
@@ -31,8 +34,8 @@ def rows(found: FoundLandscape) -> list[tuple[str, str]]:
     ]
 
 
-def _samples(found: FoundLandscape, split: str) -> str:
-    return counted(found.samples[split], "sample")
+def _measured(loss: float, samples: float) -> str:
+    return f"{number(loss)} ({counted(int(samples), 'sample')})"
 
 
 def _edge(found: FoundLandscape) -> list[tuple[str, str]]:

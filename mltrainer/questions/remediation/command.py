@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import emit, show
@@ -15,21 +14,19 @@ from mltrainer.questions.remediation.report import applied_text, text
 
 def remedy(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_apply: bool, as_json: bool) -> int:
     """Try changes that may cure a run's findings, or write one into the config files, or both."""
-    found: dict[str, Any] = {}
-    tried = None
+    tried = applied = None
     if is_try:
         with tools(folder) as running:
             tried = try_fixes(running, run, epochs=epochs)
-        found["tried"] = tried.written()
         if not as_json:
             show(tried, text, as_json=False)
     if is_apply:
         applied = _applied(folder, run, tried)
-        found["applied"] = applied.written()
         if not as_json:
             show(applied, applied_text, as_json=False)
     if as_json:
-        emit(found)
+        found = {"tried": tried, "applied": applied}
+        emit({name: one.written() for name, one in found.items() if one is not None})
     return 0
 
 

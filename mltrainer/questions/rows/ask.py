@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from mltrainer.checkpointing.manifest import folders, step_of
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.questions.rows.findings import FoundRows, Samples
+from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.job import RowsJob
-from mltrainer.runs.find import config_of, diagnose_run, find_run, result_of
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
+from mltrainer.runs.find import config_of, diagnoses_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, locked
 
@@ -79,7 +82,7 @@ def rows(
         place = _checkpoint(project, run, question, checkpoint)
         shown = SHOWN if most is None and question.chosen != "step" else most
         found = tools.run(TOOL, _job(project, run, config, question, place, shown))
-    since = since or _untaken(question, result_of(project, run) or {})
+    since = since or _untaken(question, _result(project, run))
     samples = Samples.model_validate({key: value for key, value in found.items() if key != "schema"})
     return FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_told(place))
 
@@ -101,9 +104,14 @@ def _job(project: Project, run: str, config: TrainingConfig, question: Question,
     return job.model_copy(update={"folder": project.relative(project.state_dir / "rows" / job.name)})
 
 
-def _untaken(question: Question, result: Mapping[str, Any]) -> str | None:
+def _result(project: Project, run: str) -> RunResult:
+    """Return a run's result, as far as it is known."""
+    return partial(RunResult, result_of(project, run) or {})
+
+
+def _untaken(question: Question, result: RunResult) -> str | None:
     """Return a sentence for the samples of a step that was planned and never taken; None otherwise."""
-    steps = result.get("steps")
+    steps: int | None = result.steps
     if question.chosen != "step" or question.number is None or steps is None or question.number <= steps:
         return None
     return f"the run ended after step {steps}: step {question.number} was planned and never taken"
@@ -119,8 +127,8 @@ def _told(step: int | None) -> str:
 def _checkpoint(project: Project, run: str, question: Question, asked: str | None) -> int | None:
     """Return the step of the checkpoint whose losses are reported; None for the untrained model of a run that keeps none."""
     steps = [step for path in folders(project.runs_dir / run / "checkpoints") if (step := step_of(path)) is not None]
-    result = result_of(project, run) or {}
-    roles = {role: row["step"] for row in result.get("checkpoints") or [] for role in row["roles"] if row["step"] in steps}
+    result = _result(project, run)
+    roles = {role: row.step for row in result.checkpoints for role in row.roles if row.step in steps}
     if asked is not None:
         return _asked(asked, steps, roles)
     if question.number is not None:
@@ -129,9 +137,9 @@ def _checkpoint(project: Project, run: str, question: Question, asked: str | Non
     return roles.get("best", max(steps, default=None))
 
 
-def _last_of_epoch(result: Mapping[str, Any], epoch: int) -> int:
+def _last_of_epoch(result: RunResult, epoch: int) -> int:
     """Return the last step of an epoch by the run's plan."""
-    return epoch * int(result.get("planned_steps") or 0) // max(1, int(result.get("planned_epochs") or 1))
+    return epoch * (result.planned_steps or 0) // (result.planned_epochs or 1)
 
 
 def _asked(asked: str, steps: list[int], roles: Mapping[str, int]) -> int:
@@ -174,24 +182,24 @@ def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]
     Raises:
         InputError: There is no such finding, it did not fire, or it is about no samples.
     """
-    row = next((one for one in diagnose_run(project, run) if one["id"] == finding), None)
+    row = next((one for one in diagnoses_of(project, run) if one.id == finding), None)
     if row is None:
         raise InputError(f"there is no diagnostic {finding!r}", where="--finding", mend=f"mltrainer diagnose {run}")
-    if row["state"] != "fired":
-        raise InputError(f"{finding} did not fire: {row['reason']}", where="--finding", mend=f"mltrainer diagnose {run}")
+    if row.state != "fired":
+        raise InputError(f"{finding} did not fire: {row.reason}", where="--finding", mend=f"mltrainer diagnose {run}")
     if finding in OF_RUN:
-        return Question(OF_RUN[finding]), row["reason"]
+        return Question(OF_RUN[finding]), row.reason
     if (step := _step_of(row)) is None:
         mend = f"mltrainer rows {run} --hardest, or name a step: mltrainer rows {run} --step N"
         raise InputError(f"{finding} is about the whole run, not about some of its samples", where="--finding", mend=mend)
-    return Question("step", step), row["reason"]
+    return Question("step", step), row.reason
 
 
-def has_rows(row: Mapping[str, Any]) -> bool:
-    """Return True if a finding, as a row of `diagnose`, fired and is about particular samples."""
-    return row["state"] == "fired" and (row["id"] in OF_RUN or _step_of(row) is not None)
+def has_rows(row: Diagnosis) -> bool:
+    """Return True if a finding fired and is about particular samples."""
+    return row.state == "fired" and (row.id in OF_RUN or _step_of(row) is not None)
 
 
-def _step_of(row: Mapping[str, Any]) -> int | None:
-    step = row["evidence"].get("step")
+def _step_of(row: Diagnosis) -> int | None:
+    step = row.evidence.get("step")
     return step if isinstance(step, int) and step >= 1 else None

@@ -95,6 +95,6 @@ def deviation_of(values: Sequence[float]) -> float | None:
 def _baseline(project: Project) -> float | None:
     """Return the metric of the baseline, which is of the config's own seed; None where there is none."""
     record = check_gates(project)[1].record
-    run = record.evidence["run"] if record is not None and not record.faults else None
-    value = run["metrics"].get(run["metric"]["name"]) if run else None
+    run = record.typed.evidence.run if record is not None and record.typed is not None else None
+    value = run.metrics.get(run.metric.name) if run else None
     return value if finite(value) else None

@@ -79,7 +79,7 @@ FAULTS = (
     Fault(
         "a result of an ablation lacks the weights",
         "mltrainer/questions/ablation/measure.py",
-        'weights_sha256=run.result.get("weights_sha256"),',
+        "weights_sha256=result.weights_sha256 if result else None,",
         "weights_sha256=None,",
         "tests/questions/test_ablation_measure.py",
     ),

@@ -60,8 +60,8 @@ FAULTS = (
     Fault(
         "comparisons on other data count",
         "mltrainer/search/counting.py",
-        '== (row["plan_sha256"], row["data_sha256"])',
-        '== (row["plan_sha256"], one["data_sha256"])',
+        "== (key.plan_sha256, key.data_sha256)",
+        "== (key.plan_sha256, one.data_sha256)",
         COUNTING,
     ),
     Fault(
@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "the short last batch is counted as a whole one",
         "mltrainer/search/comparing.py",
-        "return int(epochs * size + steps * batch)",
-        "return int(epochs * -(-size // batch) * batch + steps * batch)",
+        "return epochs * size + steps * batch",
+        "return epochs * -(-size // batch) * batch + steps * batch",
         COUNTING,
     ),
     Fault(
@@ -116,8 +116,8 @@ FAULTS = (
     Fault(
         "a worker's beats of one run tell of the run before",
         "mltrainer/search/worker.py",
-        'self._state = {} if event == "start" else {**self._state, **_known(values)}',
-        "self._state = {**self._state, **_known(values)}",
+        'self._state = {} if event == "start" else {**self._state, **_known(**values)}',
+        "self._state = {**self._state, **_known(**values)}",
         "tests/search/test_worker.py",
     ),
     Fault(

@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "beside a giant, validation gets the test split's share",
         "mltrainer/tasks/splits.py",
-        'round(n * counts["validation"] / held_out)',
-        'round(n * counts["test"] / held_out)',
+        "round(n * counts.validation / held_out)",
+        "round(n * counts.test / held_out)",
         "tests/tasks/test_splits.py",
     ),
     Fault(
@@ -78,15 +78,15 @@ FAULTS = (
     Fault(
         "half a split of strange labels is a warning",
         "mltrainer/tasks/data_findings.py",
-        "2 * sum(unknown.values()) >= len(ids[place])",
-        "2 * sum(unknown.values()) > len(ids[place])",
+        "2 * sum(unknown.values()) >= len(ids)",
+        "2 * sum(unknown.values()) > len(ids)",
         "tests/tasks/test_predefined_splits.py",
     ),
     Fault(
         "test samples are looked for among those that validate",
         "mltrainer/tasks/opening.py",
-        'data_findings.repeated(hashes[name], hashes["train"])',
-        'data_findings.repeated(hashes[name], hashes["validation"])',
+        "data_findings.repeated(hashes[n], hashes.train)",
+        "data_findings.repeated(hashes[n], hashes.validation)",
         "tests/tasks/test_opening.py",
     ),
     Fault(

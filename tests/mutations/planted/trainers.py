@@ -92,8 +92,8 @@ FAULTS = (
     Fault(
         "a run's code is told among what it opened",
         "mltrainer/trainers/native/result.py",
-        "for row in (*code, *session.task.files)",
-        "for row in session.task.files",
+        '*(row["path"] for row in code), *(row.path for row in session.task.files)',
+        "*(row.path for row in session.task.files)",
         "tests/trainers/native/test_opened.py",
     ),
     Fault(
