@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 import mltrainer
 from mltrainer.errors import GateError
 from mltrainer.observe.inputs import Read
+from mltrainer.records.common import FileRow
 from mltrainer.workspace import TREE, files_of_tree, sha256_file, tree_of, tree_sha256
 
 OURS = str(Path(mltrainer.__file__).parent)  # a part of the environment, which is recorded whole
@@ -18,7 +18,7 @@ MANY = 100  # files of one kind; chosen by us: so many small ones a gate check d
 SYSTEM = tuple(f"/{name}/" for name in ("etc", "usr", "lib", "lib32", "lib64", "bin", "sbin", "run", "var/cache", "var/lib"))
 
 
-def rows_of_reads(found: Iterable[Read], root: Path, prefix: str) -> dict[str, dict[str, Any]]:
+def rows_of_reads(found: Iterable[Read], root: Path, prefix: str) -> dict[str, FileRow]:
     """Return the rows of the files that were read, by path; files of the machine, of Python and of mltrainer do not count.
 
     Args:
@@ -36,40 +36,40 @@ def _from(path: str, root: Path) -> str:
     return Path(path).relative_to(root).as_posix() if Path(path).is_relative_to(root) else path
 
 
-def _row(read: Read, root: Path) -> dict[str, Any]:
+def _row(read: Read, root: Path) -> FileRow:
     """Return a file's row as the program found it; of one too large to be digested there, as it is now."""
     if read.sha256 is not None:
-        return {"path": read.path, "sha256": read.sha256, "size": read.bytes}
-    return rows_of_paths([read.path], root)[0]
+        return FileRow(path=read.path, sha256=read.sha256, size=read.bytes)
+    return _row_now(read.path, root)
 
 
-def rows_of_paths(paths: Sequence[str], root: Path) -> list[dict[str, Any]]:
+def rows_of_paths(paths: Sequence[str], root: Path) -> list[FileRow]:
     """Return the rows of files, and of trees of files, as they are now; of one that is gone without a digest."""
     return [_row_now(path, root) for path in paths]
 
 
-def _row_now(path: str, root: Path) -> dict[str, Any]:
+def _row_now(path: str, root: Path) -> FileRow:
     if (root / path).is_file():
-        return {"path": path, "sha256": sha256_file(root / path), "size": (root / path).stat().st_size}
+        return FileRow(path=path, sha256=sha256_file(root / path), size=(root / path).stat().st_size)
     tree = tree_of(path)
     if tree is None or not (root / tree[0]).is_dir():
-        return {"path": path, "sha256": "", "size": 0}
+        return FileRow(path=path, sha256="", size=0)
     folder, ending = root / tree[0], tree[1]
     size = sum((folder / name).stat().st_size for name in files_of_tree(folder, ending))
-    return {"path": path, "sha256": tree_sha256(folder, ending), "size": size}
+    return FileRow(path=path, sha256=tree_sha256(folder, ending), size=size)
 
 
-def require_as_recorded(rows: Sequence[dict[str, Any]], root: Path) -> None:
+def require_as_recorded(rows: Sequence[FileRow], root: Path) -> None:
     """Refuse files that are not what planning recorded.
 
     Raises:
         GateError: One is gone, or changed.
     """
-    for row, now in zip(rows, rows_of_paths([row["path"] for row in rows], root), strict=True):
-        if now["sha256"] != row["sha256"]:
+    for row, now in zip(rows, rows_of_paths([row.path for row in rows], root), strict=True):
+        if now.sha256 != row.sha256:
             raise GateError(
-                f"the data is not what planning recorded: {row['path']} {'changed' if now['sha256'] else 'is gone'}",
-                where=row["path"],
+                f"the data is not what planning recorded: {row.path} {'changed' if now.sha256 else 'is gone'}",
+                where=row.path,
                 mend="bring it back, or record the new data with `mltrainer phase run planning`",
             )
 
@@ -77,7 +77,7 @@ def require_as_recorded(rows: Sequence[dict[str, Any]], root: Path) -> None:
 # --- many files -----------------------------------------------------------------------------------
 
 
-def gathered(rows: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+def gathered(rows: Sequence[FileRow], root: Path) -> list[FileRow]:
     """Return rows in which many files of one kind in one place stand as a tree: all such files below their folder.
 
     So a run that opens others of them than the probes did opens nothing that is not bound.
@@ -86,15 +86,13 @@ def gathered(rows: Sequence[dict[str, Any]], root: Path) -> list[dict[str, Any]]
         rows: Of single files.
         root: The project's folder.
     """
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[FileRow]] = {}
     for row in rows:
-        groups.setdefault(_kind_of(row["path"]), []).append(row)
+        groups.setdefault(_kind_of(row.path), []).append(row)
     many = {key: found for key, found in groups.items() if key[0] and len(found) > MANY}
-    trees = [
-        f"{os.path.commonpath([os.path.dirname(row['path']) for row in found])}{TREE}{key[1]}" for key, found in many.items()
-    ]
+    trees = [f"{os.path.commonpath([os.path.dirname(row.path) for row in found])}{TREE}{key[1]}" for key, found in many.items()]
     alone = [row for key, found in groups.items() if key not in many for row in found]
-    return sorted([*alone, *rows_of_paths(trees, root)], key=lambda row: str(row["path"]))
+    return sorted([*alone, *rows_of_paths(trees, root)], key=lambda row: row.path)
 
 
 def _kind_of(path: str) -> tuple[str, str]:
@@ -105,19 +103,7 @@ def _kind_of(path: str) -> tuple[str, str]:
     return (first, ending) if ending and (len(parts) >= 4 or not os.path.isabs(path)) else ("", ending)
 
 
-class Digested(Protocol):
-    """A file's row as a model."""
-
-    @property
-    def path(self) -> str:
-        """Its path, or that of a tree of files."""
-
-    @property
-    def sha256(self) -> str:
-        """The digest of its content."""
-
-
-def unbound(opened: Iterable[Digested], bound: Sequence[Digested]) -> list[str]:
+def unbound(opened: Iterable[FileRow], bound: Sequence[FileRow]) -> list[str]:
     """Return the paths of opened files that other rows do not bind, or bind with another digest.
 
     Args:
@@ -130,7 +116,7 @@ def unbound(opened: Iterable[Digested], bound: Sequence[Digested]) -> list[str]:
 
 
 def unplanned(
-    planned: Sequence[Digested] | None, unsteady: Sequence[str] | None, opened: Sequence[Digested] | None
+    planned: Sequence[FileRow] | None, unsteady: Sequence[str] | None, opened: Sequence[FileRow] | None
 ) -> list[str] | None:
     """Return the files that a run opened and planning did not bind; None where one of them did not look.
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from mltrainer import handbook
 from mltrainer.observe import files
@@ -18,6 +17,7 @@ from mltrainer.observe.inputs import WAYS, read_in, source_of
 from mltrainer.observe.logs import rows_of
 from mltrainer.observe.process import Process
 from mltrainer.observe.readers import READERS, watch
+from mltrainer.records.common import FileRow
 from mltrainer.workspace import STATE_DIR
 
 OPENED = "opened"  # in a run's folder, until the run has ended: the lines of its processes
@@ -53,7 +53,7 @@ class OpenedFiles:
         process.folder = str(self._lines)
         self._observer.begin_anew()
 
-    def rows(self, known: Collection[str]) -> list[dict[str, Any]]:
+    def rows(self, known: Collection[str]) -> list[FileRow]:
         """Return path, digest and size of each file that was read so far, in order; many of one kind stand as a tree.
 
         Args:

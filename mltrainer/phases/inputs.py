@@ -12,7 +12,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.observe.file_rows import gathered, rows_of_paths
 from mltrainer.phases.context import Context
-from mltrainer.records.common import FileRow
+from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.reading import read_record
 from mltrainer.records.run import ProbeResult, RunResult
 from mltrainer.workspace import digest
@@ -32,12 +32,12 @@ def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[ProbeResult
         return {"opened": None, "unsteady": None}
     probed = [row for probe in probes for row in probe.opened or ()]
     unsteady = {row.path for row in probed if any(row.path == r.path and row.sha256 != r.sha256 for r in probed)}
-    rows = {row.path: row.model_dump() for row in probed if row.path not in unsteady}
+    rows = {row.path: row for row in probed if row.path not in unsteady}
     later = [path for path in _of_runs(ctx, config, probes[0]) if path not in rows and path not in unsteady]
-    rows |= {row["path"]: row for row in rows_of_paths(later, ctx.project.root) if row["sha256"]}
+    rows |= {row.path: row for row in rows_of_paths(later, ctx.project.root) if row.sha256}
     if told := sorted(unsteady):
         ctx.note(f"not bound, because training changes them: {', '.join(told)}")
-    return {"opened": gathered([rows[path] for path in sorted(rows)], ctx.project.root), "unsteady": told}
+    return {"opened": dumped(gathered([rows[path] for path in sorted(rows)], ctx.project.root)), "unsteady": told}
 
 
 def _of_runs(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,11 +14,11 @@ from mltrainer.records.common import FileRow
 from mltrainer.workspace import Project
 
 
-def row(path: str, sha256: str = "1") -> dict[str, Any]:
-    return {"path": path, "sha256": sha256, "size": 1}
+def row(path: str, sha256: str = "1") -> FileRow:
+    return FileRow(path=path, sha256=sha256, size=1)
 
 
-def clips(folder: Path, count: int) -> list[dict[str, Any]]:
+def clips(folder: Path, count: int) -> list[FileRow]:
     for place in range(count):
         path = folder / f"clips/{place % 3}/{place}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,14 +29,14 @@ def clips(folder: Path, count: int) -> list[dict[str, Any]]:
 def test_more_than_a_hundred_files_of_a_kind_stand_as_a_tree(tmp_path: Path) -> None:
     assert len(gathered(clips(tmp_path, 100), tmp_path)) == 100
     [tree, other] = gathered([*clips(tmp_path, 101), row("words.txt")], tmp_path)
-    assert (tree["path"], tree["size"], other["path"]) == ("clips/**/*.npy", sum(len(str(n)) for n in range(101)), "words.txt")
+    assert (tree.path, tree.size, other.path) == ("clips/**/*.npy", sum(len(str(n)) for n in range(101)), "words.txt")
 
 
 def test_files_of_other_kinds_or_elsewhere_are_not_taken_together(tmp_path: Path) -> None:
     found = [row(f"{place}.npy") for place in range(150)]  # beside the project's own files, which no tree may hold
     found += [row(f"/data/{place}.npy") for place in range(150)]  # and no tree of half a disk
     found += [row(f"clips/{place}.{kind}") for place in range(60) for kind in ("wav", "txt")]
-    assert gathered(found, tmp_path) == sorted(found, key=lambda one: one["path"])
+    assert gathered(found, tmp_path) == sorted(found, key=lambda one: one.path)
 
 
 @pytest.mark.parametrize("change", ["clips/0/0.npy", "clips/new.npy"])
@@ -46,12 +45,12 @@ def test_a_tree_is_other_data_when_one_of_its_files_changes_or_comes(tmp_path: P
     require_as_recorded(tree, tmp_path)
     (tmp_path / "clips/notes.txt").write_text("is no clip")
     require_as_recorded(tree, tmp_path)
-    before = FileDigests(Project(tmp_path)).of(tmp_path / tree[0]["path"])
-    assert before == tree[0]["sha256"]
+    before = FileDigests(Project(tmp_path)).of(tmp_path / tree[0].path)
+    assert before == tree[0].sha256
     (tmp_path / change).write_text("other")
     with pytest.raises(GateError, match=r"not what planning recorded: clips/\*\*/\*.npy changed"):
         require_as_recorded(tree, tmp_path)
-    assert FileDigests(Project(tmp_path)).of(tmp_path / tree[0]["path"]) != before
+    assert FileDigests(Project(tmp_path)).of(tmp_path / tree[0].path) != before
 
 
 def test_a_tree_is_other_data_when_two_of_its_files_change_their_names(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_a_tree_is_other_data_when_two_of_its_files_change_their_names(tmp_path:
 
 
 def test_a_tree_that_is_gone_has_no_digest(tmp_path: Path) -> None:
-    assert rows_of_paths(["clips/**/*.npy"], tmp_path) == [{"path": "clips/**/*.npy", "sha256": "", "size": 0}]
+    assert rows_of_paths(["clips/**/*.npy"], tmp_path) == [FileRow(path="clips/**/*.npy", sha256="", size=0)]
     assert FileDigests(Project(tmp_path)).of(tmp_path / "clips/**/*.npy") is None
 
 
@@ -92,9 +91,9 @@ def test_a_tree_of_many_bytes_is_told_by_names_and_sizes(tmp_path: Path, monkeyp
         (row("clips/**/*.npy", "6"), False),
     ],
 )
-def test_what_is_not_bound_is_named(opened: dict[str, Any], is_bound: bool) -> None:
-    planned = [FileRow.model_validate(one) for one in (row("words.txt"), row("clips/**/*.npy", "5"))]
-    assert unbound([FileRow.model_validate(opened)], planned) == ([] if is_bound else [opened["path"]])
+def test_what_is_not_bound_is_named(opened: FileRow, is_bound: bool) -> None:
+    planned = [row("words.txt"), row("clips/**/*.npy", "5")]
+    assert unbound([opened], planned) == ([] if is_bound else [opened.path])
 
 
 def test_the_bound_is_what_a_gate_check_can_afford() -> None:

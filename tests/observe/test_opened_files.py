@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 
 from mltrainer.handbook import shipped_folder
 from mltrainer.observe.opened_files import OPENED, OpenedFiles
+from mltrainer.records.common import FileRow
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def opened(root: Path, do: Callable[[], Any], *known: str) -> list[str]:
     """Return what is told of what a function opens."""
     found = OpenedFiles(root / ".mltrainer/runs/r", root)
     do()
-    return [row["path"] for row in found.rows(known)]
+    return [row.path for row in found.rows(known)]
 
 
 def forked(do: Callable[[], Any]) -> None:
@@ -95,7 +96,7 @@ def test_a_file_is_told_once_with_digest_and_size(project: Path) -> None:
     for _ in range(3):
         (project / "data/a.csv").read_text()
     sha256 = hashlib.sha256(b"12345").hexdigest()
-    assert found.rows([]) == [{"path": "data/a.csv", "sha256": sha256, "size": 5}]
+    assert found.rows([]) == [FileRow(path="data/a.csv", sha256=sha256, size=5)]
 
 
 def test_a_file_outside_is_told_by_its_whole_path(project: Path) -> None:
@@ -174,7 +175,7 @@ def test_each_run_of_a_process_sees_the_same_files(project: Path, path: str) -> 
     for run in ("r", "s"):
         found = OpenedFiles(project / f".mltrainer/runs/{run}", project)
         Path(path.format(root=project)).read_text()
-        assert [row["path"] for row in found.rows([])] == ["data/a.csv"]
+        assert [row.path for row in found.rows([])] == ["data/a.csv"]
 
 
 def test_a_run_that_is_over_leaves_no_lines_and_notes_nothing_more(project: Path) -> None:
@@ -196,5 +197,5 @@ def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_o
     opened.end(is_over=False)
     before.rename(now)
     again = OpenedFiles(now / ".mltrainer/runs/b", now)
-    assert [row["path"] for row in again.rows([])] == ["words.txt"]
+    assert [row.path for row in again.rows([])] == ["words.txt"]
     again.end(is_over=True)

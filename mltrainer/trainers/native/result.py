@@ -13,6 +13,7 @@ from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
+from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow, Memory, Precision
 from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
@@ -124,7 +125,7 @@ def _costs(session: Session, outcome: Outcome, wall_s: float, verify_s: float) -
     )
 
 
-def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) -> list[dict[str, Any]] | None:
+def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) -> list[FileRow] | None:
     """Return the files that the training opened beside its code and its data; None where nobody looked."""
     if session.opened is None:
         return None

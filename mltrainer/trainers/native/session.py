@@ -155,7 +155,7 @@ class Session:
             GateError: One is gone, or changed.
         """
         if self.job.purpose != "reproduction":
-            require_as_recorded([row.model_dump() for row in self.job.input_files or ()], self.root)
+            require_as_recorded(self.job.input_files or (), self.root)
 
     def _note_initial_weights(self) -> str:
         """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""

@@ -122,7 +122,7 @@ def _require_data(job: TrainingJob, root: Path) -> None:
         GateError: A file is gone, or changed.
     """
     if job.purpose != "reproduction":
-        require_as_recorded([row.model_dump() for row in job.data_files or ()], root)
+        require_as_recorded(job.data_files or (), root)
 
 
 def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:

@@ -12,6 +12,7 @@ from typing import Any
 from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths, rows_of_reads
 from mltrainer.observe.logs import Key, rows_of
+from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.trainers.script.metrics import Told, told_of
 from mltrainer.workspace import digest
@@ -131,7 +132,7 @@ def _bits(chain: Chain) -> str:
     return digest([list(chain.end), [list(entry) for entry in chain.entries]])
 
 
-def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[dict[str, Any]]:
+def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[FileRow]:
     """Return the rows of a program's data, by path: the files it was seen to open, and those its task declares.
 
     Args:
@@ -146,7 +147,7 @@ def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[dict[st
     opened = [row for row in (*found.data, *found.code) if row not in found.code or Path(row.path).is_absolute()]
     rows = rows_of_reads(opened, root, found.prefix)
     for row in rows_of_paths([name for given in declared for name in _declared(given, root)], root):
-        rows.setdefault(row["path"], row)
+        rows.setdefault(row.path, row)
     return [rows[path] for path in sorted(rows)]
 
 

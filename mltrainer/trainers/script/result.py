@@ -18,9 +18,9 @@ import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths
-from mltrainer.records.common import Divergence
+from mltrainer.records.common import Divergence, FileRow, dumped
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import OUTPUTS, Memory, Percentiles, Rehearsal
+from mltrainer.records.run import OUTPUTS, Memory, Percentiles, Program, Rehearsal
 from mltrainer.reproducibility import fingerprint
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
@@ -58,19 +58,19 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> di
     rows = history(told, seen, found.steps)
     last = rows[-1] if told else None  # which is judged, because the program leaves its final state
     facts = _facts(config, found, opened, root) if job.purpose == PROBE else None
-    program = {
-        "command": found.command,
-        "processes": found.processes,
-        "evaluations": len(told),
-        "losses": len(seen.losses),
-        "outputs": outputs,
-        "read": opened,
-        "resumed": None,
-    }
+    program = Program(
+        command=found.command,
+        processes=found.processes,
+        evaluations=len(told),
+        losses=len(seen.losses),
+        outputs=outputs,
+        read=opened,
+        resumed=None,
+    )
     result = parts.built(
         job,
         _identity(job, found),
-        parts.Data(sha256=digest(_contracted(job, opened, root)), facts=facts),
+        parts.Data(sha256=digest(dumped(_contracted(job, opened, root))), facts=facts),
         _course(job, found, seen, rows, root),
         parts.Quality(
             history=rows,
@@ -111,7 +111,7 @@ def _told(config: TrainingConfig, found: Observed) -> list[Told]:
     return ended_by(found.evaluations, rows[0], found.steps) if len(rows) == 1 else rows
 
 
-def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list[dict[str, Any]]:
+def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list[FileRow]:
     """Keep the files that the program left, and return their rows.
 
     Raises:
@@ -133,7 +133,7 @@ def _require_output(place: Path, name: str) -> None:
         raise InputError(told, where="task.outputs", mend=mend)
 
 
-def _contracted(job: TrainingJob, opened: list[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+def _contracted(job: TrainingJob, opened: list[FileRow], root: Path) -> list[FileRow]:
     """Return the rows of the data that names the run: a probe's own files, else those of planning's probe as they are now."""
     planned = job.data_files
     return opened if planned is None else rows_of_paths([row.path for row in planned], root)
@@ -146,13 +146,13 @@ def _identity(job: TrainingJob, found: Observed) -> parts.Identity:
     return parts.identity_of(job, found.code, found.weights_sha256, "program", libraries, rehearsal=rehearsal)
 
 
-def _facts(config: TrainingConfig, found: Observed, opened: list[dict[str, Any]], root: Path) -> dict[str, Any]:
+def _facts(config: TrainingConfig, found: Observed, opened: list[FileRow], root: Path) -> dict[str, Any]:
     """Return planning's record of the data: its files; their samples only the program knows."""
     findings = [*_findings(opened), *metrics_findings(config, found, root)]
-    return parts.facts_of("program", config.task.script, digest(opened), opened, NO_SAMPLES, findings)
+    return parts.facts_of("program", config.task.script, digest(dumped(opened)), dumped(opened), NO_SAMPLES, findings)
 
 
-def _findings(opened: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+def _findings(opened: list[FileRow]) -> Iterator[dict[str, str]]:
     yield {"severity": "info", "what": "which samples train and which validate, only the program knows: none were compared"}
     if not opened:
         told = "it was seen to open no file of data: name those that a library's C code opens in task.reads"

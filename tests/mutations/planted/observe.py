@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "a tree has no digest of its own",
         "mltrainer/observe/file_rows.py",
-        '"sha256": tree_sha256(folder, ending), "size": size}',
-        '"sha256": str(size), "size": size}',
+        "sha256=tree_sha256(folder, ending), size=size)",
+        "sha256=str(size), size=size)",
         ROWS,
     ),
     Fault(

@@ -14,7 +14,7 @@ from mltrainer.wrap.subject import Subject
 def test_a_file_of_the_project_that_is_named_by_its_absolute_path_is_found_in_another_clone(tmp_path: Path) -> None:
     inside, outside = str(tmp_path / "mine" / "data" / "a.csv"), str(tmp_path / "b.csv")
     found = Subject((), (Read(inside, 1, "ab"), Read(outside, 2, "cd")), {})
-    assert [row["path"] for row in data_of(found, [], tmp_path / "mine")] == [outside, "data/a.csv"]
+    assert [row.path for row in data_of(found, [], tmp_path / "mine")] == [outside, "data/a.csv"]
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ def test_a_file_of_the_project_that_is_named_by_its_absolute_path_is_found_in_an
 )
 def test_what_lies_outside_is_data_but_for_files_of_the_machine_and_of_python(tmp_path: Path, path: str, is_data: bool) -> None:
     found = Subject((), (Read(path, 1, "ab"),), {}, "/opt/env")
-    assert [row["path"] for row in data_of(found, [], tmp_path)] == [path] * is_data
+    assert [row.path for row in data_of(found, [], tmp_path)] == [path] * is_data
 
 
 def test_a_file_of_the_project_is_data_wherever_the_project_lies() -> None:
     root = Path("/var/lib/builds/mine")
     found = Subject((), (Read(str(root / "a.csv"), 1, "ab"), Read("/var/lib/other", 1, "cd")), {}, "/var/lib/builds")
-    assert [row["path"] for row in data_of(found, [], root)] == ["a.csv"]
+    assert [row.path for row in data_of(found, [], root)] == ["a.csv"]
