@@ -298,6 +298,13 @@ class Located(Ranged):
     incoming: list[Ranged] = Field(default_factory=list)
 
 
+class Initial(Part):
+    """What a model begins as: a digest of each tensor, and the parameters that are trained, both by name in the model's order."""
+
+    tensors: dict[str, str]
+    trainable: list[str]
+
+
 class NonFinite(Part):
     """The first loss or gradient norm that was not finite, with the samples of its step and the numbers before it."""
 

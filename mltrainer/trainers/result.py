@@ -17,7 +17,7 @@ from mltrainer.checkpointing.ranking import flat_metrics
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import Divergence, Part
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import CheckpointRow, Gpu, Memory, Percentiles, Precision, Rehearsal
+from mltrainer.records.run import CheckpointRow, Gpu, Group, Interruption, Memory, NonFinite, Percentiles, Precision, Rehearsal
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.environment import capture, environment_digest
 
@@ -82,9 +82,9 @@ class Course:
     batch_size: int
     accumulate: int = 1
     head: fingerprint.Head
-    interruptions: list[Row] = field(default_factory=list)
+    interruptions: list[Interruption] = field(default_factory=list)
     first_divergence: Divergence | None
-    nonfinite: Row | None
+    nonfinite: NonFinite | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Quality:
     best: Row | None
     last: Row | None
     layers: list[str] = field(default_factory=list)
-    groups: list[Row] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
     first_loss: float | None
     parameters: int
     checkpoints: list[CheckpointRow] = field(default_factory=list)

@@ -19,7 +19,7 @@ import mltrainer
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import Memory, Percentiles, ProbeResult, Rehearsal, parsed_result, sealed
+from mltrainer.records.run import Memory, NonFinite, Percentiles, ProbeResult, Rehearsal, parsed_result, sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.user_code import import_module, user_code
@@ -143,12 +143,12 @@ def _course(job: TrainingJob, found: Trained, root: Path) -> parts.Course:
     )
 
 
-def _nonfinite(found: Trained) -> dict[str, Any] | None:
+def _nonfinite(found: Trained) -> NonFinite | None:
     step = next((number for number, loss in enumerate(found.losses, 1) if not math.isfinite(loss)), None)
     if step is None:
         return None
     epoch = math.ceil(step * found.planned_epochs / found.planned_steps)
-    return {"step": step, "epoch": epoch, "what": "loss", "samples": []}
+    return NonFinite(step=step, epoch=epoch, what="loss", samples=[])
 
 
 def _quality(job: TrainingJob, found: Trained) -> parts.Quality:

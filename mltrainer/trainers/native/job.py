@@ -10,7 +10,8 @@ from typing import Any
 from mltrainer.errors import StoppedError
 from mltrainer.leftovers import sweep
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import sealed
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult, sealed
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, noting_errors, run_lock
 from mltrainer.trainers.native.data.workers import Limits
 from mltrainer.trainers.native.result import build_result
@@ -27,10 +28,10 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
     Raises:
         MltrainerError: The job was refused, or a signal stopped it.
     """
-    result = run_job(job, root, events, StopSignals(events), is_launched=True)
-    if result["stop_reason"] == "signal":
-        cause, is_saved = result["interruptions"][-1]["cause"], job.purpose == "train"
-        place = f"step {result['steps']} of {result['planned_steps']}" + ("; the state is saved" if is_saved else "")
+    result = partial(RunResult, run_job(job, root, events, StopSignals(events), is_launched=True))
+    if result.stop_reason == "signal":
+        cause, is_saved = result.interruptions[-1].cause, job.purpose == "train"
+        place = f"step {result.steps} of {result.planned_steps}" + ("; the state is saved" if is_saved else "")
         then = "to go on" if is_saved else "to start afresh"
         raise StoppedError(
             f"stopped by {cause} at {place}", exit_code=EXIT_CODES[cause], mend=f"type the same command again {then}"

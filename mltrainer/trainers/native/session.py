@@ -25,7 +25,7 @@ from mltrainer.observe.opened_files import OpenedFiles
 from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
-from mltrainer.records.run import Located, Rehearsal
+from mltrainer.records.run import Initial, Interruption, Located, Rehearsal
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
@@ -79,7 +79,7 @@ class Session:
         self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
         self.root, self._given_task = root, task
         self.config = job.config
-        self.earlier_causes: list[dict[str, Any]] = []
+        self.earlier_causes: list[Interruption] = []
         self.earlier_s = 0.0  # what earlier processes worked on this run
         self._began = time.perf_counter()
         self._progress_at = 0.0
@@ -160,9 +160,11 @@ class Session:
     def _note_initial_weights(self) -> str:
         """Write what the model begins as beside the run, tensor by tensor, to tell where another begins; return its digest."""
         state = self.model.state_dict()
-        tensors = {name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()}
-        trainable = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        write_json(self.folder / INITIAL_FILE, {"tensors": tensors, "trainable": trainable})
+        begun = Initial(
+            tensors={name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()},
+            trainable=[name for name, p in self.model.named_parameters() if p.requires_grad],
+        )
+        write_json(self.folder / INITIAL_FILE, begun.written())
         return weights_sha256(state)
 
     def _check_contract(self) -> None:
@@ -224,7 +226,7 @@ class Session:
         if not self._keeps_checkpoints:
             self._take_over_start()
             return
-        self.earlier_causes = interruptions(self.folder)
+        self.earlier_causes = [partial(Interruption, row) for row in interruptions(self.folder)]
         self.earlier_s = seconds_worked(self.folder)
         found = self.checkpoints.newest(self.events)
         if found is None:
@@ -234,9 +236,9 @@ class Session:
         if self.job.purpose == "train":
             self.checkpoints.refuse_other_contract(manifest)
         self._go_on_from(tree)
-        if not (self.earlier_causes and self.earlier_causes[-1]["step"] == self.trainer.step):
-            self.earlier_causes.append({"step": self.trainer.step, "cause": "killed"})
-        self._log({"event": "resume", **self.earlier_causes[-1]})
+        if not (self.earlier_causes and self.earlier_causes[-1].step == self.trainer.step):
+            self.earlier_causes.append(Interruption(step=self.trainer.step, cause="killed"))
+        self._log({"event": "resume", **self.earlier_causes[-1].written()})
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
 
     def _go_on_from(self, tree: dict[str, Any]) -> None:
@@ -257,7 +259,7 @@ class Session:
     def _start_afresh(self) -> None:
         """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
         if (self.folder / fingerprint.CHAIN_FILE).exists():
-            self.earlier_causes.append({"step": 0, "cause": "killed"})
+            self.earlier_causes.append(Interruption(step=0, cause="killed"))
         for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE):
             (self.folder / name).unlink(missing_ok=True)
         self._take_over_start()
@@ -357,10 +359,10 @@ class Session:
         if what == "samples" or self.job.compare is None:
             return None
         folders = (self.root / self.job.compare, self.folder)
-        expected, found = (read_if_whole(folder / INITIAL_FILE) for folder in folders)
-        if step == 0 or expected.get("trainable") != found.get("trainable"):
+        expected, found = (partial(Initial, read_if_whole(folder / INITIAL_FILE)) for folder in folders)
+        if step == 0 or expected.trainable != found.trainable:
             return _first_difference(expected, found)
-        names = found["trainable"]
+        names = found.trainable
         left, right = (gradient_row(folder, step, len(names)) or [] for folder in folders)
         return next((name for name, a, b in zip(names, left, right, strict=False) if a != b), None)
 
@@ -384,10 +386,12 @@ class Session:
             outcome = self.trainer.run()
             self._rehearse_row(outcome)
         if outcome.nonfinite is not None and self.job.purpose in ("train", "explore") and self.job.phase not in OF_MANY:
-            outcome.nonfinite["located"] = self._located(outcome.nonfinite["step"])
+            located = self._located(outcome.nonfinite.step)
+            outcome.nonfinite = outcome.nonfinite.model_copy(update={"located": located})
         self.trainer.margins.write(self.folder)
-        self._log(*({"event": "stopped", **interruption} for interruption in outcome.interruptions), self._time_event())
-        self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": outcome.nonfinite})
+        self._log(*({"event": "stopped", **interruption.written()} for interruption in outcome.interruptions), self._time_event())
+        nonfinite = None if outcome.nonfinite is None else outcome.nonfinite.written()
+        self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": nonfinite})
         return outcome
 
     def _rehearse_row(self, outcome: Outcome) -> None:
@@ -404,14 +408,15 @@ class Session:
             self.callbacks.evaluation(self.trainer.rehearsed_row(self._measured))
         outcome.evaluate_s += time.perf_counter() - begun
 
-    def _located(self, step: int) -> dict[str, Any] | None:
+    def _located(self, step: int) -> Located | None:
         """Return the origin of the number that was not finite; a failure here costs no result, because the run has ended."""
         try:
-            found = locate(self.trainer, step, lambda: self._go_back(step), self.root)
+            values = locate(self.trainer, step, lambda: self._go_back(step), self.root)
         except Exception as error:
             self.events.send("note", text=f"step {step} could not be taken again to see what was not finite: {error}")
             return None
-        what = "all is finite when it is taken again" if found is None else located_text(partial(Located, found))
+        found = None if values is None else partial(Located, values)
+        what = "all is finite when it is taken again" if found is None else located_text(found)
         self.events.send("note", text=f"step {step}, taken again: {what}")
         return found
 
@@ -454,9 +459,10 @@ def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
             raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{hint}", where=key, mend=mend)
 
 
-def _first_difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
+def _first_difference(expected: Initial, found: Initial) -> str | None:
     """Return the first tensor, in the model's order, that two models do not begin with alike, or do not both train."""
-    tensors = [side.get("tensors", {}) for side in (expected, found)]
-    trained = set(expected.get("trainable", ())) ^ set(found.get("trainable", ()))
-    names = dict.fromkeys([*tensors[1], *tensors[0]]) if all(tensors) else {}
-    return next((name for name in names if name in trained or tensors[0].get(name) != tensors[1].get(name)), None)
+    if not (expected.tensors and found.tensors):
+        return None
+    trained = {*expected.trainable} ^ {*found.trainable}
+    names = dict.fromkeys([*found.tensors, *expected.tensors])
+    return next((name for name in names if name in trained or expected.tensors.get(name) != found.tensors.get(name)), None)

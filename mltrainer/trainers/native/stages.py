@@ -17,6 +17,8 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.records.common import Divergence
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Interruption, NonFinite
 from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.opening import OpenTask
@@ -73,12 +75,12 @@ class Outcome:
 
     reason: str = "epochs"
     divergence: Divergence | None = None
-    nonfinite: dict[str, Any] | None = None
+    nonfinite: NonFinite | None = None
     seen: dict[str, Any] | None = None  # of the model, where that ended the run
     evaluate_s: float = 0.0
     checkpoint_s: float = 0.0
     train_s: float = 0.0
-    interruptions: list[dict[str, Any]] = field(default_factory=list)
+    interruptions: list[Interruption] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,7 @@ class Trainer:
             epoch, _ = self.plan.place(error.step)
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
-            self.outcome.nonfinite = found
+            self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
             self.outcome.seen = self._at_evaluation() if self.config.signals else None
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
@@ -289,7 +291,7 @@ class Trainer:
             self._train_step()
             if (cause := self.sinks.stop_signal()) is not None:
                 self.outcome.reason = "signal"
-                self.outcome.interruptions.append({"step": self.step, "cause": cause})
+                self.outcome.interruptions.append(Interruption(step=self.step, cause=cause))
                 break
             if self._minutes_passed():
                 break

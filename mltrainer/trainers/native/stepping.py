@@ -83,7 +83,7 @@ class Stepper:
         self._update = self._step if config.optimizer.sam is None else self._sharp_step
         self.groups = parameter_groups(config.optimizer, model) if own is None else groups_of(own.optimizer, model)
         kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
-        self._made = {"optimizer": kind, "groups": [group["parameters"] for group in self.groups]}
+        self._made = {"optimizer": kind, "groups": [group.parameters for group in self.groups]}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""

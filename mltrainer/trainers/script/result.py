@@ -20,7 +20,7 @@ from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths
 from mltrainer.records.common import Divergence, FileRow, dumped
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import OUTPUTS, Memory, Percentiles, Program, Rehearsal
+from mltrainer.records.run import OUTPUTS, Memory, NonFinite, Percentiles, Program, Rehearsal
 from mltrainer.reproducibility import fingerprint
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
@@ -99,7 +99,7 @@ def _course(job: TrainingJob, found: Observed, seen: Steps, rows: list[dict[str,
         batch_size=0,
         head=head,
         first_divergence=divergence,
-        nonfinite={"step": bad[0], "epoch": epochs, "what": bad[1], "samples": []} if bad else None,
+        nonfinite=NonFinite(step=bad[0], epoch=epochs, what=bad[1], samples=[]) if bad else None,
     )
 
 

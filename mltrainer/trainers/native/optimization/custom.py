@@ -16,6 +16,7 @@ from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.run import Group
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.updating import Length, Scheduler, Updates
 from mltrainer.tasks.user_code import user_code
@@ -141,14 +142,14 @@ def _checked(given: Any) -> Updates:
     raise InputError(f"updates() gave {found}; mltrainer.tasks.updating.Updates with a torch optimizer was expected", where=USE)
 
 
-def groups_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
+def groups_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[Group]:
     """Return an optimizer's groups as `parameter_groups` returns a config's."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [
-        {
-            "lr": float(group[SHARE]),
-            "weight_decay": float(group.get("weight_decay", 0.0)),
-            "parameters": [names[p] for p in group["params"] if p in names],
-        }
+        Group(
+            lr=float(group[SHARE]),
+            weight_decay=float(group.get("weight_decay", 0.0)),
+            parameters=[names[p] for p in group["params"] if p in names],
+        )
         for group in optimizer.param_groups
     ]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Any
 
 from torch import Tensor, nn
 
 from mltrainer.configs.optimizers import Optimizer, OwnOptimizer
 from mltrainer.errors import InputError
+from mltrainer.records.run import Group
 
 SHOWN_NAMES = 40
 
 
-def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]]:
+def parameter_groups(config: Optimizer, model: nn.Module) -> list[Group]:
     """Return the groups in the order of their first parameter: share of the learning rate, weight decay, parameters' names.
 
     Raises:
@@ -29,7 +29,7 @@ def parameter_groups(config: Optimizer, model: nn.Module) -> list[dict[str, Any]
         if parameter.requires_grad:
             share, decay = _settings(config, name, parameter)
             groups.setdefault((share * shares[name], decay), []).append(name)
-    return [{"lr": lr, "weight_decay": decay, "parameters": names} for (lr, decay), names in groups.items()]
+    return [Group(lr=lr, weight_decay=decay, parameters=names) for (lr, decay), names in groups.items()]
 
 
 def refuse_unmatched(pattern: str, names: list[str], what: str, key: str) -> None:

@@ -58,7 +58,7 @@ def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
     make = _maker(config)
     own = dict(model.named_parameters())
     groups = [
-        {"params": [own[name] for name in group["parameters"]], "weight_decay": group["weight_decay"], SHARE: group["lr"]}
+        {"params": [own[name] for name in group.parameters], "weight_decay": group.weight_decay, SHARE: group.lr}
         for group in parameter_groups(config, model)
     ]
     if config.sam is not None:

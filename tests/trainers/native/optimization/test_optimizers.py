@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mltrainer.configs.optimizers import AdamW, Lamb, Lion, Optimizer, Sam, Sgd
 from mltrainer.errors import InputError
+from mltrainer.records.run import Group
 from mltrainer.trainers.native.optimization import optimizers
 from mltrainer.trainers.native.optimization.groups import block, layer_shares, parameter_groups
 from mltrainer.trainers.native.optimization.optimizers import KINDS, build_optimizer, own_average
@@ -49,8 +50,8 @@ def test_the_defaults_are_those_of_the_field() -> None:
 def test_norms_and_biases_may_be_spared_from_decay() -> None:
     groups = parameter_groups(optimizer("adamw", decay_norms_and_biases=False), two_layers())
     assert groups == [
-        {"lr": 1.0, "weight_decay": 0.01, "parameters": ["0.weight", "2.weight"]},
-        {"lr": 1.0, "weight_decay": 0.0, "parameters": ["0.bias", "1.weight", "1.bias", "2.bias"]},
+        Group(lr=1.0, weight_decay=0.01, parameters=["0.weight", "2.weight"]),
+        Group(lr=1.0, weight_decay=0.0, parameters=["0.bias", "1.weight", "1.bias", "2.bias"]),
     ]
 
 
@@ -63,7 +64,7 @@ def test_a_group_whose_pattern_matches_nothing_is_refused_with_the_names_there_a
 def test_of_several_groups_the_first_that_matches_counts() -> None:
     groups = [{"match": "^2", "lr": 0.1, "weight_decay": 0.5}, {"match": "bias$", "lr": 0.0}]
     found = parameter_groups(optimizer("sgd", groups=groups), two_layers())
-    assert {(group["lr"], group["weight_decay"]): group["parameters"] for group in found} == {
+    assert {(group.lr, group.weight_decay): group.parameters for group in found} == {
         (1.0, 1e-4): ["0.weight", "1.weight"],
         (0.0, 1e-4): ["0.bias", "1.bias"],
         (0.1, 0.5): ["2.weight", "2.bias"],
@@ -100,7 +101,7 @@ def test_layer_decay_multiplies_with_a_group_and_shows_as_groups() -> None:
     model = two_layers()
     model[1].requires_grad_(False)
     found = parameter_groups(optimizer("sgd", layer_decay=0.5, groups=[{"match": "bias$", "lr": 0.1}]), model)
-    assert [(group["lr"], group["parameters"]) for group in found] == [
+    assert [(group.lr, group.parameters) for group in found] == [
         (0.5, ["0.weight"]),
         (0.05, ["0.bias"]),
         (1.0, ["2.weight"]),
@@ -210,7 +211,7 @@ def test_adam_takes_pytorchs_own_steps_bit_for_bit(name: str, of_group: dict[str
     ours = build_optimizer(config, models[0])
     own = dict(models[1].named_parameters())
     groups = [
-        {"params": [own[n] for n in group["parameters"]], "weight_decay": group["weight_decay"]}
+        {"params": [own[n] for n in group.parameters], "weight_decay": group.weight_decay}
         for group in parameter_groups(config, models[1])
     ]
     theirs = getattr(torch.optim, KINDS[name][1])(groups, lr=1e-3, fused=True)
