@@ -146,7 +146,7 @@ def test_the_first_operation_is_named(task: Task, changes: dict[str, Any], what:
     text = located_text(partial(Located, found["located"]))
     assert found["what"] == what
     assert [part for part in told if part not in text] == [], text
-    assert text in find(Run.of({"nonfinite": found}), {}).reason
+    assert text in find(Run.of({"nonfinite": found})).reason
 
 
 @pytest.mark.slow

@@ -172,8 +172,8 @@ def test_a_schedule_that_waits_for_a_plateau_resumes_too(tmp_path: Path) -> None
     ("options", "told"),
     [
         ({"name": "sgd", "sam": {}, "lookahead": {}}, "sam and lookahead do not go together"),
-        ({"name": "ranger", "lookahead": {}}, "ranger has a lookahead of its own"),
-        ({"name": "schedule_free", "lookahead": {}}, "schedule_free has weights of its own"),
+        ({"name": "ranger", "lookahead": {}}, "ranger includes a lookahead"),
+        ({"name": "schedule_free", "lookahead": {}}, "schedule_free is evaluated at averaged weights"),
         ({"name": "sgd", "sam": {"rho": -1}}, "greater than 0"),
         ({"name": "sgd", "nesterov": True, "momentum": 0}, "nesterov is a form of momentum"),
     ],
