@@ -189,4 +189,4 @@ def start(command: Command) -> Process:
     return local.LocalProcess(cast(Any, Forked(connection)), read_end, has_session=False)
 
 
-FORKING = SimpleNamespace(start=start)
+FORKING = SimpleNamespace(start=start, prepare=lambda *_: None)

@@ -8,6 +8,7 @@ order in all of them: what must find such irreproducibility is started by `execu
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -63,6 +64,14 @@ class ForkServers:
         """
         return self._server(command.environment).start(command)
 
+    def prepare(self, folder: Path, environment: Mapping[str, str], imports: Sequence[str]) -> None:
+        """Begin to import modules for commands to come, and return at once; what cannot be imported, they meet themselves.
+
+        Raises:
+            OSError: The server cannot be started.
+        """
+        self._server(environment).prepare(folder, imports)
+
     def _server(self, variables: Mapping[str, str]) -> _Server:
         environment = {name: value for name, value in variables.items() if name not in self._late}
         return self._servers.setdefault(frozenset(environment.items()), _Server(environment))
@@ -88,30 +97,42 @@ class _Server:
         if self.control is not None:
             self.control.close()
         if self._process is not None:
+            self._process.signal(signal.SIGKILL)  # it has nothing to save, and may be importing still
             self._process.wait()
         self.control = self._process = None
+
+    def prepare(self, folder: Path, imports: Sequence[str]) -> None:
+        """Begin to import modules."""
+        self._ready(folder, Path(os.devnull))
+        self._send({"arguments": [], "imports": [*imports]}, [])
 
     def start(self, command: Command) -> ForkedProcess:
         """Fork a process that becomes the command."""
         _, *switches, _module = command.arguments[:4]
         assert switches == MODULE, command.arguments
         assert isinstance(command.output, Path)
-        if self.control is None or select.select([self.control], [], [], 0)[0]:  # it writes nothing: that is its end
-            self.close()
-            self._begin(command.folder, command.output)
-        assert self.control is not None
+        self._ready(command.folder, command.output)
         with contextlib.ExitStack() as theirs:  # closed here once they are sent
             read_end = _pipe(theirs) if EVENTS in command.arguments else None
             status = _pipe(theirs)
             given, stdin = _input(command, theirs)
             out = theirs.enter_context(open(command.output, "ab"))
             asked = {"arguments": command.arguments[3:], "folder": str(command.folder), "environment": dict(command.environment)}
-            data = json.dumps({**asked, "imports": [*command.imports], "forks": command.forks}).encode()
             numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
-            with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the status pipe's end tells
-                socket.send_fds(self.control, [len(data).to_bytes(HEADER)], numbers)
-                self.control.sendall(data)
+            self._send({**asked, "imports": [*command.imports], "forks": command.forks}, numbers)
         return ForkedProcess(_Child(status[0], stdin), read_end[0] if read_end else None)
+
+    def _ready(self, folder: Path, log_file: Path) -> None:
+        if self.control is None or select.select([self.control], [], [], 0)[0]:  # it writes nothing: that is its end
+            self.close()
+            self._begin(folder, log_file)
+
+    def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        assert self.control is not None
+        data = json.dumps(message).encode()
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the status pipe's end tells
+            socket.send_fds(self.control, [len(data).to_bytes(HEADER)], descriptors)
+            self.control.sendall(data)
 
     def _begin(self, folder: Path, log_file: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -194,11 +215,8 @@ class ForkedProcess(local.LocalProcess):
 
 
 def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork a process for each command until the other end is closed; return the command in the process that becomes it.
-
-    Raises:
-        SystemExit: In the server, at its end.
-    """
+    """Fork a process for each command, and return that in the process that becomes it; end with the other end of the socket."""
+    gc.disable()  # what is imported stays: going through it takes a fifth of the import
     woken, wake = socket.socketpair()
     for end in (woken, wake):
         end.setblocking(False)
@@ -215,13 +233,19 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if control not in ready:
             continue
         if (found := _received(control)) is None:
-            sys.exit()
+            os._exit(0)  # unloading torch would take a second
         command, numbers = found
+        tolerated = () if command["arguments"] else (Exception,)  # of what is imported ahead, which its process then meets itself
         for module in command["imports"]:
-            importlib.import_module(module)
+            with contextlib.suppress(*tolerated):
+                importlib.import_module(module)
+        gc.freeze()  # no collection of a forked process goes through what was imported
+        if not command["arguments"]:
+            continue
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # one that comes while the child still ignores it would be lost
         pid = os.fork()
         if pid == 0:
+            gc.enable()
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, *STOPS):
                 signal.signal(number, signal.SIG_DFL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,7 @@ class Context:
         tell: Shows an event (progress, a note) to the person at the keyboard.
         launch: Starts a tool.
         template: The template that planning is told to start from, by path or name; None: the one that it started from last.
+        prepare: Begins to import what tools need; see `Tools.prepare`.
         try_trackers: Begins to try trackers beside the phase, and returns what waits for them and gives a row for each.
     """
 
@@ -54,6 +55,7 @@ class Context:
     launch: Launch
     template: str | None = None
     try_trackers: Callable[[Tracking | None], Callable[[], list[Event]]] = lambda _: list
+    prepare: Callable[[TrainingConfig, Sequence[str], Sequence[str]], None] = lambda *_: None
 
     @property
     def tools(self) -> Tools:

@@ -25,8 +25,8 @@ from mltrainer.configs.templates import BASELINE, production_template, start_tem
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
-from mltrainer.phases.probing import compare, estimate, fed, probe, what_options_bring
-from mltrainer.phases.sanity_check import rehearse
+from mltrainer.phases.probing import compare, estimate, fed, probe, probe_again, what_options_bring
+from mltrainer.phases.sanity_check import rehearsal
 from mltrainer.records.common import dumped
 from mltrainer.records.job import file_rows
 from mltrainer.records.run import ProbeResult
@@ -80,11 +80,12 @@ def run(ctx: Context) -> Result:
         return _result(ctx, evidence, source(ctx.project.root, []), [])
     trackers = ctx.try_trackers(config.tracking)
     free_mb = available_mb()
-    probes = probe(ctx, config)
-    first = probes.first
-    options = what_options_bring(ctx, config, first)
+    first = probe(ctx, config)
     is_exported = "checkpoints" in ctx.trainer.capabilities
-    rehearsal = rehearse(ctx, fed(config, first), first, environment) if is_exported else None
+    rehearse = rehearsal(ctx, fed(config, first), first, environment) if is_exported else None
+    probes = probe_again(ctx, config, first)
+    options = what_options_bring(ctx, config, first)
+    rehearsed = rehearse() if rehearse else None
     schedule = _schedule(config, first)
     write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:
@@ -95,7 +96,7 @@ def run(ctx: Context) -> Result:
         "probe": compare(ctx, config, probes),
         "loader": first.loader,
         "options": options,
-        "rehearsal": rehearsal,
+        "rehearsal": rehearsed,
         "numerics_class": first.numerics_class,
         "libraries": first.libraries,
         "precision": first.precision.model_dump(),

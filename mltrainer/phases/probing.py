@@ -48,12 +48,11 @@ class Probes:
         return self.first, self.second
 
 
-def probe(ctx: Context, config: TrainingConfig) -> Probes:
-    """Train a few steps twice, and return what both left.
+def probe(ctx: Context, config: TrainingConfig) -> ProbeResult:
+    """Train a few steps, alone on the machine, since their times are evidence.
 
-    The second time everything is changed that must not matter: it stops half-way and goes on in another process, strings
-    hash differently, another number of processes loads the samples, and new memory holds NaN. The first one also measures how
-    many of these processes are needed, where the config leaves that open, and rehearses what an evaluation adds to the steps.
+    It also measures how many processes are needed to load the samples, where the config leaves that open, and rehearses what an
+    evaluation adds to the steps.
     """
     settings = _settings(ctx)
     steps, trainer = settings.probe_steps, ctx.trainer
@@ -64,8 +63,16 @@ def probe(ctx: Context, config: TrainingConfig) -> Probes:
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
         asked["measure_loader"] = limits
-    first = trainer.probe(_job(ctx, config, "first", steps, **asked))
-    as_fed = fed(config, first)
+    return trainer.probe(_job(ctx, config, "first", steps, **asked))
+
+
+def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Probes:
+    """Train the same steps with everything changed that must not matter, and return what both times left.
+
+    It stops half-way and goes on in another process, strings hash differently, another number of processes loads the samples,
+    and new memory holds NaN.
+    """
+    steps, trainer, as_fed = _settings(ctx).probe_steps, ctx.trainer, fed(config, first)
     halves = _job(ctx, as_fed, "second", steps, resumable=True, fill_memory=True)
     seeds = _hash_seeds(ctx, config, first)
     if "resume" in trainer.capabilities:

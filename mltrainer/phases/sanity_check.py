@@ -6,12 +6,14 @@ does not work is then known in seconds, before anything is trained and long befo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.phases.context import Context
+from mltrainer.phases.side_by_side import prepare
 from mltrainer.records.job import ExportJob
 from mltrainer.records.planning import Environment
 from mltrainer.records.run import ProbeResult
@@ -22,8 +24,10 @@ from mltrainer.workspace import digest
 DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an untrained model and its inputs come from
 
 
-def rehearse(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> dict[str, Any]:
-    """Return the outcome of exporting an untrained model, tried now, or reused from the last planning if nothing changed.
+def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> Callable[[], dict[str, Any]]:
+    """Return a function that exports an untrained model and returns the outcome: the last planning's if nothing changed.
+
+    What the export imports is imported from now on, beside what runs meanwhile.
 
     Args:
         ctx: Planning's.
@@ -44,10 +48,15 @@ def rehearse(ctx: Context, config: TrainingConfig, probe: ProbeResult, environme
     name = digest(tried)
     last = ((ctx.current or {}).get("evidence") or {}).get("rehearsal") or {}
     if last.get("sha256") == name and last.get("fault") is None:
-        return dict(last)
+        return lambda: dict(last)
+    prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER], export["formats"])
+    return lambda: _rehearsed(ctx, config, export) | {"sha256": name}
+
+
+def _rehearsed(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> dict[str, Any]:
     ctx.note(f"trying the export on the untrained model: {', '.join(export['formats'])}")
     found = ctx.tools.run(MANAGER, _job(ctx, config, export))
-    return {key: found[key] for key in ("exports", "inference", "evaluation", "fault")} | {"sha256": name}
+    return {key: found[key] for key in ("exports", "inference", "evaluation", "fault")}
 
 
 def _job(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> ExportJob:

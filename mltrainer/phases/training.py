@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.follow.alerts import Alerts
 from mltrainer.phases.context import Context
+from mltrainer.phases.side_by_side import prepare
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside
 from mltrainer.runs.contract import contract_of, existing_result, keeps, left_behind, run_id
+from mltrainer.runs.exporting import MANAGER
+from mltrainer.runs.references import TOOL as REFERENCES
+from mltrainer.runs.references import is_compared
 
 
-def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> RunResult:
+def train(ctx: Context, config: TrainingConfig, parent: str | None = None, formats: Sequence[str] | None = None) -> RunResult:
     """Return the result of the run that a config determines: found, resumed, or trained now.
+
+    Args:
+        ctx: The phase's.
+        config: The run's.
+        parent: The run that it follows on.
+        formats: Of the export after it; None: there is none.
 
     Raises:
         MltrainerError: Training was refused, failed or was stopped.
@@ -48,4 +60,6 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None) -> Ru
         threads=config.threads,
         **ctx.planned_data(),
     )
+    tools = [*([REFERENCES] if is_compared(config) else []), *([] if formats is None else [MANAGER])]
+    prepare(ctx, job.config, ctx.planning.evidence.estimate.peak_mb or 0, tools, formats or ())
     return ctx.trainer_that_tells(alerts).run(job)

@@ -135,7 +135,8 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     current = own.data if own is not None and not own.faults else None
     shown_in = _tracking(project, earlier) if earlier else None  # planning has no run: it tries the trackers
     with Beside(project, phase, shown_in, tools.tell) as trackers, Rehearsal(project, tools.tell) as tried:
-        ctx = Context(project, page, earlier, current, previous, assignments, trackers.tell, tools.launch, template, tried.begin)
+        started = (trackers.tell, tools.launch, template, tried.begin, tools.prepare)
+        ctx = Context(project, page, earlier, current, previous, assignments, *started)
         result = RUN[phase](ctx)
         result = replace(result, evidence=redacted(plain(result.evidence)))  # before figures are drawn of it
         drawn = draw(phase, result.evidence)

@@ -11,13 +11,14 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from mltrainer import plugins
 from mltrainer.configs.pages import ToolPage, tool_page
+from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, Command, Executor, Process
@@ -40,6 +41,10 @@ FORKED = {
     "mltrainer.tools.references": ("mltrainer.references.job",),
     "mltrainer.tools.search": ("mltrainer.search.job",),
     "mltrainer.tools.ablation": ("mltrainer.questions.ablation.measure",),
+}
+EXPORTED = {  # what formats of an export import beside that; not their runtime, whose threads a fork would not survive
+    "torch_export": ("torch.export._trace",),
+    "onnx": ("torch.export._trace", "onnxscript.function_libs.torch_lib.ops"),
 }
 POOLED = ("mltrainer.tools.search", "mltrainer.tools.ablation")  # which fork workers
 POLL_S = 0.2  # a tool that ends closes the pipe, which is seen at once; only where another process holds it is this waited
@@ -64,11 +69,29 @@ class Tools:
         project: The project.
         tell: Shows an event (progress, a note) to the person at the keyboard.
         launch: Starts a tool.
+        forks: What starts the tools of `FORKED`; None: as `launch` does.
     """
 
     project: Project
     tell: Tell
     launch: Launch
+    forks: ForkServers | None = None
+
+    def prepare(self, config: TrainingConfig, tools: Sequence[str], formats: Sequence[str] = ()) -> None:
+        """Begin to import what tools of `FORKED` need, beside what runs meanwhile.
+
+        Args:
+            config: Of the jobs to come.
+            tools: The tools' ids in the handbook.
+            formats: Of an export to come.
+        """
+        if self.forks is None or os.environ.get(EXECUTOR_VARIABLE):
+            return
+        root = self.project.root
+        for page in (tool_page(tool, root) for tool in tools):
+            if imports := FORKED.get(page.entry_point):
+                further = [module for name in formats for module in EXPORTED.get(name, ())]
+                self.forks.prepare(root, {**os.environ, **_variables(page, config, config.threads)}, [*imports, *further])
 
     def run(
         self, tool: str, job: JobBase, variables: Mapping[str, str] | None = None, on_event: Tell | None = None
@@ -96,7 +119,7 @@ class Tools:
 def tools_of(project: Project, tell: Tell) -> Iterator[Tools]:
     """Return a project's tools, each started as a separate process: what the command line and a notebook use."""
     with ForkServers(late=(VARIABLE,)) as forks:
-        yield Tools(project, tell, functools.partial(launch, forks=forks))
+        yield Tools(project, tell, functools.partial(launch, forks=forks), forks)
 
 
 def launch(
@@ -155,17 +178,20 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
     module, *entry_point = program_of(page)
     folder = project.root / job.folder
     arguments = [sys.executable, "-P", "-m", module, str(folder / "job.json"), EVENTS, *entry_point]
-    own = {name: value.format(threads=job.threads) for name, value in page.environment.items()}
-    kernels = PORTABLE if job.config.numerics == "portable" else {}
-    environment = {**os.environ, **own, **kernels, **variables}
     return Command(
         arguments=arguments,
         folder=project.root,
-        environment=environment,
+        environment={**os.environ, **_variables(page, job.config, job.threads), **variables},
         output=folder / LOG_FILE,
         imports=FORKED.get(page.entry_point, ()),
         forks=page.entry_point in POOLED,
     )
+
+
+def _variables(page: ToolPage, config: TrainingConfig, threads: int) -> dict[str, str]:
+    """Return the variables that determinism needs before a tool's interpreter starts."""
+    own = {name: value.format(threads=threads) for name, value in page.environment.items()}
+    return {**own, **(PORTABLE if config.numerics == "portable" else {})}
 
 
 def program_of(page: ToolPage) -> list[str]:

@@ -30,6 +30,11 @@ RESULT_FILE = "result.json"
 NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
 
 
+def is_compared(config: TrainingConfig) -> bool:
+    """Return True if plain models have an answer to a config's task."""
+    return str(config.task.kind).endswith(COMPARED)
+
+
 def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) -> dict[str, Any] | None:
     """Return the comparison of a run with plain models, as the baseline's record holds it.
 
@@ -45,7 +50,7 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) 
         StoppedError: It was asked to stop.
     """
     best = result.best_checkpoint
-    if not str(config.task.kind).endswith(COMPARED) or result.state != "finished" or best is None:
+    if not is_compared(config) or result.state != "finished" or best is None:
         return None
     job = _job(tools, result, config, best.path)
     try:

@@ -6,10 +6,12 @@ although it was asked to stop. Before the job has begun there is nothing to save
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.tools.mark import require_mark
@@ -30,6 +32,15 @@ def start(program: str, entry_point: str | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices that, and saves
-    module = importlib.import_module(program)
+    module, common = imported(program, "mltrainer.tools.program")
     work = module.work_of(entry_point) if entry_point else module.work
-    importlib.import_module("mltrainer.tools.program").run_program(work)
+    common.run_program(work)
+
+
+def imported(*names: str) -> list[Any]:
+    """Return modules, imported without collecting garbage: what a module makes lives to the end."""
+    gc.disable()
+    modules = [importlib.import_module(name) for name in names]
+    gc.freeze()  # else they are gone through again by each full collection, and at the interpreter's end
+    gc.enable()
+    return modules

@@ -8,6 +8,20 @@ TESTS = "tests/executors/test_sandbox.py"
 FORKS = "tests/executors/test_fork_server.py"
 FAULTS = (
     Fault(
+        "a forked process never collects its garbage",
+        "mltrainer/executors/fork_server.py",
+        "            gc.enable()\n",
+        "",
+        f"{FORKS} -k collects_garbage",
+    ),
+    Fault(
+        "what cannot be imported ahead ends the server",
+        "mltrainer/executors/fork_server.py",
+        'if command["arguments"] else (Exception,)',
+        'if command["arguments"] else ()',
+        f"{FORKS} -k imported_ahead",
+    ),
+    Fault(
         "a closed-off process keeps the network",
         "mltrainer/executors/entering.py",
         "NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS",

@@ -16,6 +16,13 @@ INPUTS = " ".join(
 
 FAULTS = (
     Fault(
+        "loader processes beside a training are not counted",
+        "mltrainer/phases/side_by_side.py",
+        "config.threads + config.loader.processes < cores",
+        "config.threads < cores",
+        "tests/phases/test_side_by_side.py",
+    ),
+    Fault(
         "no probe rehearses an evaluation",
         "mltrainer/phases/probing.py",
         '"rehearse": True,',
