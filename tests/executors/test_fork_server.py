@@ -165,17 +165,13 @@ def test_what_a_forked_process_forks_finds_imported_what_it_does_and_is_killed_w
     until(lambda: all(map(has_ended, (own, *(worker[0] for worker in workers)))))
 
 
-def test_what_is_imported_ahead_is_there_for_the_next_and_what_cannot_be_is_left_to_it(
-    server: ForkServers, tmp_path: Path
-) -> None:
+def test_what_can_be_imported_ahead_is_there_for_the_next(server: ForkServers, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path), str(tmp_path.parent)])}
     (tmp_path / "inner").mkdir()
     (tmp_path / "imported_ahead.py").write_text("import pathlib; (pathlib.Path(__file__).parent / 'done').touch()")
     server.prepare(tmp_path, environment, ["no_such_module", "imported_ahead"])
     until((tmp_path / "done").exists)
-    process, _ = start(
-        server, tmp_path / "inner", "assert 'imported_ahead' in sys.modules and 'no_such_module' not in sys.modules"
-    )
+    process, _ = start(server, tmp_path / "inner", "assert 'imported_ahead' in sys.modules")
     assert end(process) == 0
 
 
