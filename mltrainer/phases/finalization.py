@@ -49,7 +49,7 @@ def run(ctx: Context) -> Result:
     if changed := differences(ctx.tuning.evidence.config, config.model_dump()):
         told = ", ".join(f"{row['key']} {row['before']} -> {row['after']}" for row in changed)
         ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
-    formats = None if ctx.task.is_opaque else export["formats"]
+    formats = None if ctx.task.is_opaque else export.formats
     result = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats)
     shown, planned = recorded(result), ctx.earlier["planning"].evidence
     ctx.note("reproducing the final training in a fresh process")
