@@ -166,7 +166,7 @@ def test_what_a_forked_process_forks_finds_imported_what_it_does_and_is_killed_w
 
 
 def test_what_can_be_imported_ahead_is_there_for_the_next(server: ForkServers, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path), str(tmp_path.parent)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path / "inner"), str(tmp_path)])}
     (tmp_path / "inner").mkdir()
     (tmp_path / "imported_ahead.py").write_text("import pathlib; (pathlib.Path(__file__).parent / 'done').touch()")
     server.prepare(tmp_path, environment, ["no_such_module", "imported_ahead"])
