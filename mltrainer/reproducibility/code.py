@@ -265,11 +265,6 @@ class Snapshot:
     note: str | None = None
 
 
-def snapshot(root: Path) -> str | None:
-    """Capture a dirty work tree and return its ref, or None where git cannot hold it; see `take_snapshot`."""
-    return take_snapshot(root).ref
-
-
 def take_snapshot(root: Path) -> Snapshot:
     """Capture a work tree as a commit under `refs/mltrainer`; index, work tree, branches and stash stay as they are.
 

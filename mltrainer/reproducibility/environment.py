@@ -229,7 +229,7 @@ def gpus() -> list[GpuDevice]:
     except pynvml.NVMLError:
         return []
     try:
-        return _visible(list(_nvml_rows(pynvml)), os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+        return _visible(list(_nvml_rows(pynvml)), *map(os.environ.get, ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")))
     except (pynvml.NVMLError, ValueError):
         return []
     finally:

@@ -18,7 +18,7 @@ from mltrainer.records.run import Run
 from mltrainer.reproducibility import fingerprint, grades
 from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.runs.launcher import Tools
-from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, reproduction_row
+from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, numbers_of, reproduction_row
 from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import TRAINING, Project, locked, write_text
 
@@ -128,10 +128,7 @@ def _divergence(result: Run, again: Run) -> Divergence | None:
 def _numbers(result: Run, again: Run) -> grades.Numbers:
     """Return the largest relative difference of the mean training losses by evaluation, and the metric's absolute one."""
     pairs = zip(_losses(result), _losses(again), strict=False)
-    loss = max((abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs), default=math.nan)
-    name = result.metric.name
-    left, right = (float(side.metrics.get(name, "nan")) for side in (result, again))
-    return grades.Numbers(loss, abs(left - right), ())
+    return numbers_of(result, again, max((abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs), default=math.nan))
 
 
 def _losses(result: Run) -> list[float]:

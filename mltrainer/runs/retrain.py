@@ -173,7 +173,7 @@ def reproduce(
         }
         found = trainer_of(tools, job).run(job.model_copy(update=again))
         chains = (fingerprint.read(path / fingerprint.CHAIN_FILE) for path in (project.runs_dir / run, folder))
-        numbers = _numbers(result, found, grades.largest_loss_difference(*chains), seeds)
+        numbers = numbers_of(result, found, grades.largest_loss_difference(*chains), seeds)
     reachable = grades.NUMERICAL if to_the_end or computes_otherwise(result, found) else grades.BITWISE
     row = reproduction_row(result, found, numbers, limits, reachable, begun)
     if max_steps is not None and not row.steps_compared and row.first_divergence is None:
@@ -208,7 +208,8 @@ def step_before(folder: Path) -> int:
     return read_manifest(begun[0]).step if begun else 0
 
 
-def _numbers(result: Run, again: Run, loss: float, seeds: Sequence[float]) -> grades.Numbers:
+def numbers_of(result: Run, again: Run, loss: float, seeds: Sequence[float] = ()) -> grades.Numbers:
+    """Return the numbers by which two trainings are graded: the losses' difference as given, the chosen metrics' measured."""
     name = result.metric.name
     left, right = (float(side.metrics.get(name, "nan")) for side in (result, again))
     return grades.Numbers(loss, abs(left - right), seeds)

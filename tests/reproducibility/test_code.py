@@ -8,7 +8,7 @@ import pytest
 
 from mltrainer import handbook
 from mltrainer.reproducibility import code
-from mltrainer.reproducibility.code import imported_files, snapshot, source, take_snapshot, uncommitted
+from mltrainer.reproducibility.code import imported_files, source, take_snapshot, uncommitted
 from mltrainer.workspace import digest, sha256_file
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -271,7 +271,7 @@ def test_a_snapshot_restores_changed_new_and_deleted_files(repository, git, tmp_
     (repository / "model.py").write_text("x = 2\n")
     (repository / "new ü.py").write_text("new")
     (repository / "README.md").unlink()
-    ref = snapshot(repository)
+    ref = take_snapshot(repository).ref
     git("worktree", "add", str(tmp_path / "restored"), ref, cwd=repository)
     names = {path.name: path.read_text() for path in (tmp_path / "restored").iterdir() if path.name not in (".git", ".gitignore")}
     assert names == {"model.py": "x = 2\n", "new ü.py": "new"}
@@ -283,17 +283,17 @@ def test_a_snapshot_leaves_index_work_tree_and_branches_alone(repository, git):
     (repository / "model.py").write_text("x = 2\n")
     index = (repository / ".git" / "index").read_bytes()
     before = git("status", "--porcelain", cwd=repository), git("log", "--oneline", "main", cwd=repository)
-    snapshot(repository)
+    take_snapshot(repository)
     assert (repository / ".git" / "index").read_bytes() == index
     assert (git("status", "--porcelain", cwd=repository), git("log", "--oneline", "main", cwd=repository)) == before
 
 
 def test_a_ref_is_named_by_its_tree_and_the_same_tree_has_the_same(repository, git):
     (repository / "model.py").write_text("x = 2\n")
-    ref = snapshot(repository)
+    ref = take_snapshot(repository).ref
     assert ref == f"refs/mltrainer/{git('rev-parse', f'{ref}^{{tree}}', cwd=repository)}"
     commit = git("rev-parse", ref, cwd=repository)
-    assert snapshot(repository) == ref
+    assert take_snapshot(repository).ref == ref
     assert git("rev-parse", ref, cwd=repository) == commit
 
 
@@ -327,7 +327,7 @@ def test_a_snapshot_holds_no_secret_no_large_and_no_ignored_file(repository, git
 def test_a_staged_secret_does_not_slip_into_the_snapshot(repository, git):
     (repository / "model.py").write_text(f"k = '{TOKEN}'")
     git("add", "--all", cwd=repository)
-    ref = snapshot(repository)
+    ref = take_snapshot(repository).ref
     assert git("show", f"{ref}:model.py", cwd=repository) == "x = 1"
 
 
@@ -337,21 +337,21 @@ def test_a_snapshot_runs_no_hook(repository):
         hook.write_text(f"#!/bin/sh\ntouch {repository}/ran\n")
         hook.chmod(0o755)
     (repository / "model.py").write_text("x = 2\n")
-    assert snapshot(repository)
+    assert take_snapshot(repository).ref
     assert not (repository / "ran").exists()
 
 
 def test_a_snapshot_works_before_the_first_commit(tmp_path, git):
     git("init")
     (tmp_path / "model.py").write_text("x")
-    assert git("show", f"{snapshot(tmp_path)}:model.py") == "x"
+    assert git("show", f"{take_snapshot(tmp_path).ref}:model.py") == "x"
 
 
 def test_a_file_that_became_a_folder_is_captured(repository, git):
     (repository / "model.py").unlink()
     (repository / "model.py").mkdir()
     (repository / "model.py" / "part.py").write_text("part")
-    ref = snapshot(repository)
+    ref = take_snapshot(repository).ref
     assert git("show", f"{ref}:model.py/part.py", cwd=repository) == "part"
 
 
@@ -365,7 +365,7 @@ def test_many_untracked_files_are_left_out_beyond_a_limit(repository, monkeypatc
 
 
 def test_where_git_cannot_hold_a_snapshot_there_is_none_and_a_reason(tmp_path, git):
-    assert snapshot(tmp_path) is None
+    assert take_snapshot(tmp_path).ref is None
     assert take_snapshot(tmp_path).note == "no snapshot of the uncommitted changes: not a git repository"
 
 

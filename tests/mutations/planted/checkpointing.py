@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a checkpoint of another run is taken for this one's",
+        "mltrainer/checkpointing/registry.py",
+        "(other := read_manifest(folder).run) not in (None, run)",
+        "(other := read_manifest(folder).run) is None",
+        "tests/checkpointing/test_registry.py",
+    ),
+    Fault(
         "the texts of settled dicts stand in another order",
         "mltrainer/checkpointing/format.py",
         "zip(self._settled, others, strict=True)",

@@ -22,6 +22,13 @@ FAULTS = (
         f"{FORKS} -k imported_ahead",
     ),
     Fault(
+        "what a command started outlives it when its time is over",
+        "mltrainer/executors/running.py",
+        "        process.kill()\n",
+        "        process.signal(9)\n",
+        "tests/executors/test_running.py",
+    ),
+    Fault(
         "a closed-off process keeps the network",
         "mltrainer/executors/entering.py",
         "NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS",
