@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -224,8 +225,10 @@ def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project,
 
     record = read_record(rings, "planning")
     assert record is not None
-    record.data["evidence"]["loader"]["workers"] = 3
-    monkeypatch.setattr(exploration, "read_record", lambda project, phase: record)
+    planned = record.trusted
+    evidence = planned.evidence.model_copy(update={"loader": planned.evidence.loader.model_copy(update={"workers": 3})})
+    changed = replace(record, typed=planned.model_copy(update={"evidence": evidence}))
+    monkeypatch.setattr(exploration, "read_record", lambda project, phase: changed)
     assert workers() == 3
     monkeypatch.setattr(exploration, "read_record", lambda project, phase: None)
     assert workers() == 0
