@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "a plug-in's defaults do not stand in the config",
         "mltrainer/configs/optimizers.py",
-        'options, "optimizer.options").model_dump())',
-        'options, "optimizer.options").model_dump(exclude_defaults=True))',
+        'options, "optimizer.options", ("build",)).model_dump())',
+        'options, "optimizer.options", ("build",)).model_dump(exclude_defaults=True))',
         "tests/plugins/test_optimizer.py",
     ),
 )

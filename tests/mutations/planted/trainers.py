@@ -106,8 +106,8 @@ FAULTS = (
     Fault(
         "other files than planning saw are trained with",
         "mltrainer/trainers/native/session.py",
-        "for row in self.job.input_files or ()]",
-        "for row in ()]",
+        "require_as_recorded(self.job.input_files or (), self.root)",
+        "require_as_recorded((), self.root)",
         "tests/trainers/native/test_opened.py",
     ),
 )
