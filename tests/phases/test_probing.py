@@ -10,7 +10,7 @@ import pytest
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
-from mltrainer.phases.probing import Probes, estimate, probe
+from mltrainer.phases.probing import Probes, estimate, probe, probe_again
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import ProbeResult
 from mltrainer.workspace import Project
@@ -35,7 +35,7 @@ class Asked:
 def asked(tmp_path: Any, *capabilities: str, config: TrainingConfig = CONFIG) -> Asked:
     tool = Asked(*capabilities)
     ctx = SimpleNamespace(project=Project(tmp_path), page=phase_page("planning", None), trainer=tool, note=lambda text: None)
-    probe(cast(Context, ctx), config)
+    probe_again(cast(Context, ctx), config, probe(cast(Context, ctx), config))
     return tool
 
 

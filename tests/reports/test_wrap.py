@@ -31,7 +31,7 @@ def test_the_first_sentence_tells_all_that_was_found(repeats: bool, resumes: boo
     resumed = None if resumes is None else ResumeVerdict("python train.py --resume", resumes, 20, 12, 10, None, "the weights")
     found = page(verdict(repeats), resumed)
     assert f"**{said}**" in found
-    assert ("was compared in the same way, from where it went on" in found) == (resumed is not None)
+    assert ("was compared in the same way, from the step at which it resumed" in found) == (resumed is not None)
 
 
 def test_of_many_files_the_first_are_listed_and_the_others_counted() -> None:
