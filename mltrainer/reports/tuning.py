@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mltrainer.records.optimization import Searched, Trained, Trial
 from mltrainer.reports.advice import MIN_TRIALS, Search, advice, comparison_power, seed_spread, template_lines
+from mltrainer.reports.importance import RANKED
 from mltrainer.reports.space import name_of
 from mltrainer.reports.values import as_float, at
 
@@ -18,59 +20,54 @@ _MISSING = object()
 _NUMBER = re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?")
 
 
-def names(evidence: Mapping[str, Any], judged: Mapping[str, Any]) -> Row:
+def names(evidence: Mapping[str, Any], found: Searched, judged: Mapping[str, Any]) -> Row:
     """Return the template's names beside the record.
 
     Args:
-        evidence: Of a search.
+        evidence: Of a search, as the record holds it.
+        found: The same as a model.
         judged: What the gate found of the comparison.
     """
     search = Search(evidence)
-    found = advice(search)
+    advised = advice(search)
     return {
         "failed": search.failed,
         "finished": len(search.finished),
-        "pruned": sum(trial["state"] == "pruned" for trial in evidence["trials"]),
-        "changed": changed(evidence),
+        "pruned": sum(trial.state == "pruned" for trial in found.trials),
+        "changed": changed(found),
         "importances": _importances(search),
-        "advice": found,
-        "template": template_lines(found),
+        "advice": advised,
+        "template": template_lines(advised),
         "too_few": 0 < len(search.trials) < MIN_TRIALS,
         "asked": MIN_TRIALS,
-        "rungs": rungs(evidence),
-        "saved": saved(evidence),
-        "reasons": reasons(search.failed),
+        "rungs": rungs(found),
+        "saved": saved(found),
+        "reasons": reasons([trial for trial in found.trials if trial.state not in RANKED]),
         "retried": [trial for trial in evidence["trials"] if trial.get("attempts", 1) > 1],
         "rows": shown(search),
         "spread": seed_spread(evidence["comparison"]),
-        "power": comparison_power(judged, len(evidence["comparison"]["seeds"])),
-        "budget": budget(evidence),
-        "left_out": left_out(evidence),
+        "power": comparison_power(judged, len(found.comparison.seeds)),
+        "budget": budget(found),
+        "left_out": max(0, (found.points or 0) - found.planned_trials),
     }
 
 
-def budget(evidence: Mapping[str, Any]) -> list[Row]:
+def budget(search: Searched) -> list[Row]:
     """Return the training budget of each side of the comparison, summed over its runs; empty where it was not counted."""
-    sides = evidence["comparison"].get("budget") or {}
-    return [{"side": name, "epochs": side["epochs"], **_all_of(side)} for name, side in sorted(sides.items())]
+    return [{"side": name, "epochs": side.epochs, **_all_of(side)} for name, side in sorted(search.comparison.budget.items())]
 
 
-def _all_of(side: Mapping[str, Any]) -> Row:
-    known = [count for count in side["samples"] if count is not None]
-    return {"steps": sum(side["steps"]), "samples": sum(known) if len(known) == len(side["samples"]) else None}
+def _all_of(side: Trained) -> Row:
+    known = [count for count in side.samples if count is not None]
+    return {"steps": sum(side.steps), "samples": sum(known) if len(known) == len(side.samples) else None}
 
 
-def left_out(evidence: Mapping[str, Any]) -> int:
-    """Return the number of a grid's points without a planned trial."""
-    return max(0, (evidence.get("points") or 0) - int(evidence["planned_trials"]))
-
-
-def changed(evidence: Mapping[str, Any]) -> list[Row]:
+def changed(search: Searched) -> list[Row]:
     """Return the searched keys with the best trial's value and the baseline's; none where the baseline's are not known."""
-    best = next((trial["values"] for trial in evidence["trials"] if trial["nr"] == evidence["best"]), None)
-    known = evidence["baseline"].get("values") or {}
-    if not known and evidence["promoted"] == "baseline":
-        known = {key: at(evidence["config"], key) for key in best or {} if at(evidence["config"], key, _MISSING) is not _MISSING}
+    best = next((trial.values for trial in search.trials if trial.nr == search.best), {})
+    known = search.baseline.values
+    if not known and search.promoted == "baseline":
+        known = {key: value for key in best if (value := at(search.config, key, _MISSING)) is not _MISSING}
     if not best or not known:
         return []
     return [{"key": key, **_given("before", known, key), **_given("after", best, key)} for key in sorted({*known, *best})]
@@ -103,46 +100,45 @@ def _most(values: Sequence[Any]) -> list[Any]:
     return [by_name[name] for name, _ in counts.most_common(3)]
 
 
-def rungs(evidence: Mapping[str, Any]) -> list[Row]:
+def rungs(search: Searched) -> list[Row]:
     """Return the number of trials that reached each rung, and of those that were stopped there."""
-    trained = [_epochs(trial) for trial in evidence["trials"]]
-    stopped = [trial.get("pruned_at") for trial in evidence["trials"]]
+    trained = [_epochs(trial) for trial in search.trials]
+    stopped = [trial.pruned_at for trial in search.trials]
     return [
         {"epoch": rung, "reached": sum(epochs >= rung for epochs in trained), "stopped": stopped.count(rung)}
-        for rung in evidence.get("rungs") or []
+        for rung in search.rungs
     ]
 
 
-def _epochs(trial: Mapping[str, Any]) -> float:
+def _epochs(trial: Trial) -> float:
     """Return for how many epochs a trial was trained, as far as its evaluations tell."""
-    curve = trial.get("curve") or []
-    return trial.get("pruned_at") or (curve[-1][0] if curve else 0)
+    return trial.pruned_at or (trial.curve[-1][0] if trial.curve else 0)
 
 
-def saved(evidence: Mapping[str, Any]) -> Row | None:
+def saved(search: Searched) -> Row | None:
     """Return the epochs saved by pruning, those planned for all trials, and the share; None where no trial was pruned."""
-    stopped = [trial for trial in evidence["trials"] if trial["state"] == "pruned"]
+    stopped = [trial for trial in search.trials if trial.state == "pruned"]
     if not stopped:
         return None
-    planned = next((row["after"] for row in evidence["cheaper"] if row["key"] == "epochs"), at(evidence, "config.epochs"))
-    whole = sum(trial["values"].get("epochs", planned) for trial in evidence["trials"])
-    left_out = round(sum(trial["values"].get("epochs", planned) - _epochs(trial) for trial in stopped), 1)
+    planned: Any = next((row.after for row in search.cheaper if row.key == "epochs"), search.config.get("epochs"))
+    whole = sum(trial.values.get("epochs", planned) for trial in search.trials)
+    left_out = round(sum(trial.values.get("epochs", planned) - _epochs(trial) for trial in stopped), 1)
     return {"epochs": left_out, "of": whole, "share": left_out / whole if whole else 0.0}
 
 
-def reasons(failed: Sequence[Mapping[str, Any]]) -> list[Row]:
+def reasons(failed: Sequence[Trial]) -> list[Row]:
     """Return the failed trials by reason, the most frequent first; reasons that differ in a number alone are one."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Trial]] = {}
     for trial in failed:
-        groups.setdefault(_NUMBER.sub("#", str(trial.get("reason") or "")), []).append(trial)
-    rows = [{"reason": found[0].get("reason"), "count": len(found), "trials": _first(found)} for found in groups.values()]
-    return sorted(rows, key=lambda row: -row["count"])
+        groups.setdefault(_NUMBER.sub("#", trial.reason or ""), []).append(trial)
+    largest = sorted(groups.values(), key=len, reverse=True)
+    return [{"reason": found[0].reason, "count": len(found), "trials": _first(found)} for found in largest]
 
 
-def _first(trials: Sequence[Mapping[str, Any]]) -> str:
+def _first(trials: Sequence[Trial]) -> str:
     """Return the trials' numbers, as many as one reads."""
-    told = ", ".join(str(trial["nr"]) for trial in trials[:MAX_NUMBERS])
-    return told if len(trials) <= MAX_NUMBERS else f"{told} and {len(trials) - MAX_NUMBERS:,} more"
+    numbers = ", ".join(str(trial.nr) for trial in trials[:MAX_NUMBERS])
+    return numbers if len(trials) <= MAX_NUMBERS else f"{numbers} and {len(trials) - MAX_NUMBERS:,} more"
 
 
 def shown(search: Search) -> list[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 from mltrainer.configs.templates import Dimension as Given
 from mltrainer.figures.drawn import draw
-from mltrainer.records.optimization import Trial
+from mltrainer.records.optimization import Searched, Trial
 from mltrainer.records.partial import partial
 from mltrainer.reports.advice import Search, advice, comparison_power, next_search, seed_spread, template_lines
 from mltrainer.reports.importance import chi_squared_tail, importances, ranked
@@ -322,15 +322,17 @@ def test_rungs_say_how_many_trials_came_to_each_and_what_was_saved() -> None:
         trial(nr, 0.5, state, curve=[[epoch, 0.5] for epoch in range(1, last + 1)], pruned_at=last if state == "pruned" else None)
         for nr, (last, state) in enumerate(ends, 1)
     ]
-    evidence = {"trials": trials, "rungs": [2, 4], "cheaper": [{"key": "epochs", "before": 20, "after": 8}], "config": {}}
-    assert rungs(evidence) == [{"epoch": 2, "reached": 4, "stopped": 2}, {"epoch": 4, "reached": 2, "stopped": 1}]
-    assert saved(evidence) == {"epochs": 16, "of": 40, "share": 0.4}
-    assert saved({**evidence, "trials": trials[3:]}) is None
+    cheaper = [{"key": "epochs", "before": 20, "after": 8}]
+    found = partial(Searched, {"trials": trials, "rungs": [2, 4], "cheaper": cheaper, "config": {}})
+    assert rungs(found) == [{"epoch": 2, "reached": 4, "stopped": 2}, {"epoch": 4, "reached": 2, "stopped": 1}]
+    assert saved(found) == {"epochs": 16, "of": 40, "share": 0.4}
+    assert saved(found.model_copy(update={"trials": found.trials[3:]})) is None
 
 
 def test_failures_that_differ_in_a_number_alone_are_one_group() -> None:
     failed = [trial(nr, 0.0, "failed", reason=f"the loss was not finite at step {nr * 100}") for nr in range(1, 12)]
-    rows = reasons([*failed, trial(20, 0.0, "failed", reason="out of memory")])
+    failed.append(trial(20, 0.0, "failed", reason="out of memory"))
+    rows = reasons([partial(Trial, row) for row in failed])
     assert [(row["count"], row["trials"]) for row in rows] == [(11, "1, 2, 3, 4, 5, 6, 7, 8 and 3 more"), (1, "20")]
 
 
