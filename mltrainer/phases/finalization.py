@@ -24,6 +24,7 @@ from mltrainer.phases.training import train
 from mltrainer.records.common import Acceptance, dumped
 from mltrainer.records.finalization import Reproduction
 from mltrainer.records.openings import LEDGER_FILE
+from mltrainer.records.optimization import Skipped
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
 from mltrainer.runs.exporting import ExportSettings, run_manager
@@ -125,10 +126,10 @@ def way_back(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
         the baseline did not. `trials`: how many configs optimization tried; None where it was skipped. `search`: what its
         report advises of the next one.
     """
-    tuning = ctx.earlier["optimization"].evidence
-    back = taken_back(tuning["config"], config.model_dump()) if tuning["skipped"] else {}
-    search = None if tuning["skipped"] else next_search(tuning, keep=False)
-    return {"set": back, "trials": tuning.get("planned_trials"), "search": search}
+    tuning = ctx.tuning.evidence
+    if isinstance(tuning, Skipped):
+        return {"set": taken_back(tuning.config, config.model_dump()), "trials": None, "search": None}
+    return {"set": {}, "trials": tuning.planned_trials, "search": next_search(tuning, keep=False)}
 
 
 def taken_back(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> dict[str, Any]:

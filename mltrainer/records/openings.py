@@ -67,15 +67,6 @@ def looks(openings: Sequence[Opening], splits: Mapping[str, RowDigests] | None, 
     return Looks(len(ours), len(models), len(left))
 
 
-def recorded_looks(evidence: Mapping[str, Any]) -> Looks:
-    """Return the looks at the test split of finalization's evidence, given as plain data."""
-    from mltrainer.records.finalization import Opening, RowDigests  # only who reads records waits for their models
-
-    test, run = evidence["test"], evidence["run"]
-    splits = {name: RowDigests.model_validate(rows) for name, rows in (test.get("splits") or {}).items()}
-    return looks([Opening.model_validate(row) for row in test["openings"]], splits, run["data_sha256"], run["id"])
-
-
 def _is_one_split(one: Opening, other: Opening, splits: Mapping[str, RowDigests]) -> bool:
     """Return True if two openings are of splits that share a row; without digests of rows, if the data is the same."""
     if one.data_sha256 == other.data_sha256 or (one.rows_sha256 and one.rows_sha256 == other.rows_sha256):

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mltrainer.records.optimization import Trial
-from mltrainer.records.partial import partial
-from mltrainer.reports.importance import Importance, chi_squared_tail, importances, ranked, top_count
+from mltrainer.records.optimization import Comparison, Searched, Trial
+from mltrainer.reports.importance import RANKED, Importance, chi_squared_tail, importances, ranked, top_count
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, narrower, wider
 from mltrainer.reports.values import as_float, counted, given, number, signed
 
@@ -49,17 +48,17 @@ class Advice:
 class Search:
     """A search, as far as advice rests on it."""
 
-    evidence: Mapping[str, Any]
+    record: Searched
 
     @property
     def mode(self) -> str:
         """Whether the smallest or the largest metric is the best."""
-        return str(self.evidence["metric"]["mode"])
+        return self.record.metric.mode
 
     @cached_property
     def trials(self) -> list[Trial]:
         """The trials that can be ranked, the best first."""
-        return ranked([partial(Trial, one) for one in self.evidence["trials"]], self.mode)
+        return ranked(self.record.trials, self.mode)
 
     @cached_property
     def finished(self) -> list[Trial]:
@@ -67,14 +66,14 @@ class Search:
         return [trial for trial in self.trials if trial.state == "finished"]
 
     @cached_property
-    def failed(self) -> list[Mapping[str, Any]]:
+    def failed(self) -> list[Trial]:
         """The trials that failed."""
-        return [trial for trial in self.evidence["trials"] if trial["state"] not in ("finished", "pruned")]
+        return [trial for trial in self.record.trials if trial.state not in RANKED]
 
     @cached_property
     def space(self) -> list[Dimension]:
         """The dimensions."""
-        return dimensions(self.evidence["space"])
+        return dimensions(self.record.space)
 
     @cached_property
     def importances(self) -> list[Importance]:
@@ -114,14 +113,14 @@ SEARCH = "mltrainer phase run optimization"
 KEEP = 'mltrainer gate waive optimization improvement_validated --reason "..."'
 
 
-def next_search(evidence: Mapping[str, Any], *, keep: bool = True) -> str:
+def next_search(record: Searched, *, keep: bool = True) -> str:
     """Return the next step, in a line, after a search that found no config good enough: its report's advice as a command.
 
     Args:
-        evidence: Of the search.
+        record: Of the search.
         keep: Whether the baseline may be kept in its place.
     """
-    search = Search(evidence)
+    search = Search(record)
     found = advice(search)
     lines = template_lines(found)
     if len(lines) == 1 and lines[0].startswith("trials:"):
@@ -136,13 +135,13 @@ def next_search(evidence: Mapping[str, Any], *, keep: bool = True) -> str:
 
 def _left(search: Search) -> bool:
     """Return True while the space has untried points; a space without a recorded number of points always has."""
-    points = search.evidence.get("points")
-    return points is None or len(search.evidence["trials"]) < points
+    points = search.record.points
+    return points is None or len(search.record.trials) < points
 
 
 def _more(search: Search) -> int:
     """Return the number of trials for a longer search of the same space: twice as many, at most the number of its points."""
-    wanted, points = 2 * len(search.evidence["trials"]), search.evidence.get("points")
+    wanted, points = 2 * len(search.record.trials), search.record.points
     return wanted if points is None else min(wanted, points)
 
 
@@ -151,16 +150,14 @@ def _more(search: Search) -> int:
 
 def _behind(search: Search) -> Iterator[Advice]:
     """No trial reaches the baseline."""
-    base, best = as_float(search.evidence["baseline"]["value"]), as_float(search.finished[0].value)
+    base, best = as_float(search.record.baseline.value), as_float(search.finished[0].value)
     if not search.gain(best, base) < 0:
         return
     text = f"No trial reaches the baseline ({number(best, 5)} against {number(base, 5)})"
-    epochs = next((row for row in search.evidence["cheaper"] if row["key"] == "epochs"), None)
-    if epochs and as_float(epochs["after"]) < as_float(epochs["before"]):
-        trained = (
-            f"trials train for {given(epochs['after'])} epochs, the baseline for {given(epochs['before'])}: train them longer."
-        )
-        yield Advice(None, f"{text}; {trained}", "trial", f"epochs: {given(epochs['before'])}")
+    epochs = next((row for row in search.record.cheaper if row.key == "epochs"), None)
+    if epochs and as_float(epochs.after) < as_float(epochs.before):
+        trained = f"trials train for {given(epochs.after)} epochs, the baseline for {given(epochs.before)}: train them longer."
+        yield Advice(None, f"{text}; {trained}", "trial", f"epochs: {given(epochs.before)}")
     else:
         yield Advice(None, f"{text}: the space misses what makes the baseline good; put its values into the ranges.")
 
@@ -249,7 +246,7 @@ def _shown(value: Any) -> str:
 
 def _failures(search: Search) -> Iterator[Advice]:
     """Trials failed at one end of a range, where few others came through."""
-    failed = [partial(Trial, one) for one in search.failed]
+    failed = search.failed
     for dimension in search.space if len(failed) >= 3 else []:
         if dimension.form != "choice":
             sides = [list(map(as_float, _on(dimension, trials))) for trials in (failed, search.trials)]
@@ -297,7 +294,7 @@ def _still_learning(search: Search) -> Iterator[Advice]:
 
 def _progress(search: Search) -> Iterator[Advice]:
     """The last trials still brought more than seeds do, or the last half nothing."""
-    spread = seed_spread(search.evidence["comparison"])
+    spread = seed_spread(search.record.comparison)
     in_order = sorted(search.finished, key=lambda trial: trial.nr)
     if spread is None or len(in_order) < MIN_TRIALS:
         return
@@ -310,7 +307,7 @@ def _progress(search: Search) -> Iterator[Advice]:
         yield Advice(None, f"{text}: every point of the space was tried, so widen it.")
     elif recent > spread:
         text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}"
-        if search.evidence.get("ended") == "time":
+        if search.record.ended == "time":
             yield Advice(None, f"{text}: give the search more time.")
         else:
             yield Advice(None, f"{text}: run more trials.", "", f"trials: {_more(search)}")
@@ -323,9 +320,9 @@ def _best_of(search: Search, trials: Sequence[Trial]) -> float:
     return max((as_float(trial.value) for trial in trials), key=lambda value: search.gain(value, 0.0))
 
 
-def seed_spread(comparison: Mapping[str, Any]) -> float | None:
+def seed_spread(comparison: Comparison) -> float | None:
     """Return the standard deviation of the metric between seeds, pooled over both sides; None with fewer than three of each."""
-    sides = [[as_float(value) for value in comparison[side]] for side in ("baseline", "candidate")]
+    sides = [[as_float(value) for value in side] for side in (comparison.baseline, comparison.candidate)]
     if any(len(side) < 3 or not all(map(math.isfinite, side)) for side in sides):
         return None
     return math.sqrt(statistics.fmean(statistics.variance(side) for side in sides))

@@ -60,7 +60,7 @@ def _search(content: Envelope[Searched], plain: Names, gate: Items) -> Names:
     judged, states = judge(content.policy, gate), [trial.state for trial in search.trials]
     spent = [as_float(trial.wall_s) for trial in search.trials]
     return {
-        **tuning.names(plain, search, judged),
+        **tuning.names(plain["trials"], search, judged),
         "judged": judged,
         "gains": gains(plain),
         "searched": sorted({key for trial in search.trials for key in trial.values}),

@@ -9,7 +9,6 @@ from typing import Any
 
 from mltrainer.records.optimization import Searched, Trained, Trial
 from mltrainer.reports.advice import MIN_TRIALS, Search, advice, comparison_power, seed_spread, template_lines
-from mltrainer.reports.importance import RANKED
 from mltrainer.reports.space import name_of
 from mltrainer.reports.values import as_float, at
 
@@ -20,35 +19,35 @@ _MISSING = object()
 _NUMBER = re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?")
 
 
-def names(evidence: Mapping[str, Any], found: Searched, judged: Mapping[str, Any]) -> Row:
+def names(trials: Sequence[Row], record: Searched, judged: Mapping[str, Any]) -> Row:
     """Return the template's names beside the record.
 
     Args:
-        evidence: Of a search, as the record holds it.
-        found: The same as a model.
+        trials: The search's, as plain data, which templates are given.
+        record: Of the search.
         judged: What the gate found of the comparison.
     """
-    search = Search(evidence)
+    search = Search(record)
     advised = advice(search)
     return {
-        "failed": search.failed,
+        "failed": [trial.nr for trial in search.failed],
         "finished": len(search.finished),
-        "pruned": sum(trial.state == "pruned" for trial in found.trials),
-        "changed": changed(found),
+        "pruned": sum(trial.state == "pruned" for trial in record.trials),
+        "changed": changed(record),
         "importances": _importances(search),
         "advice": advised,
         "template": template_lines(advised),
         "too_few": 0 < len(search.trials) < MIN_TRIALS,
         "asked": MIN_TRIALS,
-        "rungs": rungs(found),
-        "saved": saved(found),
-        "reasons": reasons([trial for trial in found.trials if trial.state not in RANKED]),
-        "retried": [trial for trial in evidence["trials"] if trial.get("attempts", 1) > 1],
-        "rows": shown(search),
-        "spread": seed_spread(evidence["comparison"]),
-        "power": comparison_power(judged, len(found.comparison.seeds)),
-        "budget": budget(found),
-        "left_out": max(0, (found.points or 0) - found.planned_trials),
+        "rungs": rungs(record),
+        "saved": saved(record),
+        "reasons": reasons(search.failed),
+        "retried": [trial for trial in trials if trial.get("attempts", 1) > 1],
+        "rows": shown(search, trials),
+        "spread": seed_spread(record.comparison),
+        "power": comparison_power(judged, len(record.comparison.seeds)),
+        "budget": budget(record),
+        "left_out": max(0, (record.points or 0) - record.planned_trials),
     }
 
 
@@ -141,7 +140,9 @@ def _first(trials: Sequence[Trial]) -> str:
     return numbers if len(trials) <= MAX_NUMBERS else f"{numbers} and {len(trials) - MAX_NUMBERS:,} more"
 
 
-def shown(search: Search) -> list[Mapping[str, Any]]:
+def shown(search: Search, trials: Sequence[Row]) -> list[Row]:
     """Return the trials of the table: all in their order, or of many the best."""
-    trials = {trial["nr"]: trial for trial in search.evidence["trials"]}
-    return list(trials.values()) if len(trials) <= MAX_TRIALS else [trials[trial.nr] for trial in search.trials[:MAX_TRIALS]]
+    if len(trials) <= MAX_TRIALS:
+        return list(trials)
+    by_number = {trial["nr"]: trial for trial in trials}
+    return [by_number[trial.nr] for trial in search.trials[:MAX_TRIALS]]

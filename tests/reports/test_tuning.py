@@ -12,7 +12,7 @@ import pytest
 
 from mltrainer.configs.templates import Dimension as Given
 from mltrainer.figures.drawn import draw
-from mltrainer.records.optimization import Searched, Trial
+from mltrainer.records.optimization import Comparison, Searched, Trial
 from mltrainer.records.partial import partial
 from mltrainer.reports.advice import Search, advice, comparison_power, next_search, seed_spread, template_lines
 from mltrainer.reports.importance import chi_squared_tail, importances, ranked
@@ -33,7 +33,8 @@ def trial(nr: int, value: float, state: str = "finished", **changes: Any) -> dic
 def search(trials: list[dict[str, Any]], space: dict[str, Any] | None = None, **changes: Any) -> Search:
     compared = {"seeds": [1, 2, 3], "baseline": [0.5, 0.51, 0.49], "candidate": [0.6, 0.61, 0.59]}
     evidence = {"metric": {"name": "accuracy", "mode": "max"}, "space": space or SPACE, "trials": trials, "cheaper": []}
-    return Search({**evidence, "baseline": {"run": "a", "value": 0.1}, "comparison": compared, **changes})
+    values = {**evidence, "baseline": {"run": "a", "value": 0.1}, "comparison": compared, **changes}
+    return Search(partial(Searched, values))
 
 
 def drawn_trials(count: int, seed: int, slope: float) -> list[dict[str, Any]]:
@@ -241,27 +242,27 @@ FLAT = [trial(nr, 0.5 if nr == 1 else 0.1) for nr in range(1, 17)]  # nothing af
 
 def test_the_spread_between_seeds_is_pooled_with_the_variance_of_a_sample() -> None:
     compared = {"seeds": [1, 2, 3], "baseline": [1.0, 2.0, 3.0], "candidate": [2.0, 6.0, 10.0]}
-    assert seed_spread(compared) == pytest.approx(math.sqrt((1 + 16) / 2))
-    assert seed_spread({**compared, "candidate": [2.0, 6.0]}) is None
-    assert seed_spread({**compared, "candidate": [2.0, "nan", 6.0]}) is None
+    assert seed_spread(partial(Comparison, compared)) == pytest.approx(math.sqrt((1 + 16) / 2))
+    assert seed_spread(partial(Comparison, {**compared, "candidate": [2.0, 6.0]})) is None
+    assert seed_spread(partial(Comparison, {**compared, "candidate": [2.0, "nan", 6.0]})) is None
 
 
 def test_gate_and_report_advise_the_same() -> None:
     improving = search([trial(nr, 0.1 + (0.1 if nr > 13 else 0)) for nr in range(1, 17)], RATE)
     assert "run more trials" in texts(improving)
-    assert next_search(improving.evidence) == "mltrainer phase run optimization --set trials=32"
+    assert next_search(improving.record) == "mltrainer phase run optimization --set trials=32"
     assert "more trials of this space will hardly help" in texts(search(FLAT, RATE))
-    assert "trials" not in next_search(search(FLAT, RATE).evidence)
-    assert "gate waive" in next_search(search(FLAT, RATE).evidence)
+    assert "trials" not in next_search(search(FLAT, RATE).record)
+    assert "gate waive" in next_search(search(FLAT, RATE).record)
 
 
 def test_no_more_trials_are_advised_than_the_space_has_points() -> None:
     values = [trial(nr, 0.1 + (0.1 if nr > 13 else 0)) for nr in range(1, 17)]
     assert "every point of the space was tried" in texts(search(values, RATE, points=16))
-    assert next_search(search(values, RATE, points=20).evidence).endswith("--set trials=20")
+    assert next_search(search(values, RATE, points=20).record).endswith("--set trials=20")
     few = [trial(nr, 0.1) for nr in range(1, 4)]
-    assert next_search(search(few, RATE).evidence).endswith("--set trials=6")
-    assert "another space" in next_search(search(few, RATE, points=3).evidence)
+    assert next_search(search(few, RATE).record).endswith("--set trials=6")
+    assert "another space" in next_search(search(few, RATE, points=3).record)
 
 
 def test_the_report_shows_the_budget_of_both_sides_and_what_a_grid_left_out() -> None:

@@ -99,7 +99,7 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
         return Outcome("pass", found)
     from mltrainer.reports.advice import next_search  # only who has to search again waits for it
 
-    return Outcome("fail", found, next_search(evidence.model_dump()))
+    return Outcome("fail", found, next_search(evidence))
 
 
 def _counted(comparison: Comparison, level: float) -> dict[str, Any]:
