@@ -9,10 +9,18 @@ from mltrainer.records.planning import Data, Environment
 from mltrainer.records.run import Run
 
 
-class Reproduction(Part):
-    """What the same training in a fresh process showed; numbers are compared only where bits differ.
+class Compared(Part):
+    """A run and the same training again.
 
-    `outputs`: of each file that a program left, whether it was the same again.
+    Attributes:
+        run: The run.
+        identical: Whether all that was compared has the same bits.
+        grade: The grade of the reproduction.
+        reachable: The best grade that this machine can reach.
+        loss_difference: The largest relative difference of a loss; None where bits are the same, or it was ended early.
+        metric_difference: The absolute difference of the chosen metric, likewise.
+        steps_compared: How many steps were compared.
+        first_divergence: Where the two part.
     """
 
     run: str
@@ -23,6 +31,14 @@ class Reproduction(Part):
     metric_difference: Measured | None
     steps_compared: int
     first_divergence: Divergence | None
+
+
+class Reproduction(Compared):
+    """What the same training in a fresh process showed; numbers are compared only where bits differ.
+
+    `outputs`: of each file that a program left, whether it was the same again.
+    """
+
     weights_sha256: str
     chain_head: str
     wall_s: Number

@@ -50,17 +50,17 @@ def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: 
         {"record": record, "waivers": waivers, "gate": [item.view() for item in gate], "project": str(project.resolve())}
     )
     ended = _ended(question, json.dumps(made_by(record["phase"], project)))
-    told = _told(ended)
-    if told is None:
+    answer = _answer(ended)
+    if answer is None:
         names = ", ".join(_own_templates(record["phase"], project))
         most = f"{CPU_SECONDS:g} s of computing, {MEMORY_MIB} MiB of memory or {OUTPUT_MIB} MiB of text"
         message = f"rendering it takes more than {most} ({ended.last_words})"
         if not names:
             raise InputError(message, where="record.json", mend=f"mltrainer phase run {record['phase']}")
         raise InputError(message, where=names, mend="make the template smaller")
-    if "error" in told:
-        raise InputError(**told["error"])
-    return {str(name): str(text) for name, text in told["files"].items()}
+    if "error" in answer:
+        raise InputError(**answer["error"])
+    return {str(name): str(text) for name, text in answer["files"].items()}
 
 
 @functools.lru_cache(maxsize=16)  # one command looks at a gate several times
@@ -69,7 +69,7 @@ def _ended(question: str, _made_by: str) -> Ended:
     return run(command, question.encode(), LIMITS, Path("/"))
 
 
-def _told(ended: Ended) -> dict[str, Any] | None:
+def _answer(ended: Ended) -> dict[str, Any] | None:
     """Return the process's answer; None where it failed, ran out of time, or its output was cut at the limit."""
     if ended.code != 0 or not ended.in_time:
         return None

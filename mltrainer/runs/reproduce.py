@@ -11,7 +11,8 @@ from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import run as run_command
 from mltrainer.plugins import located
-from mltrainer.records.common import Difference, Divergence, FileRow, Measured, Part
+from mltrainer.records.common import Difference, Divergence, FileRow
+from mltrainer.records.finalization import Compared
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.optimization import Searched
 from mltrainer.records.planning import Data, Environment
@@ -35,18 +36,10 @@ UNDETERMINED = (
 )
 
 
-class Reproduced(Part):
+class Reproduced(Compared):
     """What training a run again showed, as `reproduce --json` prints it.
 
     Attributes:
-        run: The run.
-        identical: Whether all that was compared has the same bits.
-        grade: The grade of the reproduction.
-        reachable: The best grade that this machine can reach.
-        loss_difference: The largest relative difference of a loss; None where bits are the same, or it was ended early.
-        metric_difference: The absolute difference of the chosen metric, likewise.
-        steps_compared: How many steps were compared.
-        first_divergence: Where the two part.
         after_step: The step after which both began to train.
         differences: What is not as it was when the run was made.
         error: Why it could not be trained again.
@@ -55,14 +48,6 @@ class Reproduced(Part):
         delivered: As of `retrain.Reproduction`, where `record` is.
     """
 
-    run: str
-    identical: bool
-    grade: str
-    reachable: str
-    loss_difference: Measured | None
-    metric_difference: Measured | None
-    steps_compared: int
-    first_divergence: Divergence | None
     after_step: int
     differences: list[Difference]
     error: str | None
