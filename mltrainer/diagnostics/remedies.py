@@ -177,7 +177,7 @@ class Outcome:
         """Return the outcome of a run: the findings of `diagnose`, the fit, and the metric with its number of samples."""
         fired = [row for row in rows if row.state == "fired"]
         critical = tuple(row.id for row in fired if row.severity == "critical")
-        samples = run.result.measured_samples.get("validation") if run.result.metric.name in SHARES else None
+        samples = run.result.validation_samples if run.result.metric.name in SHARES else None
         return cls(tuple(row.id for row in fired), critical, assess(rows, run).fit, value, samples or None)
 
 

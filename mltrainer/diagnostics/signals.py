@@ -208,9 +208,7 @@ class Run:
     @functools.cached_property
     def confusion(self) -> list[list[int]]:
         """The confusion matrix of the validation set, a row for each true class; empty without one."""
-        evaluation = self.result.evaluation
-        matrix = evaluation.get("confusion") if isinstance(evaluation, Mapping) else None
-        return [[int(number(count)) for count in row] for row in matrix] if isinstance(matrix, list) else []
+        return [[int(number(count)) for count in row] for row in self.result.task_evaluation.confusion]
 
     @functools.cached_property
     def class_counts(self) -> list[int]:
@@ -225,7 +223,7 @@ class Run:
     @property
     def validation_samples(self) -> int | None:
         """Number of validation samples, as the run recorded it or the confusion matrix tells it."""
-        recorded = self.result.measured_samples.get("validation")
+        recorded = self.result.validation_samples
         return recorded if recorded is not None else sum(self.class_counts) or None
 
     @property

@@ -14,8 +14,8 @@ from mltrainer.figures.errors import along, calibration, segments
 from mltrainer.figures.figure import Figure as Figure
 from mltrainer.figures.ridgeline import Ridge, Ridges
 from mltrainer.figures.series import Point, Series
-from mltrainer.records.run import Distributions, Histogram, HistoryRow, TrainingResult
-from mltrainer.reports.values import as_float, at, counted, number, share, signed, times, visible
+from mltrainer.records.run import Distributions, Histogram, HistoryRow, TaskEvaluation, TrainingResult
+from mltrainer.reports.values import as_float, counted, number, share, signed, times, visible
 from mltrainer.reports.views import confused
 
 Value = Callable[[HistoryRow], Any]
@@ -297,30 +297,31 @@ def time_spent(run: TrainingResult) -> Figure | None:
 
 def evaluation(run: TrainingResult) -> Figure | None:
     """The confusion matrix of a classifier or the residuals of a regression."""
-    draw = {"classification": confusion, "regression": residuals}.get(str(at(run.evaluation, "kind")))
-    return draw(run.evaluation) if draw else None
+    found = run.task_evaluation
+    draw = {"classification": confusion, "regression": residuals}.get(str(found.kind))
+    return draw(found) if draw else None
 
 
-def confusion(result: dict[str, Any]) -> Figure | None:
+def confusion(found: TaskEvaluation) -> Figure | None:
     """Which class was taken for which; None for more classes than a figure can show."""
-    labels, counts = [str(name) for name in result["labels"]], result["confusion"]
+    labels, counts = [str(name) for name in found.labels], found.confusion
     total = sum(sum(row) for row in counts)
     right = sum(row[nr] for nr, row in enumerate(counts))
     if not total or len(labels) > MAX_CLASSES:
         return None
-    wrong = confused(result)
+    wrong = confused(found)
     worst = f"; most often {visible(wrong[0][0])} was taken for {visible(wrong[0][1])} ({times(wrong[0][2])})" if wrong else ""
     caption = f"{number(right)} of {number(total)} validation samples are on the diagonal, {share(right / total)}{worst}."
     content = DRAWER.confusion_matrix("Confusion matrix, validation split", caption, labels, counts)
     return Figure("confusion.svg", "Confusion matrix, validation split", caption, content)
 
 
-def residuals(result: dict[str, Any]) -> Figure | None:
+def residuals(found: TaskEvaluation) -> Figure | None:
     """Predictions against targets."""
-    pairs = [(as_float(target), as_float(prediction)) for target, prediction in result["pairs"]]
+    pairs = [(as_float(target), as_float(prediction)) for target, prediction in found.pairs]
     if not pairs:
         return None
-    quantiles = result.get("residual_quantiles") or []
+    quantiles = found.residual_quantiles
     spread = (
         f"; half of all residuals lie between {number(quantiles[1], 3)} and {number(quantiles[3], 3)}"
         if len(quantiles) == 5

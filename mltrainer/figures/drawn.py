@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from mltrainer.figures.bound import data_digest
 from mltrainer.figures.content import Figure, of_run, schedule
 from mltrainer.figures.tuning import of_search
+from mltrainer.records.baseline import Baseline
+from mltrainer.records.envelope import evidence_kind
+from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
-from mltrainer.records.run import TrainingResult
+from mltrainer.records.planning import Planning
 from mltrainer.reports.values import at
 from mltrainer.workspace import sha256_bytes
 
@@ -18,30 +21,15 @@ Row = dict[str, Any]
 BASELINE = "../02_baseline"  # the diagnostics show the baseline's figures where they lie
 
 
-def draw(phase: str, evidence: dict[str, Any]) -> list[Figure]:
+def draw(phase: str, evidence: Mapping[str, Any]) -> list[Figure]:
     """Return the figures of a phase's evidence."""
-    return _DRAWN[phase](evidence) if phase in _DRAWN else []
-
-
-def _plan(evidence: dict[str, Any]) -> list[Figure]:
-    figure = schedule(evidence.get("schedule") or [], at(evidence, "config.schedule.name"))
-    return [figure] if figure else []
-
-
-def _search(evidence: dict[str, Any]) -> list[Figure]:
-    return [] if evidence.get("skipped") else of_search(partial(Searched, evidence))
-
-
-def _run(evidence: dict[str, Any]) -> list[Figure]:
-    return of_run(partial(TrainingResult, evidence.get("run") or {}))
-
-
-_DRAWN: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
-    "planning": _plan,
-    "baseline": _run,
-    "optimization": _search,
-    "finalization": _run,
-}
+    found = partial(evidence_kind(phase, evidence), evidence)
+    if isinstance(found, Planning):
+        figure = schedule(found.schedule, at(found.config, "schedule.name"))
+        return [figure] if figure else []
+    if isinstance(found, Searched):
+        return of_search(found)
+    return of_run(found.run) if isinstance(found, Baseline | Finalization) else []
 
 
 def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baseline: list[Row] | None = None) -> list[Row]:
@@ -70,5 +58,5 @@ def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baselin
 
 def drawn_again(record: Mapping[str, Any]) -> list[Figure]:
     """Return the figures of a record of version 0.1, which bound none and whose diagnostics repeated the baseline's."""
-    evidence = record["evidence"]
-    return draw(record["phase"], evidence) or _run(evidence)
+    phase, evidence = record["phase"], record["evidence"]
+    return draw("baseline" if phase == "diagnostics" else phase, evidence)

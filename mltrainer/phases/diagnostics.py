@@ -9,7 +9,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result
 from mltrainer.phases.folds import mean_of, metrics_of
 from mltrainer.records.common import dumped
-from mltrainer.reports.values import at
+from mltrainer.records.run import TaskEvaluation
 from mltrainer.reports.views import MAX_MISTAKES, confused
 
 
@@ -36,15 +36,15 @@ def run(ctx: Context) -> Result:
         "reasons": reasons,
         "changes": dumped(changes_to_try(rows, config.model_dump())),
         "errors": baseline.evidence["run"].get("errors"),
-        "mistakes": mistakes_of(run.evaluation),
+        "mistakes": mistakes_of(run.task_evaluation),
         **({"program": baseline.evidence["run"]["program"]} if run.program else {}),
     }
     return Result(evidence, baseline.data["source"], [], [row.page for row in rows])
 
 
-def mistakes_of(evaluation: Any) -> list[dict[str, Any]] | None:
+def mistakes_of(found: TaskEvaluation) -> list[dict[str, Any]] | None:
     """Return the most frequent mistakes of a classifier; None of another model."""
-    if at(evaluation, "kind") != "classification" or not at(evaluation, "confusion"):
+    if found.kind != "classification" or not found.confusion:
         return None
-    pairs = confused(evaluation)[:MAX_MISTAKES]
+    pairs = confused(found)[:MAX_MISTAKES]
     return [{"true": true, "predicted": taken, "samples": count} for true, taken, count in pairs]

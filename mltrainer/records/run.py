@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Cause, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.faults import fault_lines
+from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
 from mltrainer.workspace import plain, read_json, seal
 
@@ -452,6 +453,24 @@ class Errors(Part):
     segments: Segments | None = None
 
 
+class TaskEvaluation(Part):
+    """A built-in task's findings on validation; of a classification `labels` and `confusion`, of a regression the last two.
+
+    Attributes:
+        kind: `classification`, `regression` or `generation`; a custom task has others.
+        labels: The classes, in the order of the matrix.
+        confusion: Counts, a row for each true class; empty where an output was NaN.
+        pairs: Targets beside predictions.
+        residual_quantiles: At 5, 25, 50, 75 and 95 %.
+    """
+
+    kind: str
+    labels: list[str]
+    confusion: list[list[int]]
+    pairs: list[list[Measured]]
+    residual_quantiles: list[Measured]
+
+
 class Resumed(Part):
     """Whether a program that was killed and gone on with ends in the bits of the undisturbed run, and if not, what differs."""
 
@@ -557,6 +576,16 @@ class TrainingResult(Part):
     program: Program | None = None
     opened: list[FileRow] | None = None
     inputs_sha256: str | None = None
+
+    @property
+    def task_evaluation(self) -> TaskEvaluation:
+        """The task's evaluation, as far as it is a built-in one's."""
+        return partial(TaskEvaluation, self.evaluation if isinstance(self.evaluation, Mapping) else {})
+
+    @property
+    def validation_samples(self) -> int | None:
+        """The number of validation samples; None where it was not recorded."""
+        return self.measured_samples.get("validation")
 
     @property
     def outputs(self) -> list[FileRow]:

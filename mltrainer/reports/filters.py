@@ -10,8 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from mltrainer.records.common import Cause
-from mltrainer.records.finalization import Finalization
-from mltrainer.records.partial import partial
+from mltrainer.records.planning import Distribution
 from mltrainer.reports import markdown as md
 from mltrainer.reports import values, views
 from mltrainer.reports.gate_items import gate_line
@@ -111,10 +110,9 @@ def claim(record: Mapping[str, Any], part: str) -> Markup:
     return Markup(parts[part])
 
 
-def named(chosen: Mapping[str, Any] | None) -> Markup:
+def named(choice: Mapping[str, Any] | None) -> Markup:
     """Return a choice of the config, its name first."""
-    chosen = dict(chosen or {})
-    return Markup(md.setting({"name": chosen["name"], **chosen} if "name" in chosen else chosen))
+    return Markup(md.setting(dict(sorted((choice or {}).items(), key=lambda pair: pair[0] != "name"))))
 
 
 def words(found: Mapping[str, Any], *keys: str) -> str:
@@ -122,9 +120,9 @@ def words(found: Mapping[str, Any], *keys: str) -> str:
     return " ".join(str(found[key]) for key in keys if found.get(key))
 
 
-def pins(rows: Iterable[Mapping[str, Any]]) -> Markup:
+def pins(rows: Iterable[Distribution]) -> Markup:
     """Return packages in a block, as pip reads them."""
-    return Markup(md.block(f"{row['name']}=={row['version']}" for row in rows))
+    return Markup(md.block(f"{row.name}=={row.version}" for row in rows))
 
 
 def _is_template(path: str) -> bool:
@@ -158,10 +156,10 @@ def agrees(value: Any) -> str:
     return "not compared" if value is None else "✅ yes" if value is True else "❌ no"
 
 
-def front_matter(record: Mapping[str, Any]) -> Markup:
+def front_matter(content: Mapping[str, Any]) -> Markup:
     """Return the model card's YAML; what comes from the record stands in it as JSON strings, whose markup is escaped."""
-    evidence = partial(Finalization, views.without_history(record["evidence"]))
-    return Markup("\n".join(["---", *card_lines(record["project"]["name"], evidence, yaml_string), "---"]))
+    record = views.record_of(content)
+    return Markup("\n".join(["---", *card_lines(record.project.name, record.evidence, yaml_string), "---"]))
 
 
 def yaml_string(value: object) -> str:
@@ -196,7 +194,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "yaml": _markdown(lambda lines: md.block(lines, "yaml")),
     "quoted": quoted,
     "guide": guide,
-    "pins": pins,
+    "pins": views.of_models(Distribution, pins),
     "words": words,
     "join_words": lambda items: " ".join(map(str, items)),
     # words that stand for states
@@ -212,7 +210,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "loaders": loaders,
     "change": change,
     "tried": tried,
-    "cause": lambda cause: cause_sentence(partial(Cause, cause)),
+    "cause": views.of_model(Cause, cause_sentence),
     "claim": claim,
     "named": named,
     "front_matter": front_matter,
@@ -227,6 +225,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "basename": lambda path: str(path).rsplit("/", 1)[-1],
     "start_values": lambda paths: [path for path in paths if _is_template(path)],
     "own_pages": lambda paths: [path for path in paths if not _is_template(path)],
-    "editable": lambda rows: [row["name"] for row in rows if row.get("editable")],
+    "editable": views.of_models(Distribution, lambda rows: [row.name for row in rows if row.editable]),
     **views.FILTERS,
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.reports import markdown as md
 from mltrainer.reports.values import number
+
+if TYPE_CHECKING:
+    from mltrainer.records.envelope import Waiver
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def gate_line(gate: Items) -> str:
     return f"✅ **The gate holds** ({number(verdicts.count('pass'))} of {number(len(gate))} items pass{others})."
 
 
-def no_effect(waiver: Mapping[str, Any], gate: Items) -> bool:
+def no_effect(waiver: Waiver, gate: Items) -> bool:
     """Return True if a waiver changes no verdict of this gate; one of an earlier phase, named in it, is not judged here."""
-    name = waiver["item"]
-    return bool(gate) and ": " not in name and not any(item.id == name and item.verdict == "waived" for item in gate)
+    is_waived = any(item.id == waiver.item and item.verdict == "waived" for item in gate)
+    return bool(gate) and ": " not in waiver.item and not is_waived

@@ -1,6 +1,7 @@
 """A project's own template, or a large record, rendered in a process of its own: a stranger's may ask for more than there is.
 
-In, on standard input: record, waivers, gate and project, as JSON. Out: the reports, or what is wrong with the template.
+In, on standard input: a JSON list of record, waivers, gate and project. Out: one of the reports, by file name, and of the
+arguments of the error that they ended in.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: 
     Raises:
         InputError: The template takes more than the limits, or `render` refuses it.
     """
-    question = json.dumps(
-        {"record": record, "waivers": waivers, "gate": [item.view() for item in gate], "project": str(project.resolve())}
-    )
-    ended = _ended(question, json.dumps(made_by(record["phase"], project)))
+    phase = record["phase"]
+    question = json.dumps([record, waivers, [item.view() for item in gate], str(project.resolve())])
+    ended = _ended(question, json.dumps(made_by(phase, project)))
     answer = _answer(ended)
     if answer is None:
-        names = ", ".join(_own_templates(record["phase"], project))
+        names = ", ".join(_own_templates(phase, project))
         most = f"{CPU_SECONDS:g} s of computing, {MEMORY_MIB} MiB of memory or {OUTPUT_MIB} MiB of text"
         message = f"rendering it takes more than {most} ({ended.last_words})"
         if not names:
-            raise InputError(message, where="record.json", mend=f"mltrainer phase run {record['phase']}")
+            raise InputError(message, where="record.json", mend=f"mltrainer phase run {phase}")
         raise InputError(message, where=names, mend="make the template smaller")
-    if "error" in answer:
-        raise InputError(**answer["error"])
-    return {str(name): str(text) for name, text in answer["files"].items()}
+    files, error = answer
+    if error:
+        raise InputError(**error)
+    return files
 
 
 @functools.lru_cache(maxsize=16)  # one command looks at a gate several times
@@ -69,28 +70,29 @@ def _ended(question: str, _made_by: str) -> Ended:
     return run(command, question.encode(), LIMITS, Path("/"))
 
 
-def _answer(ended: Ended) -> dict[str, Any] | None:
+def _answer(ended: Ended) -> tuple[dict[str, str], dict[str, Any]] | None:
     """Return the process's answer; None where it failed, ran out of time, or its output was cut at the limit."""
     if ended.code != 0 or not ended.in_time:
         return None
     try:
-        return dict(json.loads(ended.out))
+        files, error = json.loads(ended.out)
+        return files, error
     except ValueError:  # cut at the limit
         return None
 
 
 def main() -> None:
     """Answer the question on standard input."""
-    asked = json.load(sys.stdin)
+    record, waivers, items, project = json.load(sys.stdin)
     from mltrainer.reports import phase_names, templates  # noqa: F401 - their import is not counted
 
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # nothing handles its signal, so that it ends the process
-    gate = [GateItem(**row) for row in asked["gate"]]
+    files, fault = {}, {}
     try:
-        told: dict[str, Any] = {"files": render(asked["record"], asked["waivers"], gate, Path(asked["project"]))}
+        files = render(record, waivers, [GateItem(**item) for item in items], Path(project))
     except InputError as error:
-        told = {"error": {"message": error.message, "where": error.where, "mend": error.mend}}
-    sys.stdout.write(json.dumps(told))
+        fault = {"message": error.message, "where": error.where, "mend": error.mend}
+    sys.stdout.write(json.dumps([files, fault]))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from mltrainer.records.finalization import Finalization
+from mltrainer.records.run import TaskEvaluation
 from mltrainer.reports.values import at, finite
 from mltrainer.reports.views import confused
 
@@ -24,20 +25,20 @@ def card(evidence: Finalization) -> dict[str, Any]:
     run, tested = evidence.run, evidence.test.metrics
     validated = run.best.validation if run.best else {}
     names = dict.fromkeys([run.metric.name, *sorted({*tested, *validated})])
-    result = run.evaluation or {}
-    wrong = confused(result) if result.get("kind") == "classification" else []
+    found = run.task_evaluation
+    wrong = confused(found) if found.kind == "classification" else []
     return {
         "kind": str(at(evidence.config, "task.kind") or "").replace("_", " "),
         "metrics": [name for name in names if name in tested or name in validated],
-        "weakest": _weakest(result),
+        "weakest": _weakest(found),
         "mistake": wrong[0] if wrong else None,
     }
 
 
-def _weakest(result: Mapping[str, Any]) -> dict[str, Any] | None:
-    if result.get("kind") != "classification":
+def _weakest(found: TaskEvaluation) -> dict[str, Any] | None:
+    if found.kind != "classification":
         return None
-    recall = [(row[nr] / sum(row), str(result["labels"][nr])) for nr, row in enumerate(result["confusion"]) if sum(row)]
+    recall = [(row[nr] / sum(row), str(found.labels[nr])) for nr, row in enumerate(found.confusion) if sum(row)]
     return dict(zip(("recall", "name"), min(recall), strict=True)) if recall else None
 
 

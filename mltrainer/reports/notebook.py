@@ -115,15 +115,13 @@ def run_markdown(row: RunRow) -> str:
 
 def fit_markdown(result: Mapping[str, Any], task: str) -> str:
     """Return an exploration: how it ended, and the metrics of its best evaluation."""
-    best, metrics = result.get("best") or {}, metrics_markdown(validation_metrics(result["metrics"]))
+    found = partial(TrainingResult, result)
+    epoch, metrics = found.best.epoch if found.best else None, metrics_markdown(validation_metrics(found.metrics))
     facts = [
         ("task", md.code(task)),
-        ("state", md.text(result["state"])),
-        ("trained", f"{counted(result['steps'], 'step')} in {duration(result['wall_s'])}"),
-        (
-            "best evaluation",
-            f"epoch {number(best.get('epoch'))}: {metrics or 'none'}",
-        ),
+        ("state", md.text(found.state)),
+        ("trained", f"{counted(found.steps, 'step')} in {duration(found.wall_s)}"),
+        ("best evaluation", f"epoch {number(epoch)}: {metrics or 'none'}"),
     ]
     return md.document([EXPLORED, md.facts(facts)])
 

@@ -9,7 +9,7 @@ from typing import Any
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.common import Part
 from mltrainer.records.diagnostics import Diagnostics
-from mltrainer.records.envelope import Envelope, partial_record
+from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.openings import looks
 from mltrainer.records.optimization import Searched
@@ -19,7 +19,7 @@ from mltrainer.reports.decisions import next_command
 from mltrainer.reports.gate_items import Items
 from mltrainer.reports.model_card import card
 from mltrainer.reports.values import as_float
-from mltrainer.reports.views import SHOWN_LATER, fired, gains, without_history
+from mltrainer.reports.views import SHOWN_LATER, fired, gains, record_of
 
 Names = dict[str, Any]
 IMPROVEMENT = "improvement_validated"
@@ -27,13 +27,13 @@ IMPROVEMENT = "improvement_validated"
 
 def names(record: Names, gate: Items) -> Names:
     """Return the names that the templates of a record's phase know; the record's own parts are plain data."""
-    evidence = record["evidence"]
-    figures = {row["file"].rsplit("/", 1)[-1]: row for row in record.get("figures") or []}
-    common = {"record": record, "evidence": evidence, "gate": gate, "figures": figures, "run": evidence.get("run")}
+    content, evidence = record_of(record), record["evidence"]
+    rows = zip(content.figures or [], record.get("figures") or [], strict=True)
+    common = {"record": record, "evidence": evidence, "gate": gate, "run": evidence.get("run")}
+    common["figures"] = {model.file.rsplit("/", 1)[-1]: row for model, row in rows}
     common["fired"] = fired(evidence.get("diagnostics") or [])
-    content = partial_record({**record, "evidence": without_history(evidence)}, record["phase"])
     if isinstance(content.evidence, Searched):
-        return common | _search(content, evidence, gate)
+        return common | _search(content, evidence["trials"], gate)
     worked_out = _NAMES.get(type(content.evidence))
     return common | (worked_out(content.evidence) if worked_out else {})
 
@@ -55,16 +55,17 @@ def _diagnostics(evidence: Diagnostics) -> Names:
     return {"shown_later": SHOWN_LATER, "next_command": command}
 
 
-def _search(content: Envelope[Searched], plain: Names, gate: Items) -> Names:
+def _search(content: Envelope[Searched], trials: list[Names], gate: Items) -> Names:
     search = content.evidence
     judged, states = judge(content.policy, gate), [trial.state for trial in search.trials]
     spent = [as_float(trial.wall_s) for trial in search.trials]
+    rows = {trial.nr: row for trial, row in zip(search.trials, trials, strict=True)}
     return {
-        **tuning.names(plain["trials"], search, judged),
+        **tuning.names(rows, search, judged),
         "judged": judged,
-        "gains": gains(plain),
+        "gains": gains(search),
         "searched": sorted({key for trial in search.trials for key in trial.values}),
-        "best": next((trial for trial in plain["trials"] if trial["nr"] == search.best), None),
+        "best": None if search.best is None else rows.get(search.best),
         "trial_states": ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "none",
         "trial_time": math.fsum(seconds for seconds in spent if math.isfinite(seconds)),
     }

@@ -264,7 +264,7 @@ def _rows(split: str, *records: Record | None) -> int | None:
 def _samples(split: str, evidence: Any) -> int | None:
     if _fold_metrics(evidence):
         return None
-    count: int | None = evidence.test.samples if split == "test" else evidence.run.measured_samples.get("validation")
+    count: int | None = evidence.test.samples if split == "test" else evidence.run.validation_samples
     return count
 
 

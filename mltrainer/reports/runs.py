@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mltrainer.records.common import Divergence
+from mltrainer.records.common import Divergence, Measured, Metrics, Number
 from mltrainer.reports.values import counted, number, signed
 
 
@@ -45,7 +45,7 @@ class RunRow:
     steps: int | None
     epochs: int | None
     metrics: dict[str, Any] | None
-    step_time_us: dict[str, Any] | None
+    step_time_us: dict[str, Number] | None
     wall_s: float | None
     interruptions: list[dict[str, Any]] | None
     parent: str | None
@@ -55,12 +55,12 @@ class RunRow:
         return dict(vars(self))
 
     @property
-    def validation(self) -> dict[str, Any]:
+    def validation(self) -> Metrics:
         """The metrics on validation; none where they are not known."""
         return validation_metrics(self.metrics)
 
     @property
-    def training(self) -> dict[str, Any]:
+    def training(self) -> dict[str, Measured | None]:
         """The same metrics on the training set, by the same names."""
         known = self.metrics if isinstance(self.metrics, dict) else {}
         return {name: known.get(f"train_{name}") for name in self.validation}
@@ -122,7 +122,7 @@ class RunComparison:
         return {**asdict(self), "first_divergence": parted.written() if parted else None}
 
 
-def validation_metrics(metrics: Any) -> dict[str, Any]:
+def validation_metrics(metrics: Any) -> Metrics:
     """Return the metrics on validation alone; none where a run has no metrics yet."""
     known = metrics if isinstance(metrics, dict) else {}
     return {name: value for name, value in known.items() if not name.startswith("train_")}

@@ -19,11 +19,11 @@ _MISSING = object()
 _NUMBER = re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?")
 
 
-def names(trials: Sequence[Row], record: Searched, judged: Mapping[str, Any]) -> Row:
+def names(trials: Mapping[int, Row], record: Searched, judged: Mapping[str, Any]) -> Row:
     """Return the template's names beside the record.
 
     Args:
-        trials: The search's, as plain data, which templates are given.
+        trials: The search's by number, as plain data, which templates are given.
         record: Of the search.
         judged: What the gate found of the comparison.
     """
@@ -42,7 +42,7 @@ def names(trials: Sequence[Row], record: Searched, judged: Mapping[str, Any]) ->
         "rungs": rungs(record),
         "saved": saved(record),
         "reasons": reasons(search.failed),
-        "retried": [trial for trial in trials if trial.get("attempts", 1) > 1],
+        "retried": [trials[trial.nr] for trial in record.trials if trial.attempts > 1],
         "rows": shown(search, trials),
         "spread": seed_spread(record.comparison),
         "power": comparison_power(judged, len(record.comparison.seeds)),
@@ -120,8 +120,8 @@ def saved(search: Searched) -> Row | None:
     if not stopped:
         return None
     planned: Any = next((row.after for row in search.cheaper if row.key == "epochs"), search.config.get("epochs"))
-    whole = sum(trial.values.get("epochs", planned) for trial in search.trials)
-    left_out = round(sum(trial.values.get("epochs", planned) - _epochs(trial) for trial in stopped), 1)
+    asked = {trial.nr: trial.values.get("epochs", planned) for trial in search.trials}
+    whole, left_out = sum(asked.values()), round(sum(asked[trial.nr] - _epochs(trial) for trial in stopped), 1)
     return {"epochs": left_out, "of": whole, "share": left_out / whole if whole else 0.0}
 
 
@@ -140,9 +140,6 @@ def _first(trials: Sequence[Trial]) -> str:
     return numbers if len(trials) <= MAX_NUMBERS else f"{numbers} and {len(trials) - MAX_NUMBERS:,} more"
 
 
-def shown(search: Search, trials: Sequence[Row]) -> list[Row]:
+def shown(search: Search, trials: Mapping[int, Row]) -> list[Row]:
     """Return the trials of the table: all in their order, or of many the best."""
-    if len(trials) <= MAX_TRIALS:
-        return list(trials)
-    by_number = {trial["nr"]: trial for trial in trials}
-    return [by_number[trial.nr] for trial in search.trials[:MAX_TRIALS]]
+    return [*trials.values()] if len(trials) <= MAX_TRIALS else [trials[trial.nr] for trial in search.trials[:MAX_TRIALS]]

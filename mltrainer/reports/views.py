@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mltrainer.configs.project import meaningful
-from mltrainer.records.common import Source
+from mltrainer.records.baseline import Reference
+from mltrainer.records.common import Part, Source
+from mltrainer.records.diagnostics import Diagnosis
+from mltrainer.records.envelope import Envelope, Waiver, partial_record
+from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
-from mltrainer.records.run import Evaluated, HistoryRow
+from mltrainer.records.run import Evaluated, TaskEvaluation, TrainingResult
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
 from mltrainer.reports.values import as_float, finite, number, visible
 
 Row = dict[str, Any]
-Run = Mapping[str, Any]
 Rows = Sequence[Row]
 MAX_ROWS = 200
 MAX_MISTAKES = 10
@@ -68,37 +71,43 @@ def evenly(count: int, limit: int) -> list[int]:
 # --- code that ran ------------------------------------------------------------------------------
 
 
-def restore_commands(source: Mapping[str, Any]) -> list[str]:
+def restore_commands(source: Source) -> list[str]:
     """Return the commands that bring the recorded tree back, beside the one that is worked in."""
-    found = partial(Source, source)
-    commands = [f"git worktree add --detach ../restored {shlex.quote(visible(found.commit))}"]
-    if found.dirty and found.snapshot:
-        commands.append(f"git -C ../restored read-tree -u --reset {shlex.quote(visible(found.snapshot))}")
+    commands = [f"git worktree add --detach ../restored {shlex.quote(visible(source.commit))}"]
+    if source.dirty and source.snapshot:
+        commands.append(f"git -C ../restored read-tree -u --reset {shlex.quote(visible(source.snapshot))}")
     return commands
 
 
-def restore_and_run(record: Row) -> list[str]:
+def restore_and_run(record: Envelope[Any]) -> list[str]:
     """Return the commands that make a record's phase again from the recorded code."""
-    again = f"mltrainer run --until {shlex.quote(visible(record['phase']))}"
-    return [*restore_commands(record["source"]), "cd ../restored", again]
+    again = f"mltrainer run --until {shlex.quote(visible(record.phase))}"
+    return [*restore_commands(record.source), "cd ../restored", again]
 
 
 # --- a run --------------------------------------------------------------------------------------
 
 
-def without_history(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Return evidence with a run of no evaluations: many thousands of them would take longer to read than the report does."""
-    run = evidence.get("run")
-    return {**evidence, "run": {**run, "history": []}} if run else dict(evidence)
+def run_ends(run: Mapping[str, Any]) -> TrainingResult:
+    """Return a run with its first and last evaluation alone: to read many thousands takes longer than the report does."""
+    history = run.get("history") or []
+    return partial(TrainingResult, {**run, "history": [*history[:1], *history[-1:]]})
 
 
-def states(run: Run) -> list[Row]:
+def record_of(content: Mapping[str, Any]) -> Envelope[Any]:
+    """Return a record as a model, its run without evaluations, likewise."""
+    evidence = content["evidence"]
+    run = {**evidence["run"], "history": []} if evidence.get("run") else None
+    return partial_record({**content, "evidence": {**evidence, "run": run}}, content["phase"])
+
+
+def states(run: TrainingResult) -> list[Row]:
     """Return the metrics of the best and of the last evaluation, a row each; a program is judged by its end alone."""
-    ends = [("last", run["final"])] if run.get("program") else [("best", run["best"]), ("last", run["final"])]
-    found = [(which, partial(Evaluated, end or {})) for which, end in ends]
+    ends = [("last", run.final)] if run.program else [("best", run.best), ("last", run.final)]
     return [
         {"which": which, "epoch": end.epoch, "step": end.step, "metric": name, **_sides(end, name)}
-        for which, end in found
+        for which, end in ends
+        if end is not None
         for name in sorted({*end.validation, *end.train})
     ]
 
@@ -109,7 +118,7 @@ def _sides(end: Evaluated, metric: str) -> Row:
     return {"train": train, "validation": validation, "gap": as_float(validation) - as_float(train) if whole else None}
 
 
-def metric_names(run: Run) -> list[str]:
+def metric_names(run: Mapping[str, Any]) -> list[str]:
     """Return the metrics of a run's history: the loss, the one that chose the best checkpoint, the others."""
     rows = run["history"]
     others = sorted({name for row in rows for split in ("train", "validation") for name in row.get(split) or {}})
@@ -128,42 +137,45 @@ def thinned(rows: Rows) -> str:
     return f" ({number(MAX_ROWS)} of {number(len(rows))}, evenly; the record holds all)"
 
 
-def standing(rows: Rows) -> list[tuple[str, list[str]]]:
+def standing(rows: Sequence[Reference]) -> list[tuple[str, list[str]]]:
     """Return the plain models that a run is behind, level with and ahead of, each group that has any."""
-    groups = {verdict: [row["title"] for row in rows if row["verdict"] == verdict] for verdict in ("behind", "level", "ahead")}
+    groups = {verdict: [row.title for row in rows if row.verdict == verdict] for verdict in ("behind", "level", "ahead")}
     return [(verdict, titles) for verdict, titles in groups.items() if titles]
 
 
-def layer_ends(run: Run) -> list[Row]:
+def layer_ends(run: TrainingResult) -> list[Row]:
     """Return each layer's gradient norm and update ratio at the first and at the last evaluation."""
-    history = run["history"]
-    ends = [(when, partial(HistoryRow, row)) for when, row in (("first", history[0]), ("last", history[-1]))]
+    ends = [("first", run.history[0]), ("last", run.history[-1])]
     columns = {f"norm_{when}": end.layer_norms for when, end in ends} | {
         f"update_{when}": end.update_ratios for when, end in ends
     }
     return [
         {"name": name, **{column: found[nr] if nr < len(found) else None for column, found in columns.items()}}
-        for nr, name in enumerate(run["layers"])
+        for nr, name in enumerate(run.layers)
     ]
 
 
-def confused(result: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+def confused(found: TaskEvaluation) -> list[tuple[str, str, int]]:
     """Return true class, predicted class and count of every kind of mistake, the most frequent first."""
-    labels, counts = result["labels"], result["confusion"]
+    labels, counts = found.labels, found.confusion
     pairs = [(str(labels[t]), str(labels[p]), n) for t, row in enumerate(counts) for p, n in enumerate(row) if n and t != p]
     return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))
 
 
+def column(rows: Rows, key: str) -> list[Any]:
+    """Return the values under a key of a history's rows, without those that have none."""
+    return [value for row in rows if (value := row.get(key)) is not None]
+
+
 def most_skipped(rows: Rows) -> float:
     """Return the largest share of an interval's steps that were skipped."""
-    return max((as_float(row.get("skipped", 0.0)) for row in rows), default=0.0)
+    return max(map(as_float, column(rows, "skipped")), default=0.0)
 
 
 def scaled(rows: Rows) -> dict[str, float] | None:
     """Return the last loss scale and the largest share of gradients that were 0; None where no loss was scaled."""
-    found = [row for row in rows if row.get("loss_scale") is not None]
-    zero = max((as_float(row["zero_gradients"]) for row in found), default=0.0)
-    return {"scale": as_float(found[-1]["loss_scale"]), "zero": zero} if found else None
+    scales, zero = column(rows, "loss_scale"), max(map(as_float, column(rows, "zero_gradients")), default=0.0)
+    return {"scale": as_float(scales[-1]), "zero": zero} if scales else None
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -174,14 +186,13 @@ def figure_rows(figures: Mapping[str, Row], shown: Sequence[str] = ()) -> list[R
     return [row for name, row in figures.items() if name not in shown]
 
 
-def figures_of(row: Mapping[str, Any]) -> list[str]:
+def figures_of(row: Diagnosis) -> list[str]:
     """Return the names of the figures that show what a diagnostic found."""
-    return list(dict.fromkeys([*(row.get("figures") or []), *FIGURES_OF.get(row["id"], [])]))
+    return list(dict.fromkeys([*row.figures, *FIGURES_OF.get(row.id, [])]))
 
 
-def ratio(row: Run, key: str) -> float:
+def ratio(option: Option, key: str) -> float:
     """Return the times as much that an option takes, of what is measured under a key."""
-    option = partial(Option, row)
     return as_float(getattr(option.with_option, key)) / (as_float(getattr(option.without, key)) or math.nan)
 
 
@@ -190,16 +201,29 @@ def fired(rows: Rows) -> list[Row]:
     return [row for row in rows if row["state"] == "fired"]
 
 
-def gains(evidence: Mapping[str, Any]) -> list[Row]:
+def gains(search: Searched) -> list[Row]:
     """Return seed, baseline, candidate and how much better the candidate is, whatever the metric's direction."""
-    found = evidence["comparison"]
-    sign = -1.0 if evidence["metric"]["mode"] == "min" else 1.0
-    pairs = zip(found["seeds"], found["baseline"], found["candidate"], strict=False)
+    found, sign = search.comparison, -1.0 if search.metric.mode == "min" else 1.0
+    pairs = zip(found.seeds, found.baseline, found.candidate, strict=False)
     rows = ((seed, base, new, sign * (as_float(new) - as_float(base))) for seed, base, new in pairs)
     return [
         {"seed": seed, "baseline": base, "candidate": new, "gain": gain if math.isfinite(gain) else repr(gain)}
         for seed, base, new, gain in rows
     ]
+
+
+def of_model(kind: type[Part], show: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter of plain data, as templates have it, that reads it as a model."""
+    return lambda found, *arguments: show(partial(kind, found), *arguments)
+
+
+def of_models(kind: type[Part], show: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter of rows, likewise."""
+    return lambda rows: show([partial(kind, row) for row in rows])
+
+
+def _of_run(show: Callable[[TrainingResult], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda run: show(run_ends(run))
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -209,22 +233,22 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "command_line": shlex.join,
     "failing": failing,
     "not_passed": not_passed,
-    "no_effect": no_effect,
-    "restore_commands": restore_commands,
-    "restore_and_run": restore_and_run,
-    "states": states,
+    "no_effect": of_model(Waiver, no_effect),
+    "restore_commands": of_model(Source, restore_commands),
+    "restore_and_run": of_model(Envelope[Any], restore_and_run),
+    "states": _of_run(states),
     "metric_names": metric_names,
     "evenly": rows_evenly,
     "thinned": thinned,
-    "standing": standing,
-    "layer_ends": layer_ends,
-    "mistakes": lambda result: confused(result)[:MAX_MISTAKES],
+    "standing": of_models(Reference, standing),
+    "layer_ends": _of_run(layer_ends),
+    "mistakes": of_model(TaskEvaluation, lambda found: confused(found)[:MAX_MISTAKES]),
     "most_skipped": most_skipped,
     "scaled": scaled,
-    "unverified": lambda run: sum(not kept["verified"] for kept in run["checkpoints"]),
+    "unverified": _of_run(lambda run: sum(not kept.verified for kept in run.checkpoints)),
     "averaged": lambda rows: any("trained" in row for row in rows),
-    "ratio": ratio,
+    "ratio": of_model(Option, ratio),
     "rows": figure_rows,
-    "figures_of": figures_of,
+    "figures_of": of_model(Diagnosis, figures_of),
     "decisions": decisions,
 }

@@ -19,7 +19,7 @@ from mltrainer.figures.content import (
     weights,
 )
 from mltrainer.records.partial import partial
-from mltrainer.records.run import TrainingResult
+from mltrainer.records.run import TaskEvaluation, TrainingResult
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,14 @@ def test_the_best_of_a_metric_is_told_in_its_direction_with_its_epoch(mode: str,
 
 
 def test_the_confusion_counts_the_diagonal_and_the_most_frequent_mistake_row_by_column() -> None:
-    said = caption(confusion({"labels": ["a", "b", "c"], "confusion": [[8, 3, 0], [1, 5, 0], [0, 0, 3]]}))
+    found = {"labels": ["a", "b", "c"], "confusion": [[8, 3, 0], [1, 5, 0], [0, 0, 3]]}
+    said = caption(confusion(partial(TaskEvaluation, found)))
     assert said.startswith("16 of 20 validation samples are on the diagonal, 80.0 %; most often a was taken for b (3 times")
 
 
 def test_half_of_the_residuals_are_told_by_the_quartiles() -> None:
     found = {"pairs": [[1.0, 2.0], [2.0, 2.5]], "residual_quantiles": [-9.0, -0.25, 0.0, 0.75, 9.0]}
-    assert caption(residuals(found)) == (
+    assert caption(residuals(partial(TaskEvaluation, found))) == (
         "2 validation samples, prediction against target; half of all residuals lie between -0.250 and 0.750."
     )
 
