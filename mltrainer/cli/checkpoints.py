@@ -14,6 +14,7 @@ from mltrainer.cli.common import AnyRun, AsJson, Folder, group, one_of, open_pro
 from mltrainer.cli.output import emit, warn
 from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import ExportFormat
+from mltrainer.follow.progress import Progress
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.runs.find import find_run
@@ -84,12 +85,17 @@ def export(
 
     Without RUN: the newest phase's run. Exit 4 when a format disagrees with the trained model.
     """
-    from mltrainer.project.front import Project
+    from mltrainer.runs.exports import export_run
+    from mltrainer.runs.launcher import tools_of
 
-    rows = Project(folder).export(run, to=out, formats=formats or (), trained=trained)
-    shown = [[r["format"], r["state"], number(r.get("max_difference")), r["file"] or "", r["reason"] or ""] for r in rows]
+    project = open_project(folder)
+    with Progress() as progress, tools_of(project, progress) as tools:
+        rows = export_run(tools, find_run(project, run), tuple(formats or ()), out, trained=trained)
+    shown = [[row.format, row.state, number(row.max_difference), row.file or "", row.reason or ""] for row in rows]
     print(table(shown, ["format", "state", "largest difference", "file", ""]))
-    return 0 if all(r["agrees"] for r in rows if r["state"] == "written") and not any(r["state"] == "failed" for r in rows) else 4
+    return (
+        0 if all(row.agrees for row in rows if row.state == "written") and not any(row.state == "failed" for row in rows) else 4
+    )
 
 
 @app.command(epilog="Example: mltrainer predict new_rows.csv")

@@ -61,9 +61,9 @@ def doctor(folder: Folder = None, as_json: AsJson = False) -> int:
 
     rows = examine(_root(folder))
     if as_json:
-        emit({"checks": rows})
+        emit({"checks": [row._asdict() for row in rows]})
         return 0
-    print(table([[r["state"], r["what"], r["found"], r["get"] or ""] for r in rows], ["", "what", "found", "how to get it"]))
+    print(table([[row.state, row.what, row.found, row.get or ""] for row in rows], ["", "what", "found", "how to get it"]))
     return 0
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mltrainer.cli import output
 from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group, open_project
 from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
@@ -18,6 +19,7 @@ from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.runs.find import describe_run, find_run, list_runs
 
 if TYPE_CHECKING:
+    from mltrainer.runs.fork import Fork
     from mltrainer.runs.reproduce import Reproduced
 
 app = group()
@@ -46,7 +48,7 @@ def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
     if as_json:
         emit(row.written())
         return 0
-    stops = [f"step {stop['step']}: {stop['cause']}" for stop in row.interruptions or []]
+    stops = ["step {step}: {cause}".format_map(stop) for stop in row.interruptions or []]
     shown = {**row.written(), "metrics": f"{metrics_text(row.validation)} (on validation)", "interruptions": stops}
     print(printable(table([[key, _plain(value)] for key, value in shown.items()], ["", ""])))
     return 0
@@ -189,24 +191,23 @@ def diagnose(
 
         return remedy(folder, run or "baseline", is_try, epochs, is_apply, as_json)
     from mltrainer.questions.rows.ask import has_rows
-    from mltrainer.records.diagnostics import Diagnosis
-    from mltrainer.records.partial import partial
+    from mltrainer.records.common import dumped
     from mltrainer.runs.find import diagnose_run
 
     project = open_project(folder)
     rows = diagnose_run(project, find_run(project, run))
     if as_json:
-        emit({"diagnostics": rows})
+        emit({"diagnostics": dumped(rows)})
         return 0
-    print(table([[r["state"], r["id"], r["reason"]] for r in rows], ["state", "diagnostic", "reason"]))
-    for row in (r for r in rows if r["state"] == "fired"):
-        print(f"\n{row['title']} (mltrainer guide {row['page'].removesuffix('.md')})")
-        if "mend" in row["evidence"]:
-            print(f"  {row['evidence']['mend']}")
-        for change in row["changes"]:
-            print(f"  {change['why']}: mltrainer phase run planning {as_typed(change['set'])}")
-        if has_rows(partial(Diagnosis, row)):
-            print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row["id"]]))
+    print(table([[row.state, row.id, row.reason] for row in rows], ["state", "diagnostic", "reason"]))
+    for row in (row for row in rows if row.state == "fired"):
+        print(f"\n{row.title} (mltrainer guide {row.page.removesuffix('.md')})")
+        if "mend" in row.evidence:
+            print(f"  {row.evidence['mend']}")
+        for change in row.changes:
+            print(f"  {change.why}: mltrainer phase run planning {as_typed(change.set)}")
+        if has_rows(row):
+            print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row.id]))
     return 0
 
 
@@ -230,10 +231,10 @@ def fork(
     project = open_project(folder)
     with Progress() as progress, tools_of(project, progress) as tools:
         found = fork_run(tools, find_run(project, run), step, tuple(assignments or ()))
-    if as_json:
-        emit({**{key: found[key] for key in ("run", "parent", "step", "changes")}, "metrics": found["result"]["metrics"]})
-        return 0
-    lines = [f"run {found['run']}: forked from {found['parent']} at step {found['step']}, {found['result']['state']}"]
-    lines += [f"  {change}" for change in found["changes"]]
-    print(printable("\n".join([*lines, f"next: mltrainer runs compare {found['parent']} {found['run']}"])))
-    return 0
+    return output.show(found, _forked, as_json)
+
+
+def _forked(fork: Fork) -> str:
+    head = f"run {fork.run}: forked from {fork.parent} at step {fork.step}, {fork.state}"
+    changes = [f"  {change}" for change in fork.changes]
+    return "\n".join([head, *changes, f"next: mltrainer runs compare {fork.parent} {fork.run}"])

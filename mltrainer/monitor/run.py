@@ -122,7 +122,9 @@ class WatchedRun:
         result = known(KnownResult, found)
         self._recorded = [slim(row) for row in result.history]
         with contextlib.suppress(MltrainerError):
-            fired = [known(FindingShown, row) for row in diagnose_run(self._project, self.id) if row["state"] == "fired"]
+            fired = [
+                known(FindingShown, row.model_dump()) for row in diagnose_run(self._project, self.id) if row.state == "fired"
+            ]
             self._findings = {row.id: self._placed(row) for row in fired}
         return result
 

@@ -7,11 +7,10 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from mltrainer.records.planning import GpuDevice
 from mltrainer.reproducibility import environment, git
-
-Row = dict[str, str | None]
 
 PYTHON_FROM = (3, 11)
 MEMORY_MB = 4096  # chosen by us: two probes of a small model fit, with room for data
@@ -35,15 +34,27 @@ EXTRAS = (
 )
 
 
-def examine(folder: Path | None = None) -> list[Row]:
-    """Return the state of the machine, one row per capability.
+class Check(NamedTuple):
+    """A capability of the machine, as `doctor --json` prints it.
+
+    Attributes:
+        what: The capability.
+        state: "ok"; "missing": something that is needed; "note": worth knowing, nothing is broken.
+        found: What was found of it.
+        get: How to get or fix it, or None.
+    """
+
+    what: str
+    state: str
+    found: str
+    get: str | None = None
+
+
+def examine(folder: Path | None = None) -> list[Check]:
+    """Return the state of the machine, capability by capability.
 
     Args:
         folder: Whose disk and git repository are looked at; by default the current one.
-
-    Returns:
-        Rows of `what`, `state` ("ok"; "missing": something that is needed; "note": worth knowing, nothing is broken),
-        `found`, and `get`: how to get or fix it, or None.
     """
     place = (folder or Path.cwd()).resolve()
     gpus = environment.gpus()
@@ -61,10 +72,6 @@ def examine(folder: Path | None = None) -> list[Row]:
     ]
 
 
-def _row(what: str, state: str, found: str, get: str | None = None) -> Row:
-    return {"what": what, "state": state, "found": found, "get": get}
-
-
 def version_of(distribution: str) -> str | None:
     """Return the version of an installed distribution, from its metadata, or None."""
     try:
@@ -76,21 +83,21 @@ def version_of(distribution: str) -> str | None:
 # --- software -----------------------------------------------------------------------------------
 
 
-def _python() -> Row:
+def _python() -> Check:
     found = environment.python()
     text = f"{found.version} ({found.implementation}, {found.executable_kind})"
     if sys.version_info < PYTHON_FROM:
-        return _row("Python", "missing", text, f"install Python {'.'.join(map(str, PYTHON_FROM))} or newer")
+        return Check("Python", "missing", text, f"install Python {'.'.join(map(str, PYTHON_FROM))} or newer")
     get = None if found.executable_kind != "system" else "python3 -m venv .venv keeps a project's packages to itself"
-    return _row("Python", "note" if get else "ok", text, get)
+    return Check("Python", "note" if get else "ok", text, get)
 
 
-def _required() -> list[Row]:
+def _required() -> list[Check]:
     """Return a row for all packages that are needed, or one for each that is missing."""
     missing = [name for name in _requirements() if version_of(name) is None]
     if not missing:
-        return [_row("packages", "ok", "everything that is required is installed")]
-    return [_row(name, "missing", "not installed", f"pip install {name}") for name in missing]
+        return [Check("packages", "ok", "everything that is required is installed")]
+    return [Check(name, "missing", "not installed", f"pip install {name}") for name in missing]
 
 
 def _requirements() -> list[str]:
@@ -103,54 +110,54 @@ def _requirements() -> list[str]:
     return [match[0] for line in needed if (match := re.match(r"[\w.-]+", line))]
 
 
-def _torch_build(gpus: list[GpuDevice]) -> Row:
+def _torch_build(gpus: list[GpuDevice]) -> Check:
     version = version_of("torch")
     if version is None:
-        return _row("PyTorch", "missing", "not installed", "pip install torch")
+        return Check("PyTorch", "missing", "not installed", "pip install torch")
     if gpus and version.endswith("+cpu"):
         get = "pip install torch from https://pytorch.org/get-started/locally, the build for your CUDA"
-        return _row("PyTorch", "note", f"{version}: a CPU build beside a GPU, which will not be used", get)
-    return _row("PyTorch", "ok", version)
+        return Check("PyTorch", "note", f"{version}: a CPU build beside a GPU, which will not be used", get)
+    return Check("PyTorch", "ok", version)
 
 
-def _extra(distribution: str, purpose: str, get: str) -> Row:
+def _extra(distribution: str, purpose: str, get: str) -> Check:
     version = version_of(distribution)
     if version is None:
-        return _row(distribution, "note", f"not installed; needed only for {purpose}", get)
-    return _row(distribution, "ok", f"{version}, for {purpose}")
+        return Check(distribution, "note", f"not installed; needed only for {purpose}", get)
+    return Check(distribution, "ok", f"{version}, for {purpose}")
 
 
-def _git(folder: Path) -> list[Row]:
+def _git(folder: Path) -> list[Check]:
     """Return git's version, and what it knows of the folder."""
     try:
         version = git.run(folder, "--version").decode().removeprefix("git version ").strip()
     except git.GitError as error:
-        return [_row("git", "note", f"{error}: file digests stand for commits", "install git, for instance apt-get install git")]
+        return [Check("git", "note", f"{error}: file digests stand for commits", "install git, for instance apt-get install git")]
     found = git.describe(folder)
     if found["commit"] is None:
         start = "mltrainer init, or git init" if found["dirty"] is None else "git add and git commit"
-        return [_row("git", "ok", version), _row("repository", "note", str(found["note"]), start)]
+        return [Check("git", "ok", version), Check("repository", "note", str(found["note"]), start)]
     branch = found["branch"] or "no branch"
     text = f"{found['commit'][:12]} on {branch}" + (", with uncommitted changes" if found["dirty"] else "")
-    return [_row("git", "ok", version), _row("repository", "ok", text if not found["note"] else f"{text}; {found['note']}")]
+    return [Check("git", "ok", version), Check("repository", "ok", text if not found["note"] else f"{text}; {found['note']}")]
 
 
 # --- the machine --------------------------------------------------------------------------------
 
 
-def _gpu(gpus: list[GpuDevice]) -> Row:
+def _gpu(gpus: list[GpuDevice]) -> Check:
     if gpus:
         names = ", ".join(device.name for device in gpus)
-        return _row("GPU", "ok", f"{names}; driver {gpus[0].driver}, CUDA up to {gpus[0].cuda}")
+        return Check("GPU", "ok", f"{names}; driver {gpus[0].driver}, CUDA up to {gpus[0].cuda}")
     if Path("/proc/driver/nvidia/version").exists() and version_of("nvidia-ml-py") is None:
-        return _row("GPU", "note", "an NVIDIA driver is loaded, but nothing here can ask it", "pip install 'mltrainer[gpu]'")
-    return _row("GPU", "note", "none that is visible; training runs on the CPU, GPU items are 'not applicable'")
+        return Check("GPU", "note", "an NVIDIA driver is loaded, but nothing here can ask it", "pip install 'mltrainer[gpu]'")
+    return Check("GPU", "note", "none that is visible; training runs on the CPU, GPU items are 'not applicable'")
 
 
-def _cores() -> Row:
+def _cores() -> Check:
     cpu = environment.cpu()
     quota = f", limited to {cpu.quota:g} by the container" if cpu.quota else ""
-    return _row("CPU", "ok", f"{cpu.model}, {cpu.cores} core(s){quota}; {_widest(cpu.flags)}")
+    return Check("CPU", "ok", f"{cpu.model}, {cpu.cores} core(s){quota}; {_widest(cpu.flags)}")
 
 
 def _widest(flags: list[str]) -> str:
@@ -158,31 +165,28 @@ def _widest(flags: list[str]) -> str:
     return next((name for flag, name in names if flag in flags), "no wide instructions known")
 
 
-def _memory() -> Row:
+def _memory() -> Check:
     found = environment.memory_mb()
     text = f"{found / 1024:.1f} GiB"
     return (
-        _row("memory", "ok", text) if found >= MEMORY_MB else _row("memory", "note", text, "expect small batches and models only")
+        Check("memory", "ok", text)
+        if found >= MEMORY_MB
+        else Check("memory", "note", text, "expect small batches and models only")
     )
 
 
-def _disk(folder: Path) -> Row:
+def _disk(folder: Path) -> Check:
     try:
         free = shutil.disk_usage(folder).free >> 20
     except OSError as error:
-        return _row("disk", "missing", f"cannot be asked: {error.strerror}", "choose a folder on a disk that works")
+        return Check("disk", "missing", f"cannot be asked: {error.strerror}", "choose a folder on a disk that works")
     text = f"{free / 1024:.1f} GiB free"
-    return _row("disk", "ok", text) if free >= DISK_MB else _row("disk", "note", text, "free some space for checkpoints")
+    return Check("disk", "ok", text) if free >= DISK_MB else Check("disk", "note", text, "free some space for checkpoints")
 
 
-def _determinism(gpus: list[GpuDevice]) -> Row:
+def _determinism(gpus: list[GpuDevice]) -> Check:
     """Return the row on the reproducibility to expect; the planning phase measures it."""
     same = "bit for bit on this machine with the same packages and thread count"
     gpu = "; GPU operations without a deterministic form stop the run instead of differing" if gpus else ""
     other = "another CPU type or thread count may round otherwise"
-    return _row("determinism", "ok", f"{same}{gpu}; {other}", "mltrainer guide reproducibility/determinism")
-
-
-def missing(rows: list[Row]) -> list[Row]:
-    """Return the rows of what is needed and not there."""
-    return [row for row in rows if row["state"] == "missing"]
+    return Check("determinism", "ok", f"{same}{gpu}; {other}", "mltrainer guide reproducibility/determinism")

@@ -282,7 +282,7 @@ class Project:
             tell: Takes the events.
         """
         with self._tools(tell) as tools:
-            return self._run(fork_run(tools, find_run(self._places, run), step, as_assignments(set))["run"])
+            return self._run(fork_run(tools, find_run(self._places, run), step, as_assignments(set)).run)
 
     def export(
         self,
@@ -303,7 +303,8 @@ class Project:
             tell: Takes the events.
         """
         with self._tools(tell) as tools:
-            return export_run(tools, find_run(self._places, run), tuple(formats), Path(to), trained=trained)
+            rows = export_run(tools, find_run(self._places, run), tuple(formats), Path(to), trained=trained)
+            return [row.written() for row in rows]
 
     def predict(self, rows: str | Path | Rows | np.ndarray) -> Predictions:
         """Predict with the delivered model, in a process of its own, after verifying every file of it.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice, PhaseState
+from mltrainer.records.common import dumped
 from mltrainer.reports import notebook
 from mltrainer.reports import review as reviews
 from mltrainer.reports.comment import comment
@@ -189,7 +190,7 @@ class Run:
         Raises:
             InputError: The run has no result yet.
         """
-        return diagnose_run(self.places, self.id)
+        return dumped(diagnose_run(self.places, self.id))
 
     def model(self, *, trained: bool = False) -> nn.Module:
         """Return the task's model with the weights of the run's best checkpoint; see `mltrainer.load_model`."""

@@ -35,6 +35,12 @@ class Diagnosis(Part):
     figures: list[str]
 
 
+class AdvisedDiagnosis(Diagnosis):
+    """A finding, with what it suggests as values for the config of its run."""
+
+    changes: list[Suggestion]
+
+
 class Assessment(Part):
     """Curves, fit and gradients, judged from the findings."""
 

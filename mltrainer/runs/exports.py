@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
+from mltrainer.records.common import Export
 from mltrainer.records.run import RunResult, read_result
 from mltrainer.runs.exporting import ExportSettings, run_manager
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, locked, read_json
 
 
-def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, trained: bool = False) -> list[dict[str, Any]]:
+def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, trained: bool = False) -> list[Export]:
     """Export a run's best checkpoint and return one row per format.
 
     Args:
@@ -34,4 +34,4 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
     chosen = ExportSettings(**{**production_template(project.root)["export"], "trained": trained})
     chosen = chosen.model_copy(update={"formats": list(formats) or chosen.formats})
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        return list(run_manager(tools, result, config, out, chosen, None)["exports"])
+        return list(map(Export.model_validate, run_manager(tools, result, config, out, chosen, None)["exports"]))

@@ -17,7 +17,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, read_rows, steps_written
 from mltrainer.records.common import MetricChoice, Metrics, Part
-from mltrainer.records.diagnostics import Diagnosis
+from mltrainer.records.diagnostics import AdvisedDiagnosis, Diagnosis
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import Record, read_record, run_of, sound_records
 from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
@@ -250,14 +250,14 @@ def diagnoses_of(project: Project, run: str) -> list[Diagnosis]:
     return diagnose(Run.of(result, references_of(project, run)), project.root)
 
 
-def diagnose_run(project: Project, run: str) -> list[dict[str, Any]]:
-    """Return `diagnoses_of` a run as plain rows, with concrete config changes for those that fired.
+def diagnose_run(project: Project, run: str) -> list[AdvisedDiagnosis]:
+    """Return `diagnoses_of` a run, with concrete config changes for those that fired.
 
     Raises:
         InputError: The run has no result.
     """
     rows, config = diagnoses_of(project, run), config_of(project, run)
-    return [{**row.model_dump(), "changes": [one.model_dump() for one in suggested_changes([row], config)]} for row in rows]
+    return [AdvisedDiagnosis(**vars(row), changes=suggested_changes([row], config)) for row in rows]
 
 
 def references_of(project: Project, run: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ a run to look at, compare and export; no gate takes it for evidence, because its
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.leftovers import new_folder
+from mltrainer.records.common import Metrics
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.reading import Record
-from mltrainer.runs.contract import RESULT_FILE, contract_changes, contract_of, existing_result, run_id
+from mltrainer.runs.contract import contract_changes, contract_of, existing_result, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.runs.trainer import trainer_of
@@ -27,7 +29,32 @@ from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
 ENDING = frozenset(("schema_number", "rungs"))  # rungs: by which a search ended the parent early
 
 
-def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ...]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Fork:
+    """A run that began with another run's checkpoint.
+
+    Attributes:
+        run: Its id.
+        parent: The other run.
+        step: The step of the checkpoint.
+        changes: The differences from the parent's contract.
+        state: How the run ended.
+        metrics: Of its best evaluation.
+    """
+
+    run: str
+    parent: str
+    step: int
+    changes: list[str]
+    state: str
+    metrics: Metrics
+
+    def written(self) -> dict[str, Any]:
+        """Return the fork as `fork --json` prints it."""
+        return {key: value for key, value in vars(self).items() if key != "state"}
+
+
+def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ...]) -> Fork:
     """Train a new run from a checkpoint of another one; the same fork that was interrupted is resumed.
 
     Args:
@@ -35,9 +62,6 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         parent: The run to begin with.
         step: The step of the checkpoint; None for the newest intact one.
         assignments: `KEY=VALUE` changes of the parent's config.
-
-    Returns:
-        `run`, `parent`, `step`, `changes` (what differs from the parent's contract) and the new run's `result`.
 
     Raises:
         GateError: Planning's gate does not hold, or the checkpoint is damaged.
@@ -57,13 +81,12 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
         contract = {**contract_of(planning.record, config, project.root), "parent_sha256": digest(origin)}
         run = run_id(contract)
         changes = contract_changes(job, contract, config)
-        if existing_result(project, run, contract) is None:
+        if (result := existing_result(project, run, contract)) is None:
             _copy(start, project.runs_dir / run / START_FOLDER)
             kept = {key: getattr(job, key) for key in job.model_fields_set - ENDING}
             own = {"run": run, "parent": parent, "config": config, "contract": contract, "threads": config.threads}
-            trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
-        result = read_json(project.runs_dir / run / RESULT_FILE)
-    return {"run": run, "parent": parent, "step": read_manifest(start).step, "changes": changes, "result": result}
+            result = trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
+    return Fork(run, parent, read_manifest(start).step, changes, result.state, result.metrics)
 
 
 def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 import mltrainer.cli.gates
 from mltrainer.cli.app import cli as program
 from mltrainer.handbook import shipped_folder
+from mltrainer.records.common import Export
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, locked, pretty_json, read_json, seal, sha256_file
 from tests.conftest import Cli
 
@@ -365,8 +366,8 @@ def test_wrong_usage_is_exit_2(project: Project, cli: Cli, monkeypatch: pytest.M
 def test_a_format_that_cannot_be_written_is_a_row_with_its_reason(
     project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = {"format": "torchscript", "file": "model.pt", "state": "failed", "reason": "ValueError: no such thing", "agrees": None}
-    monkeypatch.setattr("mltrainer.project.front.export_run", lambda *_, **__: [row])
+    row = Export(format="torchscript", file="model.pt", state="failed", reason="ValueError: no such thing", agrees=None)
+    monkeypatch.setattr("mltrainer.runs.exports.export_run", lambda *_, **__: [row])
     said = cli("checkpoints", "export", "baseline", "--project", project.root)
     assert said.code == 4
     assert "failed" in said.out

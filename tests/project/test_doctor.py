@@ -5,15 +5,19 @@ from importlib import metadata
 import pytest
 
 from mltrainer.project import doctor
-from mltrainer.project.doctor import examine, missing
+from mltrainer.project.doctor import examine
 from mltrainer.records.planning import GpuDevice
 from mltrainer.reproducibility import environment
 
 GPU = GpuDevice(name="NVIDIA H200", driver="580.1", cuda="13.0")
 
 
+def missing(folder):
+    return [row for row in examine(folder) if row.state == "missing"]
+
+
 def rows_by_name(folder):
-    return {row["what"]: row for row in examine(folder)}
+    return {row.what: row for row in examine(folder)}
 
 
 @pytest.fixture
@@ -35,14 +39,14 @@ def without(monkeypatch):
 
 def test_every_capability_has_a_row_with_state_and_finding(tmp_path):
     rows = examine(tmp_path)
-    names = {row["what"] for row in rows}
+    names = {row.what for row in rows}
     assert {"Python", "PyTorch", "GPU", "git", "onnx", "tensorflow", "CPU", "memory", "disk", "determinism"} <= names
-    assert all(set(row) == {"what", "state", "found", "get"} and row["found"] for row in rows)
-    assert {row["state"] for row in rows} <= {"ok", "missing", "note"}
+    assert all(row.found for row in rows)
+    assert {row.state for row in rows} <= {"ok", "missing", "note"}
 
 
 def test_on_a_machine_that_can_run_the_tests_nothing_is_missing(tmp_path):
-    assert missing(examine(tmp_path)) == []
+    assert missing(tmp_path) == []
 
 
 def test_torch_is_not_imported():
@@ -52,7 +56,7 @@ def test_torch_is_not_imported():
 
 def test_a_required_package_that_is_missing_says_how_to_get_it(tmp_path, without):
     without("torch", "safetensors")
-    found = {row["what"]: row["get"] for row in missing(examine(tmp_path))}
+    found = {row.what: row.get for row in missing(tmp_path)}
     assert found["safetensors"] == "pip install safetensors"
     assert found["PyTorch"] == "pip install torch"
 
@@ -60,8 +64,8 @@ def test_a_required_package_that_is_missing_says_how_to_get_it(tmp_path, without
 def test_an_extra_that_is_missing_is_a_note_with_its_purpose(tmp_path, without):
     without("onnx")
     row = rows_by_name(tmp_path)["onnx"]
-    assert (row["state"], row["get"]) == ("note", "pip install 'mltrainer[onnx]'")
-    assert "ONNX export" in row["found"]
+    assert (row.state, row.get) == ("note", "pip install 'mltrainer[onnx]'")
+    assert "ONNX export" in row.found
 
 
 def test_the_list_of_requirements_is_known_without_an_installation(monkeypatch):
@@ -81,16 +85,16 @@ def test_a_cpu_build_beside_a_gpu_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "gpus", lambda: [GPU])
     monkeypatch.setattr(doctor, "version_of", lambda name: "2.13.0+cpu")
     rows = rows_by_name(tmp_path)
-    assert rows["PyTorch"]["state"] == "note"
-    assert rows["GPU"]["found"] == "NVIDIA H200; driver 580.1, CUDA up to 13.0"
-    assert "GPU operations" in rows["determinism"]["found"]
+    assert rows["PyTorch"].state == "note"
+    assert rows["GPU"].found == "NVIDIA H200; driver 580.1, CUDA up to 13.0"
+    assert "GPU operations" in rows["determinism"].found
 
 
 def test_without_git_file_digests_stand_for_commits(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     row = rows_by_name(tmp_path)["git"]
-    assert row["state"] == "note"
-    assert row["found"].startswith("git is not installed")
+    assert row.state == "note"
+    assert row.found.startswith("git is not installed")
 
 
 def test_a_repository_is_told_by_commit_and_state(tmp_path):
@@ -98,33 +102,33 @@ def test_a_repository_is_told_by_commit_and_state(tmp_path):
     for command in (["init", "-b", "main"], ["add", "a"], ["-c", "user.name=A", "-c", "user.email=a@b", "commit", "-m", "x"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "a").write_text("changed")
-    assert rows_by_name(tmp_path)["repository"]["found"].endswith(" on main, with uncommitted changes")
+    assert rows_by_name(tmp_path)["repository"].found.endswith(" on main, with uncommitted changes")
 
 
 def test_a_repository_without_a_commit_is_told_to_commit_and_no_repository_to_start_one(tmp_path):
-    assert rows_by_name(tmp_path)["repository"]["get"] == "mltrainer init, or git init"
+    assert rows_by_name(tmp_path)["repository"].get == "mltrainer init, or git init"
     subprocess.run(["git", "init"], cwd=tmp_path, check=True, capture_output=True)
-    assert rows_by_name(tmp_path)["repository"]["get"] == "git add and git commit"
+    assert rows_by_name(tmp_path)["repository"].get == "git add and git commit"
 
 
 @pytest.mark.parametrize(("memory", "state"), [(1024, "note"), (65536, "ok")])
 def test_little_memory_is_noted(tmp_path, monkeypatch, memory, state):
     monkeypatch.setattr(environment, "memory_mb", lambda: memory)
-    assert rows_by_name(tmp_path)["memory"]["state"] == state
+    assert rows_by_name(tmp_path)["memory"].state == state
 
 
 def test_a_full_disk_is_noted_and_a_broken_one_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 1 << 20})())
-    assert rows_by_name(tmp_path)["disk"]["state"] == "note"
+    assert rows_by_name(tmp_path)["disk"].state == "note"
 
     def broken(folder):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("shutil.disk_usage", broken)
-    assert rows_by_name(tmp_path)["disk"]["state"] == "missing"
+    assert rows_by_name(tmp_path)["disk"].state == "missing"
 
 
 def test_an_old_python_is_missing_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "PYTHON_FROM", (9, 0))
     row = rows_by_name(tmp_path)["Python"]
-    assert (row["state"], row["get"]) == ("missing", "install Python 9.0 or newer")
+    assert (row.state, row.get) == ("missing", "install Python 9.0 or newer")

@@ -144,8 +144,8 @@ def test_exploring_and_forking_ask_what_the_commands_ask(kept: Path, monkeypatch
     asked, found = list[Any](), SimpleNamespace(written=dict)
     monkeypatch.setattr(rate, "lr_find", lambda _tools, **named: asked.append(named) or found)
     monkeypatch.setattr(size, "batch_size", lambda _tools, **named: asked.append(named) or found)
-    monkeypatch.setattr(front, "fork_run", lambda _tools, *given: asked.append(given) or {"run": given[0]})
-    monkeypatch.setattr(front, "export_run", lambda _tools, *given, **named: asked.append((given, named)))
+    monkeypatch.setattr(front, "fork_run", lambda _tools, *given: asked.append(given) or SimpleNamespace(run=given[0]))
+    monkeypatch.setattr(front, "export_run", lambda _tools, *given, **named: asked.append((given, named)) or [])
     project, baseline = mltrainer.Project(kept), mltrainer.load_run(kept, "baseline").id
     project.lr_find(set={"batch_size": 32}, steps=20)
     project.batch_size(first=4)
