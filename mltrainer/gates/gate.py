@@ -430,7 +430,7 @@ def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
             yield f"{RECORD_FILE} is not bound to the result of fold {row.fold}; next: {look.rerun}"
         elif path.exists() and any(_wrote(path).get(key) != value for key, value in told.items()):
             yield f"{RECORD_FILE} tells of fold {row.fold} what {look.project.relative(path)} does not; next: {look.rerun}"
-    if over_folds([row.written() for row in folds.rows]) != {"metrics": folds.metrics, "spread": folds.spread}:
+    if over_folds(folds.rows) != (folds.metrics, folds.spread):
         yield f"{RECORD_FILE} tells a mean over the folds that is not theirs; next: {look.rerun}"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from mltrainer.records.baseline import FoldRow
+from mltrainer.records.common import Metrics
 from mltrainer.tasks.multiple_comparisons import fewest_pairs as fewest_pairs
 from mltrainer.tasks.multiple_comparisons import holm as holm
 from mltrainer.tasks.multiple_comparisons import spent_level
@@ -67,23 +69,20 @@ def sign_flip_p_value(differences: list[float]) -> float:
     return sum(total <= limit for total in sums) / len(sums)
 
 
-def over_folds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean and the standard deviation of each metric over folds, as `metrics` and `spread`.
+def over_folds(rows: Sequence[FoldRow]) -> tuple[Metrics, Metrics]:
+    """Return the mean and the standard deviation of each metric over folds.
 
     The folds share most of what they train on, so the spread is no error of the mean, which no estimator tells without bias
     (Bengio and Grandvalet, 2004, JMLR 5:1089-1105).
 
-    Args:
-        rows: The `state` and `metrics` of each fold's run.
-
     Returns:
         Nothing of a metric where a fold was not trained to its end.
     """
-    if any(row["state"] != "finished" for row in rows):
-        return {"metrics": {}, "spread": {}}
-    values = {name: [float(row["metrics"][name]) for row in rows] for name in rows[0]["metrics"]}
+    if any(row.state != "finished" for row in rows):
+        return {}, {}
+    values = {name: [float(row.metrics[name]) for row in rows] for name in rows[0].metrics}
     means = {name: statistics.fmean(found) for name, found in values.items()}
-    return dict(plain({"metrics": means, "spread": {name: statistics.stdev(found) for name, found in values.items()}}))
+    return plain(means), plain({name: statistics.stdev(found) for name, found in values.items()})
 
 
 def interval(differences: Sequence[float], level: float) -> tuple[float, float] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.configs.templates import BASELINE
 from mltrainer.diagnostics import input_starvation
@@ -11,11 +9,12 @@ from mltrainer.diagnostics.rules import acceptance_rows, changes_to_try, finding
 from mltrainer.diagnostics.signals import Run
 from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
-from mltrainer.phases.folds import cross_validated, mean_of, metrics_of
+from mltrainer.phases.folds import cross_validated, mean_of
 from mltrainer.phases.inputs import steady
 from mltrainer.phases.planning import config_files
 from mltrainer.phases.training import train
-from mltrainer.records.common import dumped
+from mltrainer.records.baseline import Baseline, Folds
+from mltrainer.records.common import InputRow, Source
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.code import source
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
@@ -27,56 +26,45 @@ def run(ctx: Context) -> Result:
     """Train the planned config."""
     config = ctx.planned_config()
     result = train(ctx, config)
-    shown = recorded(result)
     folds = cross_validated(ctx, config, result)
-    acceptance = acceptance_rows(config.acceptance, metrics_of({"run": shown, "folds": folds}), mean_of(folds))
     thresholds = diagnostic_page("input_starvation", ctx.project.root).thresholds
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
-    judged = Run.of(shown, references)
+    judged = Run(result, references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
     failed = result.state == "failed"  # after which the diagnostics are never reached: what they would say decides here
-    evidence = {
-        "run": shown,
-        "budget_minutes": config.budget.minutes,
-        "folds": folds,
-        "acceptance": dumped(acceptance),
-        "waiting": input_starvation.waiting(judged, **thresholds).model_dump(),
-        "diagnostics": dumped(rows),
-        "changes": dumped(changes_to_try(rows, config.model_dump())) if failed else [],
-        "references": references,
-        "unplanned": unplanned(ctx.planning.evidence.opened, ctx.planning.evidence.unsteady, result.opened),
-    }
+    evidence = Baseline(
+        run=result,
+        budget_minutes=config.budget.minutes,
+        folds=folds,
+        acceptance=acceptance_rows(config.acceptance, (folds or result).metrics, mean_of(folds)),
+        waiting=input_starvation.waiting(judged, **thresholds),
+        diagnostics=rows,
+        changes=changes_to_try(rows, config.model_dump()) if failed else [],
+        references=references,
+        unplanned=unplanned(ctx.planning.evidence.opened, ctx.planning.evidence.unsteady, result.opened),
+    )
     pages = [row.page for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]
     return Result(evidence, run_source(ctx, result), inputs, pages)
 
 
-def recorded(result: RunResult) -> dict[str, Any]:
-    """Return a result as a phase's record holds it, which has its own seal."""
-    return {key: value for key, value in result.written().items() if key != "seal"}
-
-
-def run_source(ctx: Context, result: RunResult) -> dict[str, Any]:
+def run_source(ctx: Context, result: RunResult) -> Source:
     """Return the code identity that planning recorded, with the files that this run imported."""
-    planned = ctx.earlier["planning"].data["source"]
-    found = _but_for_data(ctx, planned, result) if planned["dirty"] and ctx.task.is_opaque else planned
-    code = [row.model_dump() for row in result.code_files]
-    later = {row["path"] for row in code} - {row["path"] for row in planned["files"]}
-    if later and not found["dirty"] and source(ctx.project.root, code, _bound(ctx, result))["dirty"]:
-        found = {
-            **found,
-            "dirty": True,
-            "note": f"imported after planning's steps, and not committed: {', '.join(sorted(later))}",
-        }
-    return {**found, "imported": code}
+    planned = ctx.planning.source
+    found = _but_for_data(ctx, planned, result) if planned.dirty and ctx.task.is_opaque else planned
+    later = {row.path for row in result.code_files} - {row.path for row in planned.files}
+    if later and not found.dirty and source(ctx.project.root, result.code_files, _bound(ctx, result)).dirty:
+        note = f"imported after planning's steps, and not committed: {', '.join(sorted(later))}"
+        found = found.model_copy(update={"dirty": True, "note": note})
+    return found.model_copy(update={"imported": result.code_files})
 
 
-def _but_for_data(ctx: Context, planned: dict[str, Any], result: RunResult) -> dict[str, Any]:
+def _but_for_data(ctx: Context, planned: Source, result: RunResult) -> Source:
     """Return a code identity as clean where all that is not committed is data that the task opened after planning's steps."""
-    now = source(ctx.project.root, planned["files"], _bound(ctx, result))
-    if now["dirty"] or now["commit"] != planned["commit"]:
+    now = source(ctx.project.root, planned.files, _bound(ctx, result))
+    if now.dirty or now.commit != planned.commit:
         return planned
-    return {**planned, **{key: now[key] for key in ("dirty", "diff_sha256", "untracked")}}
+    return planned.model_copy(update=now.model_dump(include={"dirty", "diff_sha256", "untracked"}))
 
 
 def _bound(ctx: Context, result: RunResult) -> list[str]:
@@ -85,12 +73,12 @@ def _bound(ctx: Context, result: RunResult) -> list[str]:
     return [*configs, *(row.path for row in result.read)]
 
 
-def fold_inputs(ctx: Context, folds: dict[str, Any] | None) -> list[dict[str, Any]]:
+def fold_inputs(ctx: Context, folds: Folds | None) -> list[InputRow]:
     """Return the files that bind the runs of the other folds."""
-    return [row for fold in folds["rows"][1:] for row in _run_files(ctx, fold["run"])] if folds else []
+    return [row for fold in folds.rows[1:] for row in _run_files(ctx, fold.run)] if folds else []
 
 
-def run_inputs(ctx: Context, result: RunResult) -> list[dict[str, Any]]:
+def run_inputs(ctx: Context, result: RunResult) -> list[InputRow]:
     """Return the files that bind a run to its phase's gate: result, chain, checkpoints, code, a program's data and outputs."""
     rows = _run_files(ctx, result.id)
     for checkpoint in result.checkpoints:
@@ -100,6 +88,6 @@ def run_inputs(ctx: Context, result: RunResult) -> list[dict[str, Any]]:
     return rows + code_rows(result.code_files)
 
 
-def _run_files(ctx: Context, run: str) -> list[dict[str, Any]]:
+def _run_files(ctx: Context, run: str) -> list[InputRow]:
     """Return the rows of what a run told, as a whole and step by step."""
     return [file_row(ctx.project, ctx.project.runs_dir / run / name, "run") for name in (RESULT_FILE, CHAIN_FILE)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from mltrainer.records.optimization import CountedComparison
+from mltrainer.records.envelope import partial_record
+from mltrainer.records.optimization import CountedComparison, Searched
 from mltrainer.reproducibility import git
 from mltrainer.search.counting import comparisons, ledger
 from mltrainer.workspace import Project
@@ -15,25 +16,24 @@ RECORD = "record.json"
 MOST_VERSIONS = 500  # of the record in git: more searches than anybody runs of one plan
 
 
-def known_comparisons(project: Project, current: Mapping[str, Any] | None) -> list[CountedComparison]:
+def known_comparisons(project: Project, last: Any) -> list[CountedComparison]:
     """Return all comparisons that the project's state, its record, or any version of that in git tells of.
 
     Args:
         project: The project.
-        current: Optimization's record as it lies here; None: there is none.
+        last: The evidence of optimization's record as it lies here; None: there is none.
     """
-    told = [*ledger(project.root), *_of_record(current), *_committed(project)]
+    told = [*ledger(project.root), *_of_search(last), *_committed(project)]
     return [row for nr, row in enumerate(told) if row not in told[:nr]]
 
 
-def _of_record(record: Any) -> list[CountedComparison]:
-    """Return a record's comparison, and those before it."""
-    try:
-        found = record["evidence"]["comparison"]
-        row = {key: found[key] for key in CountedComparison.model_fields}
-        return comparisons([row, *({**row, "study": None, **one} for one in found["earlier"])])
-    except (KeyError, TypeError):  # a skip, a record of a version that did not count, or no record at all
+def _of_search(evidence: Any) -> list[CountedComparison]:
+    """Return a search's comparison, and those before it; none of a skip, or of a version that did not count."""
+    if not isinstance(evidence, Searched):
         return []
+    found = evidence.comparison
+    row = {key: getattr(found, key) for key in CountedComparison.model_fields}
+    return comparisons([row, *({**row, "study": None, **dict(one)} for one in found.earlier)])
 
 
 def _committed(project: Project) -> Iterator[CountedComparison]:
@@ -50,6 +50,6 @@ def _committed(project: Project) -> Iterator[CountedComparison]:
         return
     for text in texts:
         try:
-            yield from _of_record(json.loads(text))
-        except (ValueError, RecursionError):  # no record of any version
+            yield from _of_search(partial_record(json.loads(text), "optimization").evidence)
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):  # no record of any version
             continue

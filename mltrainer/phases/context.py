@@ -12,7 +12,7 @@ from mltrainer.configs.pages import PhasePage, trainer_of
 from mltrainer.configs.project import Task, TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
 from mltrainer.plugins import is_file_of_plugin
-from mltrainer.records.common import FileRow
+from mltrainer.records.common import FileRow, InputRow, Part, Source
 from mltrainer.records.reading import Record
 from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.runs.trainer import Trainer, trainer_for
@@ -20,6 +20,7 @@ from mltrainer.workspace import Project, sha256_file
 
 if TYPE_CHECKING:
     from mltrainer.records.baseline import Baseline
+    from mltrainer.records.diagnostics import Diagnostics
     from mltrainer.records.envelope import Envelope
     from mltrainer.records.optimization import Searched, Skipped
     from mltrainer.records.planning import Planning
@@ -35,7 +36,7 @@ class Context:
         project: The project.
         page: The phase's policy.
         earlier: The records of the phases before it, by name; their gates hold, so that they can be trusted.
-        current: This phase's own record from an earlier run, or None.
+        current: This phase's own record from an earlier run; None where there is none that can be trusted.
         previous: Digest of the record just before, which this phase's runs carry.
         assignments: The `--set KEY=VALUE` of the command line.
         tell: Shows an event (progress, a note) to the person at the keyboard.
@@ -48,7 +49,7 @@ class Context:
     project: Project
     page: PhasePage
     earlier: Mapping[str, Record]
-    current: dict[str, Any] | None
+    current: Envelope[Any] | None
     previous: str | None
     assignments: tuple[str, ...]
     tell: Callable[[Event], None]
@@ -78,9 +79,19 @@ class Context:
         return self.earlier["baseline"].trusted
 
     @property
+    def diagnosis(self) -> Envelope[Diagnostics]:
+        """Diagnostics' record."""
+        return self.earlier["diagnostics"].trusted
+
+    @property
     def tuning(self) -> Envelope[Searched | Skipped]:
         """Optimization's record."""
         return self.earlier["optimization"].trusted
+
+    @property
+    def last(self) -> Any:
+        """The evidence of this phase's earlier run; None where there is none."""
+        return self.current.evidence if self.current else None
 
     @cached_property
     def task(self) -> Task:
@@ -126,26 +137,26 @@ class Result:
     Attributes:
         evidence: What its report and its gate are computed from.
         source: Code identity of what ran.
-        inputs: Files that were read or written: path, sha256, size, role.
+        inputs: Files that were read or written.
         handbook: Pages and templates whose declarations it used.
     """
 
-    evidence: dict[str, Any]
-    source: dict[str, Any]
-    inputs: list[dict[str, Any]] = field(default_factory=list)
+    evidence: Part
+    source: Source
+    inputs: list[InputRow] = field(default_factory=list)
     handbook: list[str] = field(default_factory=list)
 
 
-def file_row(project: Project, path: Path, role: str) -> dict[str, Any]:
+def file_row(project: Project, path: Path, role: str) -> InputRow:
     """Return the row of an input: what the gate compares later."""
-    return {"path": project.relative(path), "sha256": sha256_file(path), "size": path.stat().st_size, "role": role}
+    return InputRow(path=project.relative(path), sha256=sha256_file(path), size=path.stat().st_size, role=role)
 
 
-def code_rows(rows: Iterable[FileRow]) -> list[dict[str, Any]]:
+def code_rows(rows: Iterable[FileRow]) -> list[InputRow]:
     """Return rows of imported files: of the project, which every clone has, and of plug-ins, which are installed or not."""
-    return [{**row.model_dump(), "role": "plugin" if is_file_of_plugin(row.path) else "code"} for row in rows]
+    return [InputRow(**dict(row), role="plugin" if is_file_of_plugin(row.path) else "code") for row in rows]
 
 
-def rows_with_role(rows: Iterable[FileRow], role: str) -> list[dict[str, Any]]:
+def rows_with_role(rows: Iterable[FileRow], role: str) -> list[InputRow]:
     """Return rows of files with the role that the gate treats them by."""
-    return [{**row.model_dump(), "role": role} for row in rows]
+    return [InputRow(**dict(row), role=role) for row in rows]

@@ -11,23 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.items import FinalizationSettings
-from mltrainer.configs.loading import apply, differences, parse_assignment, validate_values
+from mltrainer.configs.loading import apply, parse_assignment, validate_values
 from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, overlay, production_template
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
-from mltrainer.phases.baseline import recorded, run_inputs, run_source
+from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
-from mltrainer.records.common import Acceptance, dumped
-from mltrainer.records.finalization import Reproduction
+from mltrainer.records.common import Acceptance
+from mltrainer.records.finalization import Finalization, Reproduction, Test, WayBack
+from mltrainer.records.job import TestOpening
 from mltrainer.records.openings import LEDGER_FILE
 from mltrainer.records.optimization import Skipped
+from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
-from mltrainer.runs.exporting import ExportSettings, run_manager
+from mltrainer.runs.contract import key_changes
+from mltrainer.runs.exporting import Exported, ExportSettings, run_manager
 from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
@@ -47,54 +50,46 @@ def run(ctx: Context) -> Result:
     template = production_template(ctx.project.root)
     export = ExportSettings(**template.pop("export"))
     config = final_config(ctx, template)
-    if changed := differences(ctx.tuning.evidence.config, config.model_dump()):
-        told = ", ".join(f"{row['key']} {row['before']} -> {row['after']}" for row in changed)
+    if changed := key_changes(ctx.tuning.evidence.config, config.model_dump()):
+        told = ", ".join(f"{row.key} {row.before} -> {row.after}" for row in changed)
         ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
     formats = None if ctx.task.is_opaque else export.formats
-    result = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats)
-    shown, planned = recorded(result), ctx.earlier["planning"].evidence
+    result, planned = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats), ctx.planning.evidence
     ctx.note("reproducing the final training in a fresh process")
     again = reproduce(ctx.tools, result.id)
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     sealed = why_sealed(config, result, again.row)
     exported = _delivered(ctx, result) if ctx.task.is_opaque else _export(ctx, config, result, export, sealed)
-    test = _tested(ctx, exported["test"], sealed)
-    rows = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
-    evidence = {
-        "run": shown,
-        "config": config.model_dump(),
-        "changed": differences(ctx.planned_config().model_dump(), config.model_dump()),
-        "reproduction": again.row.written(),
-        "exports": exported["exports"],
-        "inference": exported["inference"],
-        "delivered_sha256": exported["weights_sha256"],
-        "test": test,
-        "model_files": rows,
-        "acceptance": dumped(final_acceptance(config, result, test)),
-        "way_back": way_back(ctx, config),
-        "runs_tried": runs_tried(ctx),
-        "data": planned["data"],
-        "environment": planned["environment"],
-        "references": references,
-        **diagnosed(ctx, config, shown, references),
-    }
-    inputs = [*run_inputs(ctx, result), *rows]
+    test = _tested(ctx, exported.test, sealed)
+    files = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
+    judged = Run(result, references)
+    rows = findings(judged, config.model_dump(), ctx.project.root)
+    evidence = Finalization(
+        run=result,
+        config=config.model_dump(),
+        changed=key_changes(ctx.planned_config().model_dump(), config.model_dump()),
+        reproduction=again.row,
+        exports=exported.exports,
+        inference=exported.inference,
+        delivered_sha256=exported.weights_sha256,
+        test=test,
+        model_files=files,
+        acceptance=final_acceptance(config, result, test),
+        way_back=way_back(ctx, config),
+        runs_tried=runs_tried(ctx),
+        data=planned.data,
+        environment=planned.environment,
+        references=references,
+        diagnostics=rows,
+        expected_diagnostics=sorted(RULES),
+        assessment=assess(rows, judged),
+        changes=changes_to_try(rows, config.model_dump()),
+    )
+    inputs = [*run_inputs(ctx, result), *files]
     ledger = ctx.folder / LEDGER_FILE
     if ledger.exists():
         inputs.append(file_row(ctx.project, ledger, "ledger"))
-    return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row["page"] for row in evidence["diagnostics"])])
-
-
-def diagnosed(ctx: Context, config: TrainingConfig, result: dict[str, Any], references: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the handbook's findings on the final run beside plain models, as diagnostics has them of the baseline."""
-    run = Run.of(result, references)
-    rows = findings(run, config.model_dump(), ctx.project.root)
-    return {
-        "diagnostics": dumped(rows),
-        "expected_diagnostics": sorted(RULES),
-        "assessment": assess(rows, run).model_dump(),
-        "changes": dumped(changes_to_try(rows, config.model_dump())),
-    }
+    return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])
 
 
 # --- what the model is judged by ------------------------------------------------------------------
@@ -109,16 +104,16 @@ def why_sealed(config: TrainingConfig, result: RunResult, again: Reproduction) -
     return "; ".join(told) or None
 
 
-def final_acceptance(config: TrainingConfig, result: RunResult, test: dict[str, Any]) -> list[Acceptance]:
+def final_acceptance(config: TrainingConfig, result: RunResult, test: Test) -> list[Acceptance]:
     """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
-    metrics, bounds = result.metrics, (test["intervals"] or {}).get("bounds", {})
-    if not test["samples"]:
-        return acceptance_rows(config.acceptance, metrics)
-    of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
-    return acceptance_rows(config.acceptance, {**of_training, **test["metrics"]}, "test", bounds)
+    if not test.samples:
+        return acceptance_rows(config.acceptance, result.metrics)
+    of_training = {name: value for name, value in result.metrics.items() if name.startswith("train_")}
+    bounds = test.intervals.bounds if test.intervals else {}
+    return acceptance_rows(config.acceptance, {**of_training, **test.metrics}, "test", bounds)
 
 
-def way_back(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
+def way_back(ctx: Context, config: TrainingConfig) -> WayBack:
     """Return the next changes to try with a final model that misses its criterion on validation.
 
     Returns:
@@ -128,8 +123,8 @@ def way_back(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
     """
     tuning = ctx.tuning.evidence
     if isinstance(tuning, Skipped):
-        return {"set": taken_back(tuning.config, config.model_dump()), "trials": None, "search": None}
-    return {"set": {}, "trials": tuning.planned_trials, "search": next_search(tuning, keep=False)}
+        return WayBack(set=taken_back(tuning.config, config.model_dump()), trials=None, search=None)
+    return WayBack(set={}, trials=tuning.planned_trials, search=next_search(tuning, keep=False))
 
 
 def taken_back(before: dict[str, Any], after: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -163,10 +158,10 @@ def _role(path: Path) -> str:
     return "model" if path.suffix in (".safetensors", ".onnx", ".pt2", ".pt", ".data") else "document"
 
 
-def _tested(ctx: Context, found: dict[str, Any], sealed: str | None) -> dict[str, Any]:
+def _tested(ctx: Context, found: Test, sealed: str | None) -> Test:
     """Return the test split's results, or the reason for its seal, with every known opening."""
-    still = (sealed or found["sealed"]) if _test_samples(ctx) else None
-    return {**found, "sealed": still, **_kept_ledger(ctx).recorded}
+    still = (sealed or found.sealed) if _test_samples(ctx) else None
+    return Test.model_validate({**dict(found), "sealed": still, **_kept_ledger(ctx).recorded})
 
 
 def _kept_ledger(ctx: Context) -> Ledger:
@@ -182,9 +177,7 @@ def _test_samples(ctx: Context) -> int:
     return ctx.planning.evidence.data.splits.test.samples
 
 
-def _export(
-    ctx: Context, config: TrainingConfig, result: RunResult, export: ExportSettings, sealed: str | None
-) -> dict[str, Any]:
+def _export(ctx: Context, config: TrainingConfig, result: RunResult, export: ExportSettings, sealed: str | None) -> Exported:
     """Run the checkpoint manager: the exports, the files beside them, and last the test split's one opening.
 
     The manager writes an opening down before it opens; weights that were measured before do not count again.
@@ -193,17 +186,17 @@ def _export(
     asked = FinalizationSettings.model_validate(ctx.page.settings)
     limits = {"level": asked.interval_level, "resamples": asked.interval_resamples, "seconds": asked.interval_seconds}
     deciding = list(dict.fromkeys([config.metric.name, *(name for name in config.acceptance if not name.startswith("train_"))]))
-    test = {
-        "ledger": ctx.project.relative(ctx.folder / LEDGER_FILE),
+    test = TestOpening(
+        ledger=ctx.project.relative(ctx.folder / LEDGER_FILE),
         **ledger.recorded,
-        "salt": salt_of(ctx, ledger),
-        "interval": {**limits, "loss": "loss" in config.acceptance, "deciding": deciding},
-    }
+        salt=salt_of(ctx, ledger),
+        interval={**limits, "loss": "loss" in config.acceptance, "deciding": deciding},
+    )
     opens = sealed is None and _test_samples(ctx) > 0
     return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, test if opens else None)
 
 
-def _delivered(ctx: Context, result: RunResult) -> dict[str, Any]:
+def _delivered(ctx: Context, result: RunResult) -> Exported:
     """Bring the files that a program left to where models are delivered, with their checksums; it offers no test split."""
     folder = ctx.folder / MODEL_FOLDER
     shutil.rmtree(folder, ignore_errors=True)
@@ -214,8 +207,8 @@ def _delivered(ctx: Context, result: RunResult) -> dict[str, Any]:
             shutil.copyfile(ctx.project.root / row.path, folder / name)
     sums = "".join(f"{row.sha256}  {name}\n" for name, row in sorted(rows.items()))
     write_atomic(folder / "SHA256SUMS", sums.encode())
-    test = {"samples": 0, "metrics": {}, "intervals": None, "sealed": None}
-    return {"exports": [], "inference": {}, "weights_sha256": result.weights_sha256, "test": test}
+    test = partial(Test, {"samples": 0, "metrics": {}, "intervals": None, "sealed": None})
+    return Exported(exports=[], inference={}, weights_sha256=result.weights_sha256, test=test)
 
 
 def runs_tried(ctx: Context) -> int:

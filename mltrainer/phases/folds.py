@@ -5,17 +5,16 @@ In: a config with `split.folds` and the run of its own fold. Out: a row for each
 
 from __future__ import annotations
 
-from typing import Any
-
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.gates.statistics import over_folds
 from mltrainer.phases.context import Context
 from mltrainer.phases.training import train
+from mltrainer.records.baseline import FoldRow, Folds
 from mltrainer.records.run import RunResult
 
 
-def cross_validated(ctx: Context, config: TrainingConfig, result: RunResult) -> dict[str, Any] | None:
-    """Return a config's metrics on each fold, as the baseline's record holds them; None without folds or a finished first run.
+def cross_validated(ctx: Context, config: TrainingConfig, result: RunResult) -> Folds | None:
+    """Return a config's metrics on each fold; None without folds or a finished first run.
 
     Args:
         ctx: The phase's surroundings.
@@ -31,20 +30,15 @@ def cross_validated(ctx: Context, config: TrainingConfig, result: RunResult) -> 
     for fold in config.folds[1:]:
         ctx.note(f"fold {fold} of {config.split.folds} validates")
         rows.append(_row(fold, train(ctx, config.on_fold(fold))))
-    return {"count": config.split.folds, "rows": rows, **over_folds(rows)}
+    metrics, spread = over_folds(rows)
+    return Folds(count=config.split.folds, rows=rows, metrics=metrics, spread=spread)
 
 
-def metrics_of(baseline: dict[str, Any]) -> dict[str, Any]:
-    """Return the metrics that a baseline is judged by: the mean over its folds, or those of its run."""
-    folds = baseline.get("folds")
-    return dict(folds["metrics"] if folds else baseline["run"]["metrics"])
-
-
-def mean_of(folds: dict[str, Any] | None) -> str:
+def mean_of(folds: Folds | None) -> str:
     """Return the reports' name for the samples of a baseline's metrics: validation, or the mean over the folds."""
-    return f"validation, mean of {folds['count']} folds" if folds else "validation"
+    return f"validation, mean of {folds.count} folds" if folds else "validation"
 
 
-def _row(fold: int, result: RunResult) -> dict[str, Any]:
+def _row(fold: int, result: RunResult) -> FoldRow:
     keys = ("state", "metrics", "train_samples", "epochs", "wall_s")
-    return {"fold": fold, "run": result.id, **{key: getattr(result, key) for key in keys}}
+    return FoldRow(fold=fold, run=result.id, **{key: getattr(result, key) for key in keys})

@@ -7,20 +7,19 @@ hold and runs are named; of a run, what it opened that planning could not see.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.observe.file_rows import gathered, rows_of_paths
 from mltrainer.phases.context import Context
 from mltrainer.records.common import FileRow, dumped
-from mltrainer.records.reading import read_record
+from mltrainer.records.reading import sound_record
 from mltrainer.records.run import ProbeResult, RunResult
 from mltrainer.workspace import digest
 
-Row = dict[str, Any]
 
-
-def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[ProbeResult]) -> dict[str, Any]:
+def opened_by(
+    ctx: Context, config: TrainingConfig, probes: Sequence[ProbeResult]
+) -> tuple[list[FileRow] | None, list[str] | None]:
     """Return the files to bind, and those that one probe changed for the other, which no digest can stand for.
 
     Args:
@@ -29,26 +28,26 @@ def opened_by(ctx: Context, config: TrainingConfig, probes: Sequence[ProbeResult
         probes: Their results.
     """
     if any(probe.opened is None for probe in probes):
-        return {"opened": None, "unsteady": None}
+        return None, None
     probed = [row for probe in probes for row in probe.opened or ()]
     unsteady = {row.path for row in probed if any(row.path == r.path and row.sha256 != r.sha256 for r in probed)}
     rows = {row.path: row for row in probed if row.path not in unsteady}
     later = [path for path in _of_runs(ctx, config, probes[0]) if path not in rows and path not in unsteady]
     rows |= {row.path: row for row in rows_of_paths(later, ctx.project.root) if row.sha256}
-    if told := sorted(unsteady):
-        ctx.note(f"not bound, because training changes them: {', '.join(told)}")
-    return {"opened": dumped(gathered([rows[path] for path in sorted(rows)], ctx.project.root)), "unsteady": told}
+    if unsteady:
+        ctx.note(f"not bound, because training changes them: {', '.join(sorted(unsteady))}")
+    return gathered([rows[path] for path in sorted(rows)], ctx.project.root), sorted(unsteady)
 
 
 def _of_runs(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[str]:
     """Return the files that the last baseline of the same task and code opened: a probe does not come to all."""
-    record = read_record(ctx.project, "baseline")
-    run = record.evidence.get("run") if record is not None and not record.faults else None
-    planned = (ctx.current or {}).get("evidence", {}).get("config", {}).get("task")
-    code = [row.model_dump() for row in probe.code_files]
-    if run is None or run["code_sha256"] != digest(code) or planned != config.task.model_dump():
+    record = sound_record(ctx.project, "baseline")
+    if record is None or ctx.last is None:
         return []
-    return [row["path"] for row in run.get("opened") or []]
+    run, planned = record.evidence.run, ctx.last.config["task"]
+    if run.code_sha256 != digest(dumped(probe.code_files)) or planned != config.task.model_dump():
+        return []
+    return [row.path for row in run.opened or []]
 
 
 def steady(ctx: Context, result: RunResult) -> list[FileRow]:

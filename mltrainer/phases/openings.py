@@ -43,8 +43,8 @@ class Ledger:
 
 def known_openings(ctx: Context) -> Ledger:
     """Return every opening that is known of; those that only git's history still holds are reported."""
-    recorded = (ctx.current or {}).get("evidence", {}).get("test", {})
-    ledger, record, tested = read_if_whole(ctx.folder / LEDGER_FILE), recorded, _tested(ctx)
+    ledger, tested = read_if_whole(ctx.folder / LEDGER_FILE), _tested(ctx)
+    record = ctx.last.test.written() if ctx.last else {}
     committed = _committed(ctx)
     here = merged(*map(_openings, (ledger, record, *tested)))
     lost = missing([row for part in committed for row in _openings(part)], here)

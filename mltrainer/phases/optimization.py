@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
-from mltrainer.configs.loading import assign, differences, flatten, parse_assignment, validate_values
+from mltrainer.configs.items import ImprovementSettings
+from mltrainer.configs.loading import assign, flatten, parse_assignment, validate_values
 from mltrainer.configs.pages import ORCHESTRATOR, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, of_task
 from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
@@ -20,9 +21,12 @@ from mltrainer.phases.baseline import run_source
 from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context, Result, file_row
 from mltrainer.phases.planning import config_text
+from mltrainer.records.common import InputRow, KeyChange, MetricChoice
+from mltrainer.records.diagnostics import Diagnostics
 from mltrainer.records.job import SearchJob
-from mltrainer.records.reading import Record
-from mltrainer.runs.contract import contract_of
+from mltrainer.records.optimization import BaselineValue, Comparison, Replay, Searched, Skipped
+from mltrainer.records.partial import partial
+from mltrainer.runs.contract import contract_of, key_changes
 from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.trainer import page_for
 from mltrainer.search.points import mean_of, points
@@ -33,7 +37,7 @@ TUNER = "hyperparameter_tuner"
 SPACE = "space."
 MOST_POINTS = 10_000  # as many as a template may ask for: counted no further
 LEARNING = ("tpe", "gp", "cma_es")
-RECORDED = ("lag", "rungs", "search_s", "comparison_s", "forecast", "ended", "minutes", "points")  # as the search tells it
+TOLD = ("trials", "best", "lag", "rungs", "search_s", "comparison_s", "forecast", "ended", "minutes", "points")  # by the search
 NOT_BITS = {
     "minutes": None,
     "workers": None,
@@ -42,33 +46,48 @@ NOT_BITS = {
 }  # of the template: what decides no trial's values
 
 
+class Extent(NamedTuple):
+    """How far a search goes.
+
+    Attributes:
+        strategy: How its trials are drawn.
+        trials: How many there are.
+        points: How many its space has, where it goes through them one by one.
+    """
+
+    strategy: str
+    trials: int
+    points: int | None = None
+
+
 def run(ctx: Context) -> Result:
     """Search, or record why not."""
-    diagnosis = ctx.earlier["diagnostics"]
-    return _skip(ctx, diagnosis) if is_skipped(diagnosis) else _search(ctx, diagnosis)
+    return _skip(ctx) if is_skipped(ctx.diagnosis.evidence) else _search(ctx)
 
 
-def is_skipped(diagnosis: Record) -> bool:
+def is_skipped(diagnosis: Diagnostics) -> bool:
     """Return True if diagnostics recommends to deploy the baseline, so that a search has nothing to reach."""
-    return bool(diagnosis.evidence["recommendation"] == "deploy")
+    return diagnosis.recommendation == "deploy"
 
 
-def _skip(ctx: Context, diagnosis: Record) -> Result:
-    config = ctx.planned_config()
+def _skip(ctx: Context) -> Result:
+    config = ctx.planned_config().model_dump()
     rule = "the baseline meets every acceptance criterion, so there is nothing that tuning must reach"
     ctx.note(f"skipped: {rule}")
-    evidence = {"skipped": True, "rule": rule, "acceptance": diagnosis.evidence["acceptance"], "config": config.model_dump()}
-    return Result(evidence, diagnosis.data["source"], [_write_config(ctx, config.model_dump())], [])
+    evidence = Skipped(skipped=True, rule=rule, acceptance=ctx.diagnosis.evidence.acceptance, config=config)
+    return Result(evidence, ctx.diagnosis.source, [_write_config(ctx, config)], [])
 
 
-def _write_config(ctx: Context, values: dict[str, Any]) -> dict[str, Any]:
+def _write_config(ctx: Context, values: dict[str, Any]) -> InputRow:
     path = ctx.folder / CONFIG_FILE
     write_atomic(path, config_text(values).encode())
     return file_row(ctx.project, path, "config")
 
 
-def _template(ctx: Context) -> dict[str, Any]:
-    """Return the tuning template with the command line's changes; `space.KEY` names one dimension, dots and all.
+def _template(ctx: Context) -> tuple[TuningTemplate, dict[str, Any]]:
+    """Return the tuning template with the command line's changes, and the same as it was written, by which studies are named.
+
+    `space.KEY` names one dimension, dots and all.
 
     Raises:
         InputError: A change does not fit the template.
@@ -82,39 +101,40 @@ def _template(ctx: Context) -> dict[str, Any]:
         changed["pruning"] = None  # such a run is not ended at a rung, so that the shipped one would save nothing
     own = {key: value for key, value in changed.items() if key != "comparison"}
     where = " ".join(f"--set {assignment}" for assignment in ctx.assignments) or TUNING
-    validate_values(TuningTemplate, own, where)
-    return changed
+    return validate_values(TuningTemplate, own, where), own
 
 
-def _search(ctx: Context, diagnosis: Record) -> Result:
+def _search(ctx: Context) -> Result:
     _require_one_trainer(ctx)
-    config, template = ctx.planned_config(), _template(ctx)
-    values = overlay(config.model_dump(), of_task(template["trial"], config.task))
+    config, settings, (template, written) = ctx.planned_config(), _settings(ctx), _template(ctx)
+    values = overlay(config.model_dump(), of_task(written["trial"], config.task))
     of_trials = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
-    trial_config = of_trials.model_dump()
-    space = _space(ctx, template["space"], trial_config)
-    template = {**template, **_fitting(ctx, template, space, trial_config)}
+    space = _space(ctx, written["space"], of_trials)
+    extent = _extent(ctx, template.strategy, template.trials, space, of_trials.model_dump())
     study: dict[str, Any] = {
         "space": space,
-        "trials": template["trials"],
-        "strategy": template["strategy"],
-        "config": trial_config,
-        **_looking_back(template),
+        "trials": extent.trials,
+        "strategy": extent.strategy,
+        **_looking_back(template, extent.strategy),
     }
-    if template.get("pruning") is not None:
-        _require_measurable(ctx, Pruning.model_validate(template["pruning"]), of_trials)
+    if template.pruning is not None:
+        _require_measurable(ctx, template.pruning, of_trials)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     study_id = digest({**study, **contract, "config": bits_config(of_trials)})[:12]
     tool = page_for(ctx.project.root, ctx.page.tool, "optimization").tool
-    of_machine: dict[str, Any] = {key: template.get(key, default) for key, default in NOT_BITS.items()}
+    of_machine: dict[str, Any] = {key: written.get(key, default) for key, default in NOT_BITS.items()}
     job = SearchJob(
         run=study_id,
         phase="optimization",
         folder=f".mltrainer/studies/{study_id}",
-        **{**study, "config": of_trials},
+        **study,
+        config=of_trials,
         **of_machine,
         **_expected(ctx, of_trials, space),
-        **_compared(ctx, config),
+        planned=ctx.with_workers(config),
+        seeds=settings.seeds,
+        level=settings.level,
+        earlier=known_comparisons(ctx.project, ctx.last),
         contract={key: value for key, value in contract.items() if key != "config_sha256"},
         code_files=ctx.planning.source.files,
         **ctx.planned_data(),
@@ -123,9 +143,8 @@ def _search(ctx: Context, diagnosis: Record) -> Result:
         threads=config.threads,
         tool=tool,
     )
-    found = ctx.tools.run(tool, job)
-    about = {"cheaper": differences(config.model_dump(), values), "points": template.get("points")}
-    return _collect(ctx, diagnosis, {**found, **about}, job)
+    found = {**ctx.tools.run(tool, job), "points": extent.points}
+    return _collect(ctx, job, found, key_changes(config.model_dump(), values))
 
 
 def _expected(ctx: Context, of_trials: TrainingConfig, space: dict[str, Any]) -> dict[str, Any]:
@@ -146,44 +165,24 @@ def _expected(ctx: Context, of_trials: TrainingConfig, space: dict[str, Any]) ->
     return {**found, "run_s": epochs * (per_epoch_s + train_s * (share - 1)), "planned_s": planned * per_epoch_s}
 
 
-def _fitting(ctx: Context, template: dict[str, Any], space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """Return the changes of the template for a space of few points, so that none is tried twice.
-
-    Returns:
-        `points`, how many it has, where a search goes through them one by one; then `strategy` and `trials`, too.
-    """
-    trials, strategy = int(template["trials"]), template["strategy"]
+def _extent(ctx: Context, strategy: str, trials: int, space: dict[str, Any], config: dict[str, Any]) -> Extent:
+    """Return the extent of a search of a space: of few points, none is tried twice."""
     found = points(space, config, strategy, MOST_POINTS)
     if found is None or (found > trials and strategy != "grid"):
-        return {}
+        return Extent(strategy, trials)
     if found > trials:
         more = "more than " if found > MOST_POINTS else ""
         ctx.note(f"the grid has {more}{min(found, MOST_POINTS):,} points: {trials} are tried, {more}{found - trials:,} left out")
-        return {"points": found}
+        return Extent(strategy, trials, found)
     if found < trials:
         ctx.note(f"the space has {found} points: {found} trials, each of them once, and not {trials}")
-    return {"points": found, "strategy": "grid", "trials": found}
+    return Extent("grid", found, found)
 
 
-def _compared(ctx: Context, config: TrainingConfig) -> dict[str, Any]:
-    """Return the job's entries for the comparison: the planned config, the least number of seeds, the level, earlier ones."""
-    settings = _settings(ctx)
-    return {
-        "planned": ctx.with_workers(config),
-        "seeds": int(settings["seeds"]),
-        "level": float(settings["level"]),
-        "earlier": known_comparisons(ctx.project, ctx.current),
-    }
-
-
-def _looking_back(template: dict[str, Any]) -> dict[str, Any]:
+def _looking_back(template: TuningTemplate, strategy: str) -> dict[str, Any]:
     """Return the settings by which older trials decide later ones; empty where none do, so that such a study keeps its name."""
-    found: dict[str, Any] = {}
-    if template.get("pruning") is not None:
-        found["pruning"] = Pruning.model_validate(template["pruning"]).model_dump()
-    if found or template["strategy"] in LEARNING:
-        found["lag"] = template.get("lag", TuningTemplate.model_fields["lag"].default)
-    return found
+    pruning = {"pruning": template.pruning.model_dump()} if template.pruning else {}
+    return {**pruning, "lag": template.lag} if pruning or strategy in LEARNING else {}
 
 
 def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) -> None:
@@ -219,16 +218,17 @@ def _require_one_trainer(ctx: Context) -> None:
         raise InputError(f"{TUNER} trains with {ORCHESTRATOR}, and the baseline was trained by {trained}", mend=mend)
 
 
-def _space(ctx: Context, space: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+def _space(ctx: Context, space: dict[str, Any], of_trials: TrainingConfig) -> dict[str, Any]:
     """Return the dimensions that apply to the config.
 
     Raises:
         InputError: None does.
     """
+    config = of_trials.model_dump()
     found = applicable_space(space, config)
     left_out = ", ".join(sorted(set(space) - set(found)))
     if not found:
-        own = [f"task.arguments.{name}" for name in config["task"].get("arguments") or {}]
+        own = [f"task.arguments.{name}" for name in of_trials.task.arguments]
         mend = f"name dimensions for {' and '.join(own)} there" if own else None
         raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space", mend=mend)
     if left_out:
@@ -244,56 +244,60 @@ def _without(dimension: dict[str, Any], values: list[Any]) -> dict[str, Any]:
     return {**dimension, "choice": [value for value in dimension["choice"] if value not in values]} if values else dimension
 
 
-def _settings(ctx: Context) -> dict[str, Any]:
-    """Return the settings of the comparison's gate item: `seeds`, `level` and others."""
-    return next(dict(item.settings) for item in ctx.page.items if item.id == "improvement_validated")
+def _settings(ctx: Context) -> ImprovementSettings:
+    """Return the settings of the comparison's gate item."""
+    item = next(item for item in ctx.page.items if item.id == "improvement_validated")
+    return ImprovementSettings.model_validate(item.settings)
 
 
-def _collect(ctx: Context, diagnosis: Record, found: dict[str, Any], job: SearchJob) -> Result:
-    """Return the phase's evidence, after the best trial was trained once more."""
-    best = next((trial for trial in found["trials"] if trial["nr"] == found["best"]), None)
+def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: list[KeyChange]) -> Result:
+    """Return the phase's evidence, after the best trial was trained once more.
+
+    Args:
+        ctx: The phase's.
+        job: The search's.
+        content: What the search tool wrote.
+        cheaper: What trials change against the plan.
+    """
+    found, settings, planned, diagnosis = partial(Searched, content), _settings(ctx), ctx.planned_config(), ctx.diagnosis
+    best = next((trial for trial in found.trials if trial.nr == found.best), None)
     if best:
         ctx.note("the best trial once more, in a fresh process")
-    replay = reproduce(ctx.tools, best["run"]) if best else None
-    planned, settings = ctx.planned_config(), _settings(ctx)
-    comparison = judged(found["comparison"], planned.metric.mode)
-    level = level_at(comparison.get("number"), float(settings["level"]))
-    promoted = best is not None and is_better(comparison["differences"], int(settings["seeds"]), level)
-    values = assign(planned.model_dump(), best["values"].items() if best and promoted else ())
-    config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate").model_dump()
-    evidence: dict[str, Any] = {
-        "skipped": False,
-        "strategy": job.strategy,
-        "seed": planned.seed,
-        "space": job.space,
-        "cheaper": found["cheaper"],
-        "planned_trials": found.get("planned", job.trials),
-        **{key: found[key] for key in RECORDED if key in found},
-        "metric": config["metric"],
-        "trials": found["trials"],
-        "best": found["best"],
-        "baseline": {
-            "run": job.parent,
-            "value": diagnosis.evidence["metrics"].get(planned.metric.name),
-            "values": {key: value for key, value in flatten(planned.model_dump()).items() if key in job.space},
-        },
-        "replay": {"run": best["run"] if best else None, "identical": replay is not None and replay.row.identical},
-        "comparison": comparison,
-        "promoted": "candidate" if promoted else "baseline",
-        "acceptance": diagnosis.evidence["acceptance"],
-        "config": config,
-    }
-    source = run_source(ctx, replay.result) if replay else diagnosis.data["source"]
-    return Result(evidence, source, [_write_config(ctx, config)], [TUNING])
+    replay = reproduce(ctx.tools, best.run) if best else None
+    differences = improvements(found.comparison.candidate, found.comparison.baseline, planned.metric.mode)
+    level = level_at(found.comparison.number, settings.level)
+    promoted = best is not None and is_better(differences, settings.seeds, level)
+    values = assign(planned.model_dump(), best.values.items() if best and promoted else ())
+    config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate")
+    baseline = BaselineValue(
+        run=ctx.baseline.evidence.run.id,
+        value=diagnosis.evidence.metrics.get(planned.metric.name),
+        values={key: value for key, value in flatten(planned.model_dump()).items() if key in job.space},
+    )
+    evidence = Searched(
+        **{key: getattr(found, key) for key in TOLD if key in found.model_fields_set},
+        skipped=False,
+        strategy=job.strategy,
+        seed=planned.seed,
+        space=job.space,
+        cheaper=cheaper,
+        planned_trials=content.get("planned", job.trials),
+        metric=MetricChoice(**config.metric.model_dump()),
+        baseline=baseline,
+        replay=Replay(run=best.run if best else None, identical=replay is not None and replay.row.identical),
+        comparison=judged(found.comparison, differences),
+        promoted="candidate" if promoted else "baseline",
+        acceptance=diagnosis.evidence.acceptance,
+        config=config.model_dump(),
+    )
+    source = run_source(ctx, replay.result) if replay else diagnosis.source
+    return Result(evidence, source, [_write_config(ctx, evidence.config)], [TUNING])
 
 
-def judged(comparison: dict[str, Any], mode: str) -> dict[str, Any]:
-    """Return a comparison with what follows from it, as reports show it; the gate computes it again."""
-    differences = improvements(comparison["candidate"], comparison["baseline"], mode)
-    return {
-        **comparison,
-        "test": TEST,
-        "differences": differences,
-        "mean_difference": statistics.fmean(differences) if differences else None,
-        "worst_difference": min(differences, default=None),
-    }
+def judged(comparison: Comparison, differences: list[float]) -> Comparison:
+    """Return a comparison with what follows from its differences, as reports show it; the gate computes it again."""
+    mean = statistics.fmean(differences) if differences else None
+    worst = min(differences, default=None)
+    return comparison.model_copy(
+        update={"test": TEST, "differences": differences, "mean_difference": mean, "worst_difference": worst}
+    )

@@ -25,10 +25,10 @@ from mltrainer.configs.templates import BASELINE, production_template, start_tem
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
-from mltrainer.phases.probing import compare, estimate, fed, probe, probe_again, what_options_bring
+from mltrainer.phases.probing import compare, data_of, estimate, fed, probe, probe_again, what_options_bring
 from mltrainer.phases.sanity_check import rehearsal
-from mltrainer.records.common import dumped
-from mltrainer.records.job import file_rows
+from mltrainer.records.common import FileRow, InputRow, Source, dumped
+from mltrainer.records.envelope import evidence_kind
 from mltrainer.records.run import ProbeResult
 from mltrainer.redaction import redacted, scan_files, scan_text
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
@@ -75,9 +75,9 @@ def run(ctx: Context) -> Result:
         "environment": environment.model_dump(),
     }
     if redacted(evidence) != evidence:
-        evidence["stopped"] = "a secret stands in the config, which is neither written nor run"
-        ctx.note(evidence["stopped"])
-        return _result(ctx, evidence, source(ctx.project.root, []), [])
+        stopped = "a secret stands in the config, which is neither written nor run"
+        ctx.note(stopped)
+        return _result(ctx, plan, {**evidence, "stopped": stopped}, source(ctx.project.root, []), [])
     trackers = ctx.try_trackers(config.tracking)
     free_mb = available_mb()
     first = probe(ctx, config)
@@ -90,26 +90,28 @@ def run(ctx: Context) -> Result:
     write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:
         write_atomic(path, plan.text.encode())
-    files, opened = [row.model_dump() for row in first.code_files], opened_by(ctx, config, probes.both)
+    opened, unsteady = opened_by(ctx, config, probes.both)
     evidence |= {
         "data": first.data,
-        "probe": compare(ctx, config, probes),
+        "probe": compare(ctx, config, probes).written(),
         "loader": first.loader,
-        "options": options,
-        "rehearsal": rehearsed,
+        "options": [row.written() for row in options],
+        "rehearsal": rehearsed.written() if rehearsed else None,
         "numerics_class": first.numerics_class,
         "libraries": first.libraries,
         "precision": first.precision.model_dump(),
         "schedule": schedule,
-        "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free),
+        "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free).written(),
         **({"program": probes.second.program.model_dump()} if probes.second.program else {}),
-        **opened,
+        "opened": None if opened is None else dumped(opened),
+        "unsteady": unsteady,
         "trackers": trackers(),
     }
-    data = [*(first.data or {})["files"], *(opened["opened"] or [])]
-    inputs = [*rows_with_role(file_rows(data), "data"), *code_rows(first.code_files)]
+    data = [*data_of(first).files, *(opened or [])]
+    inputs = [*rows_with_role(data, "data"), *code_rows(first.code_files)]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
-    return _result(ctx, evidence, _source(ctx, config, files, [*bound, *(row["path"] for row in data)]), inputs)
+    found = _source(ctx, config, first.code_files, [*bound, *(row.path for row in data)])
+    return _result(ctx, plan, evidence, found, inputs)
 
 
 def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:
@@ -126,10 +128,10 @@ def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:
     return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 
-def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], inputs: list[dict[str, Any]]) -> Result:
+def _result(ctx: Context, plan: Plan, evidence: dict[str, Any], found: Source, inputs: list[InputRow]) -> Result:
     """Return the phase's result; where a secret would be recorded, it is taken out, and place and kind are reported instead."""
     path = ctx.folder / CONFIG_FILE
-    template = evidence["template"]
+    template = plan.template
     from_handbook = template in handbook.page_paths()
     own = config_files(ctx.project, template)
     shown = redacted(evidence)
@@ -140,7 +142,8 @@ def _result(ctx: Context, evidence: dict[str, Any], found: dict[str, Any], input
     rows += [file_row(ctx.project, path, "config")] if path.exists() else []
     pages = list(dict.fromkeys([BASELINE, *([template] if from_handbook else [])]))
     rows += [] if from_handbook else [file_row(ctx.project, ctx.project.root / template, "template")]
-    return Result({**shown, "config_sha256": _named_by(shown["config"]), "secrets": secrets}, found, [*rows, *inputs], pages)
+    whole = {**shown, "config_sha256": _named_by(shown["config"]), "secrets": secrets}
+    return Result(evidence_kind("planning", whole).model_validate(whole), found, [*rows, *inputs], pages)
 
 
 def _named_by(values: dict[str, Any]) -> str:
@@ -162,19 +165,19 @@ def config_files(project: Project, template: str) -> list[Path]:
     return own if template in handbook.page_paths() else [*own, project.root / template]
 
 
-def _source(ctx: Context, config: TrainingConfig, files: list[dict[str, Any]], bound: list[str]) -> dict[str, Any]:
+def _source(ctx: Context, config: TrainingConfig, files: list[FileRow], bound: list[str]) -> Source:
     """Return the code identity; a dirty tree is captured, so that it can be restored."""
     started = _started(ctx, config)
     found = source(ctx.project.root, files, bound, started)
-    if found["commit"] is None and found["note"]:
-        ctx.note(found["note"])
-    if not found["dirty"]:
+    if found.commit is None and found.note:
+        ctx.note(found.note)
+    if not found.dirty:
         return found
-    told = _some(uncommitted(ctx.project.root, [*(row["path"] for row in files), *started], bound))
+    told = _some(uncommitted(ctx.project.root, [*(row.path for row in files), *started], bound))
     ctx.note(f"uncommitted changes{told}: captured and marked on every report; the finalization gate wants a commit")
     taken = take_snapshot(ctx.project.root)
-    note = "; ".join(filter(None, (found["note"], taken.note))) or None
-    return {**found, "snapshot": taken.ref, "snapshot_skipped": dumped(taken.skipped), "note": note}
+    note = "; ".join(filter(None, (found.note, taken.note))) or None
+    return found.model_copy(update={"snapshot": taken.ref, "snapshot_skipped": taken.skipped, "note": note})
 
 
 def _started(ctx: Context, config: TrainingConfig) -> list[str]:
@@ -222,13 +225,13 @@ def plan_config(ctx: Context) -> Plan:
 
 def _template_before(ctx: Context, project: ProjectConfig) -> str:
     """Return the template that planning started from last; the task's where none is on the record."""
-    return str(((ctx.current or {}).get("evidence") or {}).get("template") or template_of(project.task.use))
+    return (ctx.last.template if ctx.last else None) or template_of(project.task.use)
 
 
 def _generated_before(ctx: Context) -> dict[str, Any] | None:
     try:
-        return TrainingConfig.model_validate((ctx.current or {})["evidence"]["generated"]).model_dump()
-    except (KeyError, TypeError, pydantic.ValidationError):
+        return TrainingConfig.model_validate(ctx.last.generated).model_dump() if ctx.last else None
+    except pydantic.ValidationError:
         return None
 
 

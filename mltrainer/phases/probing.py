@@ -18,6 +18,8 @@ from mltrainer.phases.context import Context
 from mltrainer.plugins import located
 from mltrainer.records.common import Cause, Divergence
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Cost, Data, Estimate, Loader, Option, Probe, ProbeRun
 from mltrainer.records.run import ProbeResult, Rehearsal, Resumed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
@@ -92,7 +94,7 @@ def _hash_seeds(ctx: Context, config: TrainingConfig, first: ProbeResult) -> tup
         return HASH_SEEDS  # no code but ours, which goes through no set
     root, command = ctx.project.root, config.task.command(config.seed)
     sources = [located(root, row.path) for row in first.code_files]
-    data = [root / row["path"] for row in (first.data or {}).get("files", ())]
+    data = [root / row.path for row in data_of(first).files]
     return hash_seeds(named(sources, data, command)).seeds
 
 
@@ -108,7 +110,12 @@ def _whole_again(ctx: Context, job: TrainingJob, first: ProbeResult, seeds: tupl
 
 def fed(config: TrainingConfig, probe: ProbeResult) -> TrainingConfig:
     """Return a config with the number of loader processes that a probe found, where it was left open."""
-    return config.with_workers((probe.loader or {}).get("workers", 0))
+    return config.with_workers(partial(Loader, probe.loader or {}).workers or 0)
+
+
+def data_of(probe: ProbeResult) -> Data:
+    """Return a probe's description of the data."""
+    return partial(Data, probe.data or {})
 
 
 # --- what each option brings ----------------------------------------------------------------------
@@ -123,12 +130,8 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[dict[str, Any]]:
-    """Probe the config once more for each option that it uses, with only that one switched off.
-
-    Returns:
-        For each: its `key`, `value` and `plain` value, and `step_us` (the shortest step) and `peak_mb` `with` and `without` it.
-    """
+def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[Option]:
+    """Probe the config once more for each option that it uses, with only that one switched off."""
     trainer, rows, own = ctx.trainer, [], _cost(probe)
     if "options" not in trainer.capabilities:
         return []
@@ -139,13 +142,13 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult)
         ctx.note(f"probing once more without {key}, to measure its effect")
         other = config.model_copy(update={key: plain}).with_workers(0)
         without = _cost(trainer.probe(_job(ctx, other, f"without-{key}", _settings(ctx).probe_steps)))
-        rows.append({"key": key, "value": value, "plain": plain, "with": own, "without": without})
+        rows.append(Option.model_validate({"key": key, "value": value, "plain": plain, "with": own, "without": without}))
     return rows
 
 
-def _cost(probe: ProbeResult) -> dict[str, float]:
+def _cost(probe: ProbeResult) -> Cost:
     """Return a probe's shortest step, and its peak memory: the device's, or on a CPU that of the whole process."""
-    return {"step_us": probe.shortest_step_us, "peak_mb": probe.memory.device_peak_mb or probe.memory.peak_rss_mb}
+    return Cost(step_us=probe.shortest_step_us, peak_mb=probe.memory.device_peak_mb or probe.memory.peak_rss_mb)
 
 
 def _job(ctx: Context, config: TrainingConfig, name: str, steps: int, **more: Any) -> TrainingJob:
@@ -184,7 +187,7 @@ def _other_workers(config: TrainingConfig) -> TrainingConfig:
 # --- what the probes show -------------------------------------------------------------------------
 
 
-def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> dict[str, Any]:
+def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> Probe:
     """Return the two probes side by side, the first step in which they differ, and why they do."""
     chains = [fingerprint.read(ctx.project.state_dir / "probe" / name / fingerprint.CHAIN_FILE) for name in ("first", "second")]
     first, second = probes.both
@@ -194,26 +197,22 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> dict[str, A
         is_resumed, difference = True, difference or _not_resumed(resumed)
     same = chains[0] == chains[1] and first.data_sha256 == second.data_sha256
     identical = difference is None and same
-    return {
-        "steps": first.steps,
-        "resumed_at": resumed.killed_after if resumed else min(_middle(steps), first.steps) if is_resumed else 0,
-        "runs": [_side(result) for result in probes.both],
-        "identical": identical,
-        "first_difference": difference.written() if difference else None,
-        "hash_seeds": [*probes.hash_seeds],
-        "cause": None if identical else _cause(ctx, fed(config, first), difference, same).written(),
-    }
+    return Probe(
+        steps=first.steps,
+        resumed_at=resumed.killed_after if resumed else min(_middle(steps), first.steps) if is_resumed else 0,
+        runs=[_side(result) for result in probes.both],
+        identical=identical,
+        first_difference=difference,
+        hash_seeds=[*probes.hash_seeds],
+        cause=None if identical else _cause(ctx, fed(config, first), difference, same),
+    )
 
 
-def _side(result: ProbeResult) -> dict[str, Any]:
+def _side(result: ProbeResult) -> ProbeRun:
     """Return a probe as planning's record holds it."""
-    keys = ("steps", "weights_sha256", "init_sha256", "draws", "wall_s", "parameters")
-    return {
-        **{key: getattr(result, key) for key in keys},
-        "chain_head": result.chain.head,
-        "determinism": result.determinism.model_dump(exclude_unset=True),
-        "step_time_us": result.step_time_us.median,
-    }
+    keys = ("steps", "weights_sha256", "init_sha256", "draws", "determinism", "wall_s", "parameters")
+    same = {key: getattr(result, key) for key in keys}
+    return ProbeRun(**same, chain_head=result.chain.head, step_time_us=result.step_time_us.median)
 
 
 def _not_resumed(resumed: Resumed) -> Divergence | None:
@@ -249,7 +248,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
     return found
 
 
-def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: int) -> dict[str, Any]:
+def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: int) -> Estimate:
     """Return the whole run's estimated time, memory and disk space, scaled from the probes' measured steps and evaluation."""
     probe = probes.first
     step_us = min(one.step_pace_us for one in probes.both)
@@ -264,20 +263,19 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
     if config.task.is_opaque:  # its steps are known where a probe ran it to its end
         resumed = probes.second.program.resumed if probes.second.program else None
         steps = resumed.steps if resumed else None
-        return {**known, "steps": steps, "minutes": steps * step_us / 60e6 if steps else None, "peak_mb": peak_mb}
-    assert probe.data is not None
-    validation = probe.data["splits"]["validation"]["samples"]
+        return Estimate(**known, steps=steps, minutes=steps * step_us / 60e6 if steps else None, peak_mb=peak_mb)
+    validation = data_of(probe).splits.validation.samples
     held_mb = _held_mb(probe.rehearsal, validation)
     on_device = [one.memory.device_peak_mb for one in probes.both if one.memory.device_peak_mb]
-    return {
+    return Estimate(
         **known,
-        "steps": probe.planned_steps,
-        "minutes": _seconds(config, probe, validation, step_us) / 60,
-        "peak_mb": peak_mb + held_mb,
-        "held_mb": held_mb,
-        "device_peak_mb": max(on_device, default=None),
-        "device_total_mb": probe.memory.device_total_mb,
-    }
+        steps=probe.planned_steps,
+        minutes=_seconds(config, probe, validation, step_us) / 60,
+        peak_mb=peak_mb + held_mb,
+        held_mb=held_mb,
+        device_peak_mb=max(on_device, default=None),
+        device_total_mb=probe.memory.device_total_mb,
+    )
 
 
 def _seconds(config: TrainingConfig, probe: ProbeResult, validation: int, step_us: float) -> float:

@@ -14,8 +14,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.phases.context import Context
 from mltrainer.phases.side_by_side import prepare
+from mltrainer.records.common import dumped
 from mltrainer.records.job import ExportJob
-from mltrainer.records.planning import Environment
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Environment, Rehearsal
 from mltrainer.records.run import ProbeResult
 from mltrainer.reproducibility.environment import environment_digest
 from mltrainer.runs.exporting import MANAGER
@@ -24,7 +26,7 @@ from mltrainer.workspace import digest
 DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an untrained model and its inputs come from
 
 
-def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> Callable[[], dict[str, Any]]:
+def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environment: Environment) -> Callable[[], Rehearsal]:
     """Return a function that exports an untrained model and returns the outcome: the last planning's if nothing changed.
 
     What the export imports is imported from now on, beside what runs meanwhile.
@@ -41,22 +43,21 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
         "version": mltrainer.__version__,
         "config": {key: values[key] for key in DECIDING},
         "data": probe.data_sha256,
-        "code": [row.model_dump() for row in probe.code_files],
+        "code": dumped(probe.code_files),
         "environment": environment_digest(environment),
         "export": export,
     }
     name = digest(tried)
-    last = ((ctx.current or {}).get("evidence") or {}).get("rehearsal") or {}
-    if last.get("sha256") == name and last.get("fault") is None:
-        return lambda: dict(last)
+    last: Rehearsal | None = getattr(ctx.last, "rehearsal", None)  # none of a planning that stopped
+    if last is not None and last.sha256 == name and last.fault is None:
+        return lambda: last
     prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER], export["formats"])
-    return lambda: _rehearsed(ctx, config, export) | {"sha256": name}
+    return lambda: _rehearsed(ctx, config, export, name)
 
 
-def _rehearsed(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> dict[str, Any]:
+def _rehearsed(ctx: Context, config: TrainingConfig, export: dict[str, Any], name: str) -> Rehearsal:
     ctx.note(f"trying the export on the untrained model: {', '.join(export['formats'])}")
-    found = ctx.tools.run(MANAGER, _job(ctx, config, export))
-    return {key: found[key] for key in ("exports", "inference", "evaluation", "fault")}
+    return partial(Rehearsal, {**ctx.tools.run(MANAGER, _job(ctx, config, export)), "sha256": name})
 
 
 def _job(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> ExportJob:

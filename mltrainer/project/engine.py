@@ -31,7 +31,7 @@ from mltrainer.phases.planning import CONFIG_FILE
 from mltrainer.records.envelope import Envelope, FigureRow, Waiver, parsed
 from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import SCHEMA
-from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record
+from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, sound_record
 from mltrainer.redaction import redacted
 from mltrainer.reports.changes import since
 from mltrainer.reports.render import template_paths
@@ -117,7 +117,7 @@ def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: M
     Raises:
         InputError: With what would bring a search.
     """
-    if phase == "optimization" and assignments and optimization.is_skipped(earlier["diagnostics"]):
+    if phase == "optimization" and assignments and optimization.is_skipped(earlier["diagnostics"].trusted.evidence):
         raise InputError(
             "optimization is skipped, because the baseline meets every acceptance criterion: --set has no search to change",
             mend=f"mltrainer phase run {phase}, or ask for more in mltrainer.yaml (`acceptance`), then mltrainer run",
@@ -131,16 +131,15 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     earlier = {gate.phase: gate.record for gate in before if gate.record}
     _refuse_what_is_skipped(phase, assignments, earlier)
     previous = before[-1].record.sha256 if before and before[-1].record else None
-    own = read_record(project, phase)
-    current = own.data if own is not None and not own.faults else None
+    current = sound_record(project, phase)
     shown_in = _tracking(project, earlier) if earlier else None  # planning has no run: it tries the trackers
     with Beside(project, phase, shown_in, tools.tell) as trackers, Rehearsal(project, tools.tell) as tried:
         started = (trackers.tell, tools.launch, template, tried.begin, tools.prepare)
         ctx = Context(project, page, earlier, current, previous, assignments, *started)
         result = RUN[phase](ctx)
-        result = replace(result, evidence=redacted(plain(result.evidence)))  # before figures are drawn of it
-        drawn = draw(phase, result.evidence)
-        record = _record(ctx, result, [row for gate in before for row in _waived(project, gate)], drawn)
+        evidence = redacted(plain(result.evidence.written()))  # before figures are drawn of it
+        drawn = draw(phase, evidence)
+        record = _record(ctx, result, evidence, [row for gate in before for row in _waived(project, gate)], drawn)
         write(project, phase, record, drawn)
     return gate_of(project, phase)
 
@@ -164,14 +163,14 @@ def _waived(project: Project, gate: Gate) -> list[Waiver]:
     return [waiver.model_copy(update={"item": f"{gate.phase}: {waiver.item}"}) for waiver in waivers]
 
 
-def _record(ctx: Context, result: Result, waived: list[Waiver], drawn: list[Figure]) -> dict[str, Any]:
+def _record(ctx: Context, result: Result, evidence: dict[str, Any], waived: list[Waiver], drawn: list[Figure]) -> dict[str, Any]:
     config = load_project(ctx.project.file)
     templates = template_paths(ctx.page.phase).values()
     pages = [f"{ctx.project.relative(ctx.folder)}/workflow.md", *_manifests(ctx), *result.handbook, *templates]
     overridden = {path for path in pages if handbook.locate(path, ctx.project.root)[1]}
-    evidence = plain(result.evidence)
+    source = result.source.written()
     baseline = ctx.earlier["baseline"].data.get("figures") if "baseline" in ctx.earlier else None
-    now = {"phase": ctx.page.phase, "source": result.source, "evidence": evidence}
+    now = {"phase": ctx.page.phase, "source": source, "evidence": evidence}
     return _checked(
         {
             "schema": SCHEMA,
@@ -180,12 +179,12 @@ def _record(ctx: Context, result: Result, waived: list[Waiver], drawn: list[Figu
             "project": {"id": config.id, "name": config.name},
             "previous": ctx.previous,
             "waived_before": [waiver.written() for waiver in waived],
-            "inputs": result.inputs,
+            "inputs": [row.written() for row in result.inputs],
             "policy": ctx.page.model_dump(),
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
             "policy_overrides": sorted(overridden),
             "policy_changes": policy_changes(ctx.page),
-            "source": result.source,
+            "source": source,
             "figures": figure_rows(ctx.page.phase, evidence, drawn, baseline),
             "since": since(now, *_earlier_version(ctx)),
             **_custom_verdicts(ctx, evidence),
@@ -232,7 +231,7 @@ def _earlier_version(ctx: Context) -> tuple[dict[str, Any] | None, str]:
         found = None
     if committed and isinstance(found, dict):
         return found, f"commit {committed.commit[:12]}"
-    return ctx.current, "the run before, which was not committed"
+    return ctx.current.written() if ctx.current else None, "the run before, which was not committed"
 
 
 def _manifests(ctx: Context) -> list[str]:

@@ -25,7 +25,7 @@ from mltrainer.questions.findings import Explored, ExplorerSettings, Findings, S
 from mltrainer.questions.registry import EXPLORER
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial
-from mltrainer.records.reading import read_record
+from mltrainer.records.reading import sound_record
 from mltrainer.redaction import scan_text
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, write_json
@@ -118,12 +118,11 @@ def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig
         InputError: A file or a `--set` is not valid, or holds a secret.
     """
     project = tools.project
-    own = read_record(project, "planning")
-    current = own.data if own is not None and not own.faults else None
+    current = sound_record(project, "planning")
     page = phase_page("planning", project.root)
     config = plan_config(Context(project, page, {}, current, None, assignments, tools.tell, tools.launch)).config
     require_no_secret(config.model_dump())
-    loader = getattr(own.typed.evidence, "loader", None) if own is not None and own.typed is not None else None
+    loader = getattr(current.evidence, "loader", None) if current else None
     return config.with_workers(loader.workers if loader else 0)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from mltrainer import handbook, plugins
 from mltrainer.leftovers import scratch
-from mltrainer.records.common import Skipped
+from mltrainer.records.common import FileRow, Skipped, Source, dumped
 from mltrainer.redaction import scan_files
 from mltrainer.reproducibility import git
 from mltrainer.reproducibility.git import Change, GitError, Repository
@@ -130,43 +130,41 @@ def _row(path: str, file: Path) -> dict[str, Any]:
 # --- identity -----------------------------------------------------------------------------------
 
 
-def source(root: Path, files: list[dict[str, Any]], bound: Collection[str] = (), started: Collection[str] = ()) -> dict[str, Any]:
+def source(root: Path, files: Sequence[FileRow], bound: Collection[str] = (), started: Collection[str] = ()) -> Source:
     """Return the identity of the code that ran; works everywhere and says in `note` what could not be known.
 
     Args:
         root: The project's folder.
-        files: What was imported, as `imported_files` returns it.
+        files: What was imported.
         bound: Files, relative to the project, that are no code and are held by their digests elsewhere: whether they are
             committed makes no difference.
         started: Further files, relative to the project, that were run and not imported, such as a shell script.
 
     Returns:
-        `files` and their digest `sha256`; `commit`, `branch`, `dirty`, `diff_sha256` (digest of what differs from the
-        commit, None in a clean tree), `untracked` (files that git does not know), `snapshot` (None) and `note`. A file that git
-        does not know makes a difference only where it was imported or started.
+        Without a snapshot. `diff_sha256` is the digest of what differs from the commit, None in a clean tree; `untracked` counts
+        the files that git does not know, of which one makes a difference only where it was imported or started.
     """
-    identity = {"files": files, "sha256": digest(files), "snapshot": None}
-    paths = (row["path"] for row in files)
-    own = [path for path in paths if not plugins.is_file_of_plugin(path)]  # of which alone a commit can hold anything
+    identity: dict[str, Any] = {"files": [*files], "sha256": digest(dumped(files)), "snapshot": None}
+    own = [row.path for row in files if not plugins.is_file_of_plugin(row.path)]  # of which alone a commit can hold anything
     try:
         repository = git.locate(root)
         changed = _unbound(repository, bound)
         unheld = _unheld(repository, root, own, changed)
     except GitError as error:
-        nothing = {"commit": None, "branch": None, "dirty": None, "diff_sha256": None, "untracked": 0}
-        return {**identity, **nothing, "note": f"{error}: the digests of the imported files stand for the code"}
+        note = f"{error}: the digests of the imported files stand for the code"
+        return Source(**identity, commit=None, branch=None, dirty=None, diff_sha256=None, untracked=0, note=note)
     known = git.head(repository)
     if unheld:
         known["note"] = "; ".join(filter(None, (known["note"], f"imported, but hidden from git: {', '.join(unheld)}")))
     used = _used(repository, changed, [*own, *started])
     difference = [*_difference(repository, used), *({"path": f"{repository.prefix}{path}", "hidden": True} for path in unheld)]
-    return {
+    return Source(
         **identity,
         **known,
-        "dirty": bool(difference) or repository.commit is None,
-        "diff_sha256": digest(difference) if difference else None,
-        "untracked": sum(not change.tracked for change in changed),
-    }
+        dirty=bool(difference) or repository.commit is None,
+        diff_sha256=digest(difference) if difference else None,
+        untracked=sum(not change.tracked for change in changed),
+    )
 
 
 def uncommitted(root: Path, used: Collection[str], bound: Collection[str] = ()) -> list[str]:

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from mltrainer.configs.loading import differences
 from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
@@ -102,10 +103,14 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
 
 def contract_changes(job: TrainingJob, contract: dict[str, str], config: TrainingConfig) -> list[str]:
     """Return the differences between a job's contract and another as `key: before -> after`, the config key by key."""
-    found = [KeyChange(**row) for row in differences(bits_config(job.config), bits_config(config))]
-    changes = [f"{row.key}: {row.before} -> {row.after}" for row in found]
+    changes = [f"{row.key}: {row.before} -> {row.after}" for row in key_changes(bits_config(job.config), bits_config(config))]
     digests = [key for key in contract if key != "config_sha256" and job.contract.get(key) != contract[key]]
     return changes + [f"{key}: {str(job.contract.get(key))[:12]} -> {contract[key][:12]}" for key in digests]
+
+
+def key_changes(before: dict[str, Any], after: dict[str, Any]) -> list[KeyChange]:
+    """Return the keys, dotted, in which two nested configs differ."""
+    return [KeyChange(**row) for row in differences(before, after)]
 
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> RunResult | None:

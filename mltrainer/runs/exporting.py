@@ -7,8 +7,10 @@ from typing import Any
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
-from mltrainer.records.common import Number, Part
+from mltrainer.records.common import Export, Number, Part
+from mltrainer.records.finalization import Test
 from mltrainer.records.job import ExportJob, TestOpening
+from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.runs.launcher import Tools
 
@@ -24,9 +26,18 @@ class ExportSettings(Part):
     trained: bool = False
 
 
+class Exported(Part):
+    """What was exported, the task's description of its inputs and outputs, the weights, and what the test split showed."""
+
+    exports: list[Export]
+    inference: dict[str, Any]
+    weights_sha256: str
+    test: Test
+
+
 def run_manager(
-    tools: Tools, result: RunResult, config: TrainingConfig, out: Path, export: ExportSettings, test: dict[str, Any] | None
-) -> dict[str, Any]:
+    tools: Tools, result: RunResult, config: TrainingConfig, out: Path, export: ExportSettings, test: TestOpening | None
+) -> Exported:
     """Export a run's best checkpoint and return the tool's result.
 
     Args:
@@ -35,8 +46,7 @@ def run_manager(
         config: The run's config.
         out: The folder to write.
         export: How it is exported.
-        test: How the sealed test split is measured, which opens it: `ledger`, `openings`, `splits`, `salt` and `interval`;
-            None leaves it sealed.
+        test: How the sealed test split is measured, which opens it; None leaves it sealed.
 
     Raises:
         InputError: The run is a program's.
@@ -58,7 +68,7 @@ def run_manager(
         config=config,
         out=project.relative(out.resolve()),
         **export.model_dump(),
-        test=TestOpening.model_validate(test) if test is not None else None,
+        test=test,
         threads=config.threads,
     )
-    return tools.run(MANAGER, job)
+    return partial(Exported, tools.run(MANAGER, job))

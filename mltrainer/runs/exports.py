@@ -34,4 +34,4 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
     chosen = ExportSettings(**{**production_template(project.root)["export"], "trained": trained})
     chosen = chosen.model_copy(update={"formats": list(formats) or chosen.formats})
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        return list(map(Export.model_validate, run_manager(tools, result, config, out, chosen, None)["exports"]))
+        return run_manager(tools, result, config, out, chosen, None).exports

@@ -12,7 +12,9 @@ import mltrainer
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.records.baseline import References
 from mltrainer.records.job import ReferencesJob
+from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import digest, read_json
@@ -35,8 +37,8 @@ def is_compared(config: TrainingConfig) -> bool:
     return str(config.task.kind).endswith(COMPARED)
 
 
-def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) -> dict[str, Any] | None:
-    """Return the comparison of a run with plain models, as the baseline's record holds it.
+def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) -> References | None:
+    """Return the comparison of a run with plain models.
 
     Args:
         tools: The project's tools.
@@ -58,8 +60,8 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) 
     except StoppedError:
         raise
     except MltrainerError as error:
-        return {"metric": config.metric.name, **NOTHING, "reason": error.message}
-    return {key: found[key] for key in ("metric", *NOTHING)} | {"reason": None} if found["rows"] else None
+        return partial(References, {"metric": config.metric.name, **NOTHING, "reason": error.message})
+    return partial(References, {**found, "reason": None}) if found["rows"] else None
 
 
 def _known(tools: Tools, job: ReferencesJob) -> dict[str, Any] | None:

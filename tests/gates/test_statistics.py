@@ -8,6 +8,8 @@ import statistics
 import pytest
 
 from mltrainer.gates.statistics import effect_size, improvements, interval, is_better, over_folds, seeds_needed, sign_flip_p_value
+from mltrainer.records.baseline import FoldRow
+from mltrainer.records.partial import partial
 from tests.benchmarks.bench_promotion import LEVEL, promoted_share, trials_share
 
 
@@ -93,7 +95,8 @@ def test_improvements_are_positive_where_the_candidate_is_better() -> None:
 def test_the_mean_and_the_spread_over_folds_are_those_of_a_sample() -> None:
     """Of 1, 2 and 4 the mean is 7/3 and the variance 7/3, as divided by one less than their number."""
     rows = [{"state": "finished", "metrics": {"loss": value, "accuracy": 0.5}} for value in (1.0, 2.0, 4.0)]
-    found = over_folds(rows)
-    assert found["metrics"] == pytest.approx({"loss": 7 / 3, "accuracy": 0.5})
-    assert found["spread"] == pytest.approx({"loss": (7 / 3) ** 0.5, "accuracy": 0.0})
-    assert over_folds([*rows, {"state": "failed", "metrics": {}}]) == {"metrics": {}, "spread": {}}
+    folds = [partial(FoldRow, row) for row in rows]
+    metrics, spread = over_folds(folds)
+    assert metrics == pytest.approx({"loss": 7 / 3, "accuracy": 0.5})
+    assert spread == pytest.approx({"loss": (7 / 3) ** 0.5, "accuracy": 0.0})
+    assert over_folds([*folds, partial(FoldRow, {"state": "failed", "metrics": {}})]) == ({}, {})

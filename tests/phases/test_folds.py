@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mltrainer.gates.statistics import over_folds
+from mltrainer.records.baseline import FoldRow
 from mltrainer.workspace import Project, pretty_json, read_json, seal
 from tests.conftest import Cli, commit, shared, succeed
 from tests.projects import write_light_template
@@ -66,7 +67,7 @@ def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded: Project, cl
         folds = record["evidence"]["folds"]
         if change == "value":
             folds["rows"][1]["metrics"]["accuracy"] = 1.0
-            folds |= over_folds(folds["rows"])
+            folds["metrics"], folds["spread"] = over_folds([FoldRow(**row) for row in folds["rows"]])
         elif change == "mean":
             folds["metrics"]["accuracy"] = 1.0
         elif change == "unfinished":
@@ -75,7 +76,7 @@ def test_a_fold_that_is_told_otherwise_than_it_was_is_caught(folded: Project, cl
             folds["rows"][2]["wall_s"] = 60.0 * 1000
         elif change == "twice":
             folds["rows"][2] = folds["rows"][1]
-            folds |= over_folds(folds["rows"])
+            folds["metrics"], folds["spread"] = over_folds([FoldRow(**row) for row in folds["rows"]])
         else:
             record["inputs"] = [row for row in record["inputs"] if folds["rows"][1]["run"] not in row["path"]]
         path.write_bytes(pretty_json(seal(record)))

@@ -14,6 +14,7 @@ from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context
 from mltrainer.phases.inputs import opened_by
 from mltrainer.records.common import FileRow
+from mltrainer.records.envelope import partial_record
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Planning
 from mltrainer.records.reading import Record
@@ -71,8 +72,8 @@ def rows(found: list[dict[str, Any]]) -> list[FileRow]:
 
 
 def context(root: Path, earlier: dict[str, Any] | None = None, task: dict[str, Any] | None = None) -> Context:
-    current = {"evidence": {"config": {"task": task}}} if task else None
-    return cast(Context, SimpleNamespace(project=Project(root), current=current, earlier=earlier, note=lambda text: None))
+    last = SimpleNamespace(config={"task": task}) if task else None
+    return cast(Context, SimpleNamespace(project=Project(root), last=last, earlier=earlier, note=lambda text: None))
 
 
 CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings"})
@@ -84,17 +85,17 @@ def probes(*opened: list[dict[str, Any]] | None) -> list[ProbeResult]:
 
 def test_what_either_probe_opened_is_bound(tmp_path: Path) -> None:
     found = opened_by(context(tmp_path), CONFIG, probes([row("a"), row("b")], [row("b"), row("c")]))
-    assert found == {"opened": [row("a"), row("b"), row("c")], "unsteady": []}
+    assert found == (rows([row("a"), row("b"), row("c")]), [])
 
 
 def test_what_one_probe_changes_for_the_other_is_named_and_not_bound(tmp_path: Path) -> None:
     found = opened_by(context(tmp_path), CONFIG, probes([row("a"), row("log", "1")], [row("a"), row("log", "2")]))
-    assert found == {"opened": [row("a")], "unsteady": ["log"]}
-    assert unplanned(rows(found["opened"]), found["unsteady"], rows([row("a"), row("log", "3"), row("b")])) == ["b"]
+    assert found == (rows([row("a")]), ["log"])
+    assert unplanned(*found, rows([row("a"), row("log", "3"), row("b")])) == ["b"]
 
 
 def test_where_a_tool_did_not_look_nothing_is_said(tmp_path: Path) -> None:
-    assert opened_by(context(tmp_path), CONFIG, probes([row("a")], None)) == {"opened": None, "unsteady": None}
+    assert opened_by(context(tmp_path), CONFIG, probes([row("a")], None)) == (None, None)
     assert unplanned(None, None, rows([row("a")])) is None
     assert unplanned(rows([row("a")]), [], None) is None
 
@@ -107,11 +108,11 @@ def test_what_a_run_opened_counts_where_task_and_code_are_the_same(
 ) -> None:
     (tmp_path / "late").write_text("x")
     run = {"code_sha256": digest(code), "opened": [row("late"), row("gone")]}
-    record = SimpleNamespace(evidence={"run": run}, faults=())
-    monkeypatch.setattr("mltrainer.phases.inputs.read_record", lambda *_: record)
+    record = partial_record({"evidence": {"run": run}}, "baseline")
+    monkeypatch.setattr("mltrainer.phases.inputs.sound_record", lambda *_: record)
     task = CONFIG.task.model_dump() if is_same_task else {"use": "other:Task"}
     found = opened_by(context(tmp_path, task=task), CONFIG, probes([row("a")], [row("a")]))
-    assert [one["path"] for one in found["opened"]] == (["a", "late"] if is_bound else ["a"])
+    assert [one.path for one in found[0] or []] == (["a", "late"] if is_bound else ["a"])
 
 
 def test_a_run_is_named_by_what_the_files_hold_and_one_that_opens_none_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from mltrainer.configs.pages import phase_page
 from mltrainer.phases.context import Context
 from mltrainer.phases.openings import known_openings, salt_of
 from mltrainer.records.openings import breaks
+from mltrainer.records.reading import sound_record
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project, read_json, write_json
 from tests.conftest import commit
@@ -29,7 +30,7 @@ def notes() -> list[str]:
 def ctx(digits: Project, notes: list[str]) -> Context:
     """Finalization of a finished project that is committed, ledger and all."""
     commit(digits.root)
-    page, record = phase_page("finalization", digits.root), read_json(digits.phase_dir("finalization") / "record.json")
+    page, record = phase_page("finalization", digits.root), sound_record(digits, "finalization")
     return Context(digits, page, {}, record, None, (), lambda event: notes.append(event["text"]), launch)
 
 

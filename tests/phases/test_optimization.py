@@ -205,31 +205,31 @@ def test_a_comparison_is_known_from_git_when_the_records_and_the_state_are_gone(
     assert counted_in(project) == []
 
 
-SPACES: list[tuple[str, dict[str, Any], int, tuple[Any, ...]]] = [
-    ("tpe", {"batch_size": {"choice": [16, 32, 64]}}, 20, ("grid", 3, 3, "the space has 3 points: 3 trials, each of them once")),
-    ("tpe", {"epochs": {"integer": [1, 3]}}, 3, ("grid", 3, 3, None)),
-    ("tpe", {"batch_size": {"choice": [16, 32, 64]}}, 2, (None, None, None, None)),
-    ("random", {"optimizer.lr": {"uniform": [0.1, 0.2]}}, 20, (None, None, None, None)),
-    ("random", {"epochs": {"integer": [1, 30]}}, 50, (None, None, None, None)),  # a grid has five of its points
+SPACES: list[tuple[str, dict[str, Any], int, tuple[str, int, int | None], str | None]] = [
+    ("tpe", {"batch_size": {"choice": [16, 32, 64]}}, 20, ("grid", 3, 3), "the space has 3 points: 3 trials, each of them once"),
+    ("tpe", {"epochs": {"integer": [1, 3]}}, 3, ("grid", 3, 3), None),
+    ("tpe", {"batch_size": {"choice": [16, 32, 64]}}, 2, ("tpe", 2, None), None),
+    ("random", {"optimizer.lr": {"uniform": [0.1, 0.2]}}, 20, ("random", 20, None), None),
+    ("random", {"epochs": {"integer": [1, 30]}}, 50, ("random", 50, None), None),  # a grid has five of its points
     (
         "grid",
         {"batch_size": {"choice": [16, 32, 64]}, "epochs": {"integer": [1, 30]}},
         4,
-        (None, None, 15, "4 are tried, 11 left"),
+        ("grid", 4, 15),
+        "4 are tried, 11 left",
     ),
-    ("grid", {"optimizer.lr": {"uniform": [0.1, 0.2]}}, 20, ("grid", 5, 5, "the space has 5 points")),
+    ("grid", {"optimizer.lr": {"uniform": [0.1, 0.2]}}, 20, ("grid", 5, 5), "the space has 5 points"),
 ]
 
 
-@pytest.mark.parametrize(("strategy", "space", "trials", "expected"), SPACES)
+@pytest.mark.parametrize(("strategy", "space", "trials", "expected", "note"), SPACES)
 def test_a_space_of_few_points_is_gone_through_once_and_what_is_left_out_is_said(
-    strategy: str, space: dict[str, Any], trials: int, expected: tuple[Any, ...]
+    strategy: str, space: dict[str, Any], trials: int, expected: tuple[str, int, int | None], note: str | None
 ) -> None:
     told: list[str] = []
     ctx: Any = SimpleNamespace(note=told.append)
-    found = optimization._fitting(ctx, {"strategy": strategy, "trials": trials}, space, {})
-    assert (found.get("strategy"), found.get("trials"), found.get("points")) == expected[:3]
-    assert (expected[3] in told[0]) if expected[3] else not told
+    assert optimization._extent(ctx, strategy, trials, space, {}) == expected
+    assert (note in told[0]) if note else not told
 
 
 # --- what it will take ----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, merge, plan_config
 from mltrainer.phases.probing import Probes, estimate
+from mltrainer.records.envelope import partial_record
 from mltrainer.records.run import ProbeResult
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
@@ -38,7 +39,7 @@ def planned(ctx: Context) -> tuple[Context, Plan]:
     ctx.folder.mkdir(parents=True, exist_ok=True)
     if plan.text is not None:
         (ctx.folder / CONFIG_FILE).write_text(plan.text)
-    current = {"evidence": {"generated": plan.generated}}
+    current = partial_record({"evidence": {"generated": plan.generated}}, "planning")
     return replace(ctx, current=current, assignments=()), plan
 
 
@@ -240,9 +241,9 @@ def probes(first: ProbeResult, second: ProbeResult | None = None) -> Probes:
 def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: Path) -> None:
     config = plan_config(context(tmp_path, "epochs=10")).config
     found = estimate(config, probes(probe(2000, 300), probe(1000, 310)), 8000, 2**30)
-    assert found["minutes"] * 60 == pytest.approx(200 * 0.001 + 10 * 2 * 50 * 0.001 + 1.0)
-    assert (found["step_time_us"], found["peak_mb"], found["available_mb"]) == (1000, 310, 8000)
-    assert (found["checkpoint_mb"], found["disk_free_mb"], found["budget_minutes"]) == (12, 1024, 5)
+    assert found.minutes * 60 == pytest.approx(200 * 0.001 + 10 * 2 * 50 * 0.001 + 1.0)
+    assert (found.step_time_us, found.peak_mb, found.available_mb) == (1000, 310, 8000)
+    assert (found.checkpoint_mb, found.disk_free_mb, found.budget_minutes) == (12, 1024, 5)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,7 @@ def test_the_estimate_scales_the_quicker_probe_and_the_larger_memory(tmp_path: P
 def test_the_estimate_counts_every_evaluation_and_all_that_it_measures(tmp_path: Path, changes: list[str], samples: int) -> None:
     config = plan_config(context(tmp_path, "epochs=10", *changes)).config
     found = estimate(config, probes(probe(1000, 300)), 8000, 2**30)
-    assert found["minutes"] * 60 == pytest.approx(200 * 0.001 + samples * 0.001 + 1.0)
+    assert found.minutes * 60 == pytest.approx(200 * 0.001 + samples * 0.001 + 1.0)
 
 
 def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
@@ -265,14 +266,14 @@ def test_evaluating_more_often_takes_longer(tmp_path: Path) -> None:
         estimate(plan_config(context(tmp_path, f"evaluate.every_n_steps={n}")).config, probes(probe(1000, 300)), 8000, 2**30)
         for n in (10, 100)
     )
-    assert often["minutes"] > seldom["minutes"]
+    assert often.minutes > seldom.minutes
 
 
 def test_the_estimate_counts_what_a_whole_evaluation_holds_of_every_sample(tmp_path: Path) -> None:
     config = plan_config(context(tmp_path)).config
     found = probe(1000, 300, held_bytes=100 * 2**20, validation=600)  # 1 MiB per sample
     measured = estimate(config, probes(found), 8000, 2**30)
-    assert (measured["held_mb"], measured["peak_mb"]) == (1000, 1300)  # 500 more samples, held twice for a moment
+    assert (measured.held_mb, measured.peak_mb) == (1000, 1300)  # 500 more samples, held twice for a moment
 
 
 # --- secrets --------------------------------------------------------------------------------------
@@ -412,7 +413,7 @@ def test_a_call_that_cannot_be_exported_fails_in_planning_with_its_line_and_is_t
 
 def from_template(ctx: Context, name: str | None, recorded: str | None = None) -> Plan:
     """Return what planning from a template gives, after a planning that recorded one."""
-    current = {"evidence": {"template": recorded}} if recorded else None
+    current = partial_record({"evidence": {"template": recorded}}, "planning") if recorded else None
     return plan_config(replace(ctx, template=name, current=current))
 
 

@@ -12,6 +12,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.phases.probing import Probes, estimate, probe, probe_again
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.planning import Estimate
 from mltrainer.records.run import ProbeResult
 from mltrainer.workspace import Project
 from tests.projects import PROJECT
@@ -70,7 +71,7 @@ def measured(**changes: Any) -> ProbeResult:
     return probe_result(**{**values, **changes})
 
 
-def estimated(**config: Any) -> dict[str, Any]:
+def estimated(**config: Any) -> Estimate:
     given = CONFIG.model_copy(update={"epochs": 10, **config})
     faster = measured(step_pace_us=40_000.0, memory={"peak_rss_mb": 210.0, "device_peak_mb": None})
     return estimate(given, Probes(measured(), faster, ("0", "1"), 2**20), 1000.0, 2**30)
@@ -78,13 +79,13 @@ def estimated(**config: Any) -> dict[str, Any]:
 
 def test_the_whole_runs_time_is_steps_evaluations_and_setup() -> None:
     # 100 steps of 40 ms, 10 evaluations of 30 validation and 30 training samples of 50 ms each, 7 s before the first step
-    assert estimated()["minutes"] == pytest.approx((100 * 0.04 + 10 * 60 * 0.05 + 7) / 60)
+    assert estimated().minutes == pytest.approx((100 * 0.04 + 10 * 60 * 0.05 + 7) / 60)
     averaged = CONFIG.model_validate({**CONFIG.model_dump(), "averaging": {"name": "ema"}}).averaging
-    assert estimated(averaging=averaged)["minutes"] == pytest.approx((100 * 0.04 + 10 * 90 * 0.05 + 7) / 60)
+    assert estimated(averaging=averaged).minutes == pytest.approx((100 * 0.04 + 10 * 90 * 0.05 + 7) / 60)
 
 
 def test_the_whole_runs_memory_holds_all_outputs_twice_for_a_moment() -> None:
     found = estimated()
-    assert found["held_mb"] == pytest.approx(2 * 1.0 * 20)  # 1 MiB a sample, of which 10 were measured
-    assert found["peak_mb"] == pytest.approx(210 + 40)
-    assert (found["checkpoint_mb"], found["disk_free_mb"], found["available_mb"]) == (1.0, 1024.0, 1000.0)
+    assert found.held_mb == pytest.approx(2 * 1.0 * 20)  # 1 MiB a sample, of which 10 were measured
+    assert found.peak_mb == pytest.approx(210 + 40)
+    assert (found.checkpoint_mb, found.disk_free_mb, found.available_mb) == (1.0, 1024.0, 1000.0)

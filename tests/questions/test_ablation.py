@@ -145,7 +145,7 @@ def test_no_gate_and_no_record_changes_and_nothing_asks_for_a_commit(digits: Pro
     run(digits)
     assert cli("gate", "check", "--json", "--project", digits.root).json == before
     assert {path: path.read_bytes() for path in digits.root.glob("phases/*/record.json")} == records
-    assert source(digits.root, [])["dirty"] is False
+    assert source(digits.root, []).dirty is False
 
 
 def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits: Project) -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from mltrainer import handbook
+from mltrainer.records.job import file_rows
 from mltrainer.reproducibility import code
 from mltrainer.reproducibility.code import imported_files, source, take_snapshot, uncommitted
 from mltrainer.workspace import digest, sha256_file
@@ -22,6 +23,10 @@ def module(name: str, file: object) -> ModuleType:
 
 def imported(root, *names):
     return imported_files(root, {name: module(name, str(root / name)) for name in names})
+
+
+def files_of(root, *names):
+    return file_rows(imported(root, *names))
 
 
 # --- imported files -------------------------------------------------------------------------------
@@ -93,18 +98,18 @@ def test_a_project_reached_through_a_link_is_the_same_project(repository, tmp_pa
 
 
 def test_a_committed_project_is_clean_and_known_by_its_files(repository, git):
-    files = imported(repository, "model.py")
+    files = files_of(repository, "model.py")
     found = source(repository, files)
-    assert found["sha256"] == digest(files)
-    assert (found["commit"], found["branch"]) == (git("rev-parse", "HEAD", cwd=repository), "main")
-    assert (found["dirty"], found["diff_sha256"], found["untracked"], found["note"]) == (False, None, 0, None)
+    assert found.sha256 == digest(imported(repository, "model.py"))
+    assert (found.commit, found.branch) == (git("rev-parse", "HEAD", cwd=repository), "main")
+    assert (found.dirty, found.diff_sha256, found.untracked, found.note) == (False, None, 0, None)
 
 
 def test_a_change_is_dirty_whether_staged_or_not(repository, git):
     (repository / "model.py").write_text("x = 2\n")
     unstaged = source(repository, [])
     git("add", "--all", cwd=repository)
-    assert unstaged["dirty"] is True
+    assert unstaged.dirty is True
     assert source(repository, []) == unstaged
 
 
@@ -112,9 +117,9 @@ def test_other_content_has_another_difference(repository):
     digests = set()
     for text in ("x = 2\n", "x = 3\n", "x = 1\n\n"):
         (repository / "model.py").write_text(text)
-        digests.add(source(repository, [])["diff_sha256"])
+        digests.add(source(repository, []).diff_sha256)
     (repository / "model.py").unlink()
-    digests.add(source(repository, [])["diff_sha256"])
+    digests.add(source(repository, []).diff_sha256)
     assert len(digests) == 4
 
 
@@ -127,35 +132,35 @@ def test_undoing_a_change_makes_the_tree_clean_again(repository):
 
 def test_an_untracked_file_that_is_imported_is_part_of_the_difference(repository):
     (repository / "new.py").write_text("a")
-    first = source(repository, imported(repository, "new.py"))
+    first = source(repository, files_of(repository, "new.py"))
     (repository / "new.py").write_text("b")
-    assert (first["untracked"], first["dirty"]) == (1, True)
-    assert source(repository, imported(repository, "new.py"))["diff_sha256"] != first["diff_sha256"]
+    assert (first.untracked, first.dirty) == (1, True)
+    assert source(repository, files_of(repository, "new.py")).diff_sha256 != first.diff_sha256
 
 
 def test_an_untracked_file_that_nothing_used_is_counted_and_makes_nothing_dirty(repository):
     (repository / "notes.txt").write_text("a")
-    found = source(repository, imported(repository, "model.py"))
-    assert (found["untracked"], found["dirty"], found["diff_sha256"]) == (1, False, None)
+    found = source(repository, files_of(repository, "model.py"))
+    assert (found.untracked, found.dirty, found.diff_sha256) == (1, False, None)
     assert uncommitted(repository, ["model.py"]) == []
     (repository / "model.py").write_text("x = 2\n")
-    assert source(repository, [])["dirty"] is True  # git knows it: somebody changed what is committed
+    assert source(repository, []).dirty is True  # git knows it: somebody changed what is committed
     assert uncommitted(repository, []) == ["model.py"]
 
 
 def test_an_untracked_script_that_starts_the_program_is_used(repository):
     (repository / "run.sh").write_text("python model.py")
-    assert source(repository, [], (), ["run.sh"])["dirty"] is True
+    assert source(repository, [], (), ["run.sh"]).dirty is True
     assert uncommitted(repository, ["run.sh"]) == ["run.sh"]
 
 
 def test_files_that_a_record_binds_by_digest_need_no_commit(repository):
     for name in ("mltrainer.yaml", "rows.csv"):
         (repository / name).write_text("a\n")
-    assert source(repository, [], ["mltrainer.yaml", "rows.csv", "../elsewhere.csv"])["dirty"] is False
+    assert source(repository, [], ["mltrainer.yaml", "rows.csv", "../elsewhere.csv"]).dirty is False
     (repository / "model.py").write_text("x = 2\n")
-    assert source(repository, [], ["mltrainer.yaml", "rows.csv"])["untracked"] == 0
-    assert source(repository, [], ["mltrainer.yaml", "rows.csv"])["dirty"] is True
+    assert source(repository, [], ["mltrainer.yaml", "rows.csv"]).untracked == 0
+    assert source(repository, [], ["mltrainer.yaml", "rows.csv"]).dirty is True
 
 
 def write_artifacts(root):
@@ -171,14 +176,14 @@ def write_artifacts(root):
 
 def test_artifacts_are_no_code_and_committing_them_changes_no_difference(repository, git):
     (repository / "model.py").write_text("x = 2\n")
-    before = source(repository, imported(repository, "model.py"))
+    before = source(repository, files_of(repository, "model.py"))
     write_artifacts(repository)
-    written = source(repository, imported(repository, "model.py"))
+    written = source(repository, files_of(repository, "model.py"))
     git("add", "phases", cwd=repository)
     git("commit", "--message=reports", cwd=repository)
-    committed = source(repository, imported(repository, "model.py"))
+    committed = source(repository, files_of(repository, "model.py"))
     assert written == before
-    assert {**committed, "commit": before["commit"]} == before
+    assert committed.model_copy(update={"commit": before.commit}) == before
 
 
 @pytest.mark.parametrize("page", ["phases/02_baseline/workflow.md", "diagnostics/nan_loss.md"])
@@ -186,31 +191,31 @@ def test_a_projects_own_page_of_the_handbook_counts(repository, page, monkeypatc
     monkeypatch.setattr(handbook, "page_paths", lambda: ["phases/02_baseline/workflow.md", "diagnostics/nan_loss.md"])
     (repository / page).parent.mkdir(parents=True)
     (repository / page).write_text("policy")
-    assert source(repository, [])["dirty"] is True
+    assert source(repository, []).dirty is True
 
 
 def test_a_project_in_a_folder_of_a_repository_leaves_out_its_own_artifacts_only(repository):
     inner = repository / "teams" / "vision"
     inner.mkdir(parents=True)
     write_artifacts(inner)
-    assert source(inner, [])["untracked"] == 0
+    assert source(inner, []).untracked == 0
     write_artifacts(repository)
-    assert source(inner, [])["untracked"] > 0
+    assert source(inner, []).untracked > 0
 
 
 def test_an_imported_file_that_git_ignores_is_not_committed(repository):
     (repository / ".gitignore").write_text("local_*.py\n.gitignore\n")
     (repository / "local_model.py").write_text("x")
-    found = source(repository, imported(repository, "local_model.py", "model.py"))
-    assert found["dirty"] is True
-    assert found["note"] == "imported, but hidden from git: local_model.py"
+    found = source(repository, files_of(repository, "local_model.py", "model.py"))
+    assert found.dirty is True
+    assert found.note == "imported, but hidden from git: local_model.py"
 
 
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
 def test_a_change_that_git_was_told_not_to_see_is_seen(repository, git, flag):
     git("update-index", flag, "model.py", cwd=repository)
     (repository / "model.py").write_text("x = 2\n")
-    assert "model.py" in source(repository, imported(repository, "model.py"))["note"]
+    assert "model.py" in source(repository, files_of(repository, "model.py")).note
 
 
 def test_windows_line_ends_that_git_converts_are_no_change(repository, git):
@@ -220,7 +225,7 @@ def test_windows_line_ends_that_git_converts_are_no_change(repository, git):
     (repository / "model.py").unlink()
     git("checkout", "model.py", cwd=repository)
     assert b"\r\n" in (repository / "model.py").read_bytes()
-    assert source(repository, imported(repository, "model.py"))["dirty"] is False
+    assert source(repository, files_of(repository, "model.py")).dirty is False
 
 
 @pytest.mark.parametrize("make", ["link", "pipe", "large", "unreadable", "repository"])
@@ -237,31 +242,31 @@ def test_odd_files_in_the_tree_are_told_apart_without_harm(repository, git, make
     else:
         odd.write_text("larger than three bytes")
         odd.chmod(0o000 if make == "unreadable" else 0o644)
-    assert source(repository, [])["commit"]
+    assert source(repository, []).commit
 
 
 def test_a_submodule_at_another_commit_is_a_change(repository, git, tmp_path):
     shutil.copytree(repository, tmp_path / "library")
     git("submodule", "add", str(tmp_path / "library"), "library", cwd=repository)
     git("commit", "--message=library", cwd=repository)
-    assert source(repository, [])["dirty"] is False
+    assert source(repository, []).dirty is False
     git("commit", "--allow-empty", "--message=moved", cwd=repository / "library")
-    assert source(repository, [])["dirty"] is True
+    assert source(repository, []).dirty is True
 
 
 def test_without_git_the_files_stand_for_the_code(tmp_path, git):
     (tmp_path / "model.py").write_text("x")
-    found = source(tmp_path, imported(tmp_path, "model.py"))
-    assert found["files"][0]["path"] == "model.py"
-    assert (found["commit"], found["dirty"], found["diff_sha256"]) == (None, None, None)
-    assert found["note"].startswith("not a git repository: ")
+    found = source(tmp_path, files_of(tmp_path, "model.py"))
+    assert found.files[0].path == "model.py"
+    assert (found.commit, found.dirty, found.diff_sha256) == (None, None, None)
+    assert found.note.startswith("not a git repository: ")
 
 
 def test_without_a_commit_everything_is_dirty(tmp_path, git):
     git("init")
     (tmp_path / "model.py").write_text("x")
-    found = source(tmp_path, imported(tmp_path, "model.py"))
-    assert (found["commit"], found["dirty"], found["untracked"]) == (None, True, 1)
+    found = source(tmp_path, files_of(tmp_path, "model.py"))
+    assert (found.commit, found.dirty, found.untracked) == (None, True, 1)
 
 
 # --- snapshot -------------------------------------------------------------------------------------
@@ -361,7 +366,7 @@ def test_many_untracked_files_are_left_out_beyond_a_limit(repository, monkeypatc
         (repository / name).write_text(name)
     taken = take_snapshot(repository)
     assert [row.path for row in taken.skipped] == ["b", "c"]
-    assert source(repository, [])["untracked"] == 3
+    assert source(repository, []).untracked == 3
 
 
 def test_where_git_cannot_hold_a_snapshot_there_is_none_and_a_reason(tmp_path, git):

@@ -44,9 +44,9 @@ class Launched:
 
 
 def measured(folder: Path, launched: Launched, given: TrainingConfig, **changes: Any) -> dict[str, Any] | None:
-    return measure_references(
-        Tools(Project(folder), lambda _: None, launched), run_result(**{"checkpoints": [BEST], **changes}), given
-    )
+    result = run_result(**{"checkpoints": [BEST], **changes})
+    found = measure_references(Tools(Project(folder), lambda _: None, launched), result, given)
+    return found.written() if found else None
 
 
 def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_path: Path) -> None:

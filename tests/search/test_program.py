@@ -20,6 +20,7 @@ from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import improvements, is_better
 from mltrainer.phases.optimization import judged
+from mltrainer.records.optimization import Comparison
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.search.space import draw, reseeded, trial_config, trial_values
@@ -144,9 +145,11 @@ def test_improvements_follow_the_metrics_direction() -> None:
 @pytest.mark.parametrize("side", ["candidate", "baseline"])
 def test_a_run_that_failed_leaves_nothing_to_conclude(side: str, bad: Any) -> None:
     values = {"candidate": [0.9] * 5, "baseline": [0.1] * 5, "seeds": [1, 2, 3, 4, 5]}
-    found = judged({**values, side: [bad, *values[side][1:]]}, "max")
-    assert (found["differences"], found["mean_difference"], found["worst_difference"]) == ([], None, None)
-    assert not is_better(found["differences"], 5, 0.05)
+    comparison = partial(Comparison, {**values, side: [bad, *values[side][1:]]})
+    differences = improvements(comparison.candidate, comparison.baseline, "max")
+    found = judged(comparison, differences)
+    assert (found.differences, found.mean_difference, found.worst_difference) == ([], None, None)
+    assert not is_better(differences, 5, 0.05)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from mltrainer.questions.exploration import require_no_secret
 from mltrainer.questions.remediation.findings import Applied, Candidate, LeftOut, Training, Trial, WrittenFile
 from mltrainer.questions.variants import TOOL, changed_keys, job_of, require_one_trainer
 from mltrainer.records.common import MetricChoice
-from mltrainer.records.reading import read_record
+from mltrainer.records.reading import sound_record
 from mltrainer.reproducibility import git
 from mltrainer.runs.find import config_of, diagnoses_of, find_run, references_of, result_of
 from mltrainer.runs.launcher import Tools
@@ -231,8 +231,7 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: st
 def _present(tools: Tools) -> Plan:
     """Return the plan that planning would make of the present files."""
     project = tools.project
-    own = read_record(project, "planning")
-    current = own.data if own is not None and not own.faults else None
+    current = sound_record(project, "planning")
     return plan_config(Context(project, phase_page("planning", project.root), {}, current, None, (), tools.tell, tools.launch))
 
 

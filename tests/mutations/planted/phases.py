@@ -95,7 +95,7 @@ FAULTS = (
     Fault(
         "what a run of other code opened is bound",
         "mltrainer/phases/inputs.py",
-        'run["code_sha256"] != digest(code) or ',
+        "run.code_sha256 != digest(dumped(probe.code_files)) or ",
         "",
         INPUTS,
     ),
