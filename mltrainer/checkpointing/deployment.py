@@ -15,6 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import answered
 from mltrainer.leftovers import scratch
+from mltrainer.records.common import Export
 from mltrainer.workspace import MODEL_CARD, machine_faults, pretty_json, sha256_file, write_atomic, write_json, write_text
 
 CHECKSUMS_FILE = "SHA256SUMS"
@@ -26,7 +27,7 @@ SCRIPT = Path(__file__).with_name("inference_script.py")  # the script's text: a
 
 def write_deployment(
     folder: Path,
-    exports: Sequence[dict[str, Any]],
+    exports: Sequence[Export],
     inference: dict[str, Any],
     config: dict[str, Any],
     manifest: dict[str, Any],
@@ -59,7 +60,7 @@ def write_deployment(
         told = {PREPROCESS: {"file": preprocess.name, "sha256": sha256_file(preprocess)}}
     write_text(folder / "requirements.txt", requirements(exports, inference, preprocess))
     write_text(folder / "config.yaml", yaml.dump(config))
-    write_json(folder / MANIFEST_FILE, {**manifest, **told, "schema": 1, "exports": list(exports)})
+    write_json(folder / MANIFEST_FILE, {**manifest, **told, "schema": 1, "exports": [row.written() for row in exports]})
     write_checksums(folder, leave_out=(MODEL_CARD,))  # the card of an earlier export is written anew after these sums
 
 
@@ -116,11 +117,9 @@ def _refuse(given: Any, what: str, mend: str) -> None:
     raise InputError(f"preprocess {given!r} {what}", where="inference() of your task", mend=mend)
 
 
-def requirements(
-    exports: Sequence[dict[str, Any]], inference: Mapping[str, Any] | None = None, preprocess: Path | None = None
-) -> str:
+def requirements(exports: Sequence[Export], inference: Mapping[str, Any] | None = None, preprocess: Path | None = None) -> str:
     """Return the text of `requirements.txt`: packages of `inference.py` and `preprocess`, at the versions installed here."""
-    written = {row["format"] for row in exports if row["state"] == "written"}
+    written = {row.format for row in exports if row.state == "written"}
     onnx, torch = _pin("onnxruntime"), _pin("torch")
     lines = ["# what inference.py needs", _pin("numpy"), *([_pin("tokenizers")] if (inference or {}).get("tokenizer") else [])]
     given = (inference or {}).get("input")

@@ -20,8 +20,9 @@ from torch.utils import _pytree as pytree
 from mltrainer import plugins
 from mltrainer.errors import InputError, MachineError
 from mltrainer.leftovers import new_folder
+from mltrainer.records.common import Export
 from mltrainer.redaction import shortened
-from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, sync
+from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, plain, sync
 
 Inputs = tuple[Tensor, ...]
 Call = Callable[[Inputs], list[Tensor]]
@@ -194,7 +195,7 @@ def export(
     real_inputs: Inputs,
     names: Sequence[str] = (),
     others: Sequence[Inputs] = (),
-) -> list[dict[str, Any]]:
+) -> list[Export]:
     """Write a model in several formats; each is read back from the disk and compared with the model.
 
     Args:
@@ -209,9 +210,7 @@ def export(
             takes any.
 
     Returns:
-        A row per format: format, file, state (`written`, `not_available`, or `failed`), reason (None where written),
-        max_difference, scale (the largest output), relative_difference, tolerance, agrees (None unless written; NaN never
-        agrees), samples, batch_sizes.
+        A row per format; `agrees` is None unless it was written, and NaN never agrees.
 
     Raises:
         MachineError: There is no space or no permission, or the disk failed.
@@ -235,12 +234,13 @@ def _on_cpu(inputs: Inputs) -> Inputs:
 
 def _export_one(
     program: Program, name: str, folder: Path, batches: list[Inputs], expected: list[list[Tensor]], tolerance: float
-) -> dict[str, Any]:
+) -> Export:
     kind = format_of(name)
-    row: dict[str, Any] = {"format": name, "file": kind.file, "state": "written", "reason": None, "agrees": None}
+    row = Export(format=name, file=kind.file, state="written", reason=None, agrees=None)
     absent = [package for package in kind.needs if importlib.util.find_spec(package) is None]
     if absent:
-        return {**row, "state": "not_available", "reason": f'{", ".join(absent)} is not installed: pip install "{kind.extra}"'}
+        reason = f'{", ".join(absent)} is not installed: pip install "{kind.extra}"'
+        return row.model_copy(update={"state": "not_available", "reason": reason})
     path = folder / kind.file
     try:
         kind.write(program, path)
@@ -251,9 +251,9 @@ def _export_one(
         _raise_machine_fault(error, path)
         for file in folder.glob(f"{kind.file}*"):
             file.unlink()
-        return {**row, "state": "failed", "reason": _short(error)}
+        return row.model_copy(update={"state": "failed", "reason": _short(error)})
     sizes = [len(batch[0]) for batch in batches]
-    return {**row, **compare(expected, found, tolerance), "samples": max(sizes), "batch_sizes": sizes}
+    return row.model_copy(update={**plain(compare(expected, found, tolerance)), "samples": max(sizes), "batch_sizes": sizes})
 
 
 def compare(expected: list[list[Tensor]], found: list[list[Tensor]], tolerance: float) -> dict[str, Any]:

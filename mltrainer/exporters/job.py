@@ -22,6 +22,7 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
+from mltrainer.records.common import Export
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
 from mltrainer.tasks.opening import OpenTask
@@ -39,36 +40,33 @@ SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together
 
 def work(job: ExportJob, root: Path, events: Events) -> int:
     """Run one job; the tool's entry point."""
-    result = rehearse(job, root) if job.checkpoint is None else export_run(job, root, job.checkpoint)
-    for row in result["exports"]:
-        told = f"agrees within {row['relative_difference']:.2g}" if row["agrees"] else row["reason"]
-        events.send("note", text=f"{row['format']}: {row['state']}, {told}")
+    exports = rehearse(job, root) if job.checkpoint is None else export_run(job, root, job.checkpoint)
+    for row in exports:
+        outcome = f"agrees within {row.relative_difference:.2g}" if row.agrees else row.reason
+        events.send("note", text=f"{row.format}: {row.state}, {outcome}")
     return 0
 
 
-def export_run(job: ExportJob, root: Path, checkpoint: str) -> dict[str, Any]:
-    """Export a run's checkpoint.
+def export_run(job: ExportJob, root: Path, checkpoint: str) -> list[Export]:
+    """Export a run's checkpoint, and write the job's result.
+
+    The result holds `exports`; `inference`, the task's description of its inputs and outputs; `test` (as `measure_test`) and
+    `weights_sha256`.
 
     Args:
         job: The export.
         root: The project's folder.
         checkpoint: The folder of the run's checkpoint.
 
-    Returns:
-        exports (rows of `export.export`), inference (the task's description of its inputs and outputs), test (as `measure_test`)
-        and weights_sha256.
-
     Raises:
         GateError: The checkpoint is damaged, or not the one of the run's result; or the data is another.
         InputError: The task calls its model with something else than tensors.
     """
     with locked(root / job.folder / "lock", f"the export of run {job.run}"):
-        result = _export(job, checkpoint, root)
-        write_json(root / job.folder / RESULT_FILE, result)
-    return result
+        return _export(job, checkpoint, root)
 
 
-def _export(job: ExportJob, checkpoint: str, root: Path) -> dict[str, Any]:
+def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     config = job.config
     tree, manifest = load(root / checkpoint, recorded_files(root, job.run_folder, checkpoint))
     task, model = open_untrained(config, root)
@@ -90,40 +88,47 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> dict[str, Any]:
     write_deployment(out, exports, {**inference, **names}, job.config.model_dump(), origin, files, preprocess)
     model.load_state_dict(state, strict=True)
     test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
-    return {"schema": 1, "exports": exports, "inference": inference, "test": test, "weights_sha256": weights}
+    _write_result(job, root, exports, {"inference": inference, "test": test, "weights_sha256": weights})
+    return exports
 
 
-def _written(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> list[dict[str, Any]]:
+def _write_result(job: ExportJob, root: Path, exports: list[Export], others: dict[str, Any]) -> None:
+    rows = [row.written() for row in exports]
+    write_json(root / job.folder / RESULT_FILE, {"schema": 1, "exports": rows, **others})
+
+
+def _written(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> list[Export]:
     """Return the rows of the model's exports, written as its task calls it."""
     inputs = calls.all.tensors
     plain_model = as_called(model, calls.all)
     return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others)
 
 
-def rehearse(job: ExportJob, root: Path) -> dict[str, Any]:
-    """Try an export on an untrained model, so that faults of the task show before the training.
+def rehearse(job: ExportJob, root: Path) -> list[Export]:
+    """Try an export on an untrained model, so that faults of the task show before the training; write the job's result.
+
+    The result holds `exports`; `inference` and `evaluation`, whether the task gave any; and `fault`: `what` failed, `where` and
+    the `mend`, or None.
 
     Args:
         job: As of `export_run`, without a checkpoint; what is written to `out` is removed again.
         root: The project's folder.
-
-    Returns:
-        exports, as `export_run`; inference and evaluation, whether the task gave any; and fault: `what` failed, `where` and
-        the `mend`, or None.
     """
+    exports: list[Export] = []
+    fault, gives = None, {"inference": False, "evaluation": False}
     with locked(root / job.folder / "lock", "the rehearsal of the export"):
         try:
-            result = {**_rehearsed(job, root), "fault": None}
+            exports, gives = _rehearsed(job, root)
         except InputError as error:
             fault = {"what": error.message, "where": error.where, "mend": error.mend}
-            result = {"exports": [], "inference": False, "evaluation": False, "fault": fault}
         finally:
             shutil.rmtree(root / job.out, ignore_errors=True)
-        write_json(root / job.folder / RESULT_FILE, {"schema": 1, **result})
-    return result
+        _write_result(job, root, exports, {**gives, "fault": fault})
+    return exports
 
 
-def _rehearsed(job: ExportJob, root: Path) -> dict[str, Any]:
+def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool]]:
+    """Return the exports, and whether the task gave an inference description and an evaluation."""
     config = job.config
     task, model = open_untrained(config, root)
     model.to(config.device).eval()
@@ -140,7 +145,7 @@ def _rehearsed(job: ExportJob, root: Path) -> dict[str, Any]:
     preprocess_of(inference, root)
     model.eval()
     rows = _written(job, model, real_calls(task, model, config, job.samples), root / job.out)
-    return {"exports": rows, "inference": bool(inference), "evaluation": evaluation is not None}
+    return rows, {"inference": bool(inference), "evaluation": evaluation is not None}
 
 
 def _first(job: ExportJob, available: int) -> np.ndarray:
@@ -187,7 +192,7 @@ def measure_test(
     task: OpenTask,
     model: nn.Module,
     config: TrainingConfig,
-    exports: list[dict[str, Any]],
+    exports: list[Export],
     weights: str,
 ) -> dict[str, Any]:
     """Open the test split and measure it, unless it stays sealed: it is not asked for, or a format does not give the model.
@@ -222,9 +227,9 @@ def _intervals(opening: TestOpening, task: OpenTask, found: Evaluated, samples: 
     return plain(intervals(task.task, found.outputs, found.targets, samples, config.seed, asked))
 
 
-def _unfit(exports: list[dict[str, Any]]) -> str | None:
+def _unfit(exports: list[Export]) -> str | None:
     """Return the reason against opening the test split: formats that failed or disagree with the trained model; else None."""
-    bad = [row["format"] for row in exports if row["state"] == "failed" or row["agrees"] is False]
+    bad = [row.format for row in exports if row.state == "failed" or row.agrees is False]
     return f"{', '.join(bad)} cannot be delivered" if bad else None
 
 

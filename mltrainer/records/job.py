@@ -155,6 +155,17 @@ class ExportJob(JobBase):
     test: TestOpening | None
 
 
+class ReferenceSettings(Part):
+    """The numbers of the reference models' page, which says what they are."""
+
+    max_rows: Number
+    max_cells: Number
+    fit_seconds: Number
+    level: Number
+    resamples: Number
+    draws: Number
+
+
 class ReferencesJob(JobBase):
     """Fit plain models on a run's rows, and measure them beside it.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
@@ -45,7 +45,28 @@ class Asked:
         return min(self.resamples, max(LEAST_RESAMPLES, self.draws // rows))
 
 
-def compare(network: Tensor, others: Mapping[str, Tensor], targets: Tensor, measure: Measure, asked: Asked) -> dict[str, Any]:
+Ends = list[float] | None  # of an interval, low and high; None where a resample has no number
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The network's lead over another model, above zero where it is better, beside that model's own interval."""
+
+    interval: Ends = None
+    lead: Ends = None
+    verdict: Literal["ahead", "level", "behind"] | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The network's interval behind so many resamples, and its lead over each other model, by name."""
+
+    resamples: int
+    network: Ends
+    others: dict[str, Lead]
+
+
+def compare(network: Tensor, others: Mapping[str, Tensor], targets: Tensor, measure: Measure, asked: Asked) -> Comparison:
     """Return the network's interval, and each other model's with its lead over the network.
 
     Args:
@@ -54,10 +75,6 @@ def compare(network: Tensor, others: Mapping[str, Tensor], targets: Tensor, meas
         targets: Of the same rows.
         measure: The metric that is compared.
         asked: How.
-
-    Returns:
-        `resamples`; `network`, its interval; `others`, by name `interval` and `lead` (the network's, above zero where it is
-        better; both `[low, high]`, or None where a resample has no number) and `verdict` (ahead, level, behind: the network's).
     """
     count = asked.resamples_of(len(targets))
     draws = seeds.generator(asked.seed, "bootstrap")
@@ -67,17 +84,13 @@ def compare(network: Tensor, others: Mapping[str, Tensor], targets: Tensor, meas
         for name in drawn:
             drawn[name].append(measure((network if name is None else others[name])[rows], targets[rows]))
     mine = np.array(drawn[None])
-    return {
-        "resamples": count,
-        "network": ends(drawn[None], asked.level),
-        "others": {name: _against(mine, np.array(drawn[name]), asked) for name in others},
-    }
+    leads = {name: _against(mine, np.array(drawn[name]), asked) for name in others}
+    return Comparison(count, ends(drawn[None], asked.level), leads)
 
 
-def _against(network: np.ndarray, other: np.ndarray, asked: Asked) -> dict[str, Any]:
-    leads = asked.sign * (network - other)
+def _against(network: np.ndarray, other: np.ndarray, asked: Asked) -> Lead:
+    leads, interval = asked.sign * (network - other), ends(other.tolist(), asked.level)
     if not np.isfinite(leads).all():
-        return {"interval": ends(other.tolist(), asked.level), "lead": None, "verdict": None}
+        return Lead(interval)
     low, high = np.quantile(leads, [(1 - asked.level) / 2, (1 + asked.level) / 2])
-    verdict = "ahead" if low > 0 else "behind" if high < 0 else "level"
-    return {"interval": ends(other.tolist(), asked.level), "lead": [float(low), float(high)], "verdict": verdict}
+    return Lead(interval, [float(low), float(high)], "ahead" if low > 0 else "behind" if high < 0 else "level")

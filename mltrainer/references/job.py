@@ -18,10 +18,13 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.records.job import ReferencesJob
+from mltrainer.records.baseline import Network, Reference, References
+from mltrainer.records.common import Metrics
+from mltrainer.records.job import ReferenceSettings, ReferencesJob
+from mltrainer.records.partial import partial
 from mltrainer.redaction import shortened
-from mltrainer.references.comparing import Asked, compare
-from mltrainer.references.models import Reference, Setting, fit, predict, references
+from mltrainer.references.comparing import Asked, Lead, compare
+from mltrainer.references.models import PlainModel, Setting, fit, predict, references
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
@@ -36,44 +39,39 @@ def work(job: ReferencesJob, root: Path, events: Events) -> int:
     """Run one job; the tool's entry point.
 
     Args:
-        job: `run`; `run_folder`; `checkpoint`, the folder of its best one; `config`; `settings`, the numbers of the tool's page;
-            `kept`, the folder of the fits, which other runs on the same rows share; `folder`, where `result.json` goes. Paths
-            are relative to the project.
+        job: The job.
         root: The project's folder.
         events: Where progress goes.
     """
     with locked(root / job.kept / "lock", "the reference models"):
-        write_json(root / job.folder / RESULT_FILE, {"schema": 1, **compared(job, root, events)})
+        write_json(root / job.folder / RESULT_FILE, {"schema": 1, **compared(job, root, events).written()})
     return 0
 
 
-def compared(job: ReferencesJob, root: Path, events: Events) -> dict[str, Any]:
+def compared(job: ReferencesJob, root: Path, events: Events) -> References:
     """Return the run's own model and the plain ones, measured on the validation rows.
 
-    Returns:
-        metric (the name), samples, train_samples, level, resamples, network (metrics, interval) and rows: of each plain model
-        name, title, rows, seconds, metrics, interval, lead, verdict and reason, why it has no metrics. No rows where the task
-        has nothing that a plain model reads.
+    There are no rows where the task has nothing that a plain model reads.
     """
     config = job.config
     opened, found, targets = _network(job, root, config)
-    task, limits = opened.task, job.settings
+    task, limits = opened.task, partial(ReferenceSettings, job.settings)
     assert isinstance(task, BuiltinTask)
-    fits = _fits(opened, task, config, job, root, events)
+    fits = _fits(opened, task, job, limits, root, events)
     held = {fit.name: fit.outputs for fit in fits if fit.outputs is not None}
     sign = 1 if config.metric.mode == "max" else -1
-    asked = Asked(limits["level"], int(limits["resamples"]), int(limits["draws"]), sign, config.seed)
+    asked = Asked(limits.level, int(limits.resamples), int(limits.draws), sign, config.seed)
     against = compare(found, held, targets, lambda o, t: task.metric(config.metric.name, o, t), asked)
-    rows = [_row(task, fit, targets, against["others"].get(fit.name, {})) for fit in fits]
-    return {
-        "metric": config.metric.name,
-        "samples": len(targets),
-        "train_samples": len(opened.split("train")),
-        "level": asked.level,
-        "resamples": against["resamples"],
-        "network": {"metrics": _metrics(task, found, targets), "interval": against["network"]},
-        "rows": plain(rows),
-    }
+    return References(
+        metric=config.metric.name,
+        samples=len(targets),
+        train_samples=len(opened.split("train")),
+        level=asked.level,
+        resamples=against.resamples,
+        network=Network(metrics=_metrics(task, found, targets), interval=against.network),
+        rows=[_row(task, fit, targets, against.others.get(fit.name, Lead())) for fit in fits],
+        reason=None,
+    )
 
 
 def _network(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[OpenTask, Tensor, Tensor]:
@@ -86,14 +84,14 @@ def _network(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[Op
     return opened, found.outputs, found.targets
 
 
-def _metrics(task: BuiltinTask, found: Tensor, targets: Tensor) -> dict[str, Any]:
+def _metrics(task: BuiltinTask, found: Tensor, targets: Tensor) -> Metrics:
     return dict(plain({"loss": float(task.loss(found, targets)), **as_numbers(task.metrics(found, targets))}))
 
 
-def _row(task: BuiltinTask, fit: Fit, targets: Tensor, against: dict[str, Any]) -> dict[str, Any]:
+def _row(task: BuiltinTask, fit: Fit, targets: Tensor, against: Lead) -> Reference:
     measured = {} if fit.outputs is None else _metrics(task, fit.outputs, targets)
-    told = {key: value for key, value in asdict(fit).items() if key != "outputs"}
-    return {**told, "metrics": measured, "interval": None, "lead": None, "verdict": None, **against}
+    row = {key: value for key, value in vars(fit).items() if key != "outputs"}
+    return Reference(**row, metrics=measured, **vars(against))
 
 
 # --- fits -----------------------------------------------------------------------------------------
@@ -121,10 +119,10 @@ class Fit:
 
 
 def _fits(
-    opened: OpenTask, task: BuiltinTask, config: TrainingConfig, job: ReferencesJob, root: Path, events: Events
+    opened: OpenTask, task: BuiltinTask, job: ReferencesJob, limits: ReferenceSettings, root: Path, events: Events
 ) -> list[Fit]:
     """Return every plain model's fit, those of an earlier job as they were kept."""
-    train, limits = opened.split("train").ids, job.settings
+    train, config = opened.split("train").ids, job.config
     rows = task.reference_inputs(train[:1])
     if rows is None:
         return []
@@ -136,16 +134,16 @@ def _fits(
         if (kept := _kept(place)) is None:
             data = data or _data(task, train, opened.split("validation").ids, config)
             events.send("note", text=f"{reference.title}, to compare with: {len(train)} training rows")
-            kept = _fitted(reference, *data, len(task.classes or []), limits["fit_seconds"])
+            kept = _fitted(reference, *data, len(task.classes or []), limits.fit_seconds)
             _keep(place, kept)
         found.append(kept)
     return found
 
 
-def _some(train: np.ndarray, one: ReferenceInputs, limits: dict[str, Any], seed: int) -> np.ndarray:
+def _some(train: np.ndarray, one: ReferenceInputs, limits: ReferenceSettings, seed: int) -> np.ndarray:
     """Return the training rows that plain models are fitted on: all, or as many as the limits allow, drawn by the seed."""
     width = 1 if isinstance(one.inputs, list) else one.inputs.shape[1]
-    most = max(1, int(min(limits["max_rows"], limits["max_cells"] // width)))
+    most = max(1, int(min(limits.max_rows, limits.max_cells // width)))
     return train if len(train) <= most else np.sort(seeds.generator(seed, "references").permutation(train)[:most])
 
 
@@ -159,7 +157,7 @@ def _data(
     return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF, weights), held_out
 
 
-def _fitted(reference: Reference, asked: Setting, held_out: ReferenceInputs, classes: int, seconds: float) -> Fit:
+def _fitted(reference: PlainModel, asked: Setting, held_out: ReferenceInputs, classes: int, seconds: float) -> Fit:
     """Fit a plain model; where that fails, for whatever reason, the row says why."""
     began, found, reason = time.perf_counter(), None, None
     try:

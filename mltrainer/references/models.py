@@ -40,7 +40,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Reference:
+class PlainModel:
     """A plain model: its name in records, its title in reports, and its factory, which returns it unfitted."""
 
     name: str
@@ -48,7 +48,7 @@ class Reference:
     make: Callable[[Setting], Any]
 
 
-def references(form: str, *, classification: bool) -> list[Reference]:
+def references(form: str, *, classification: bool) -> list[PlainModel]:
     """Return the plain models for rows of a form, the weakest first."""
     return _CLASSIFIERS[form] if classification else _REGRESSORS.get(form, [])
 
@@ -121,27 +121,27 @@ def _boosted_values(asked: Setting) -> HistGradientBoostingRegressor:
     return HistGradientBoostingRegressor(categorical_features=_declared(asked.plain), random_state=asked.seed)
 
 
-_MAJORITY = Reference("constant", "majority class", lambda _: DummyClassifier(strategy="prior"))
+_MAJORITY = PlainModel("constant", "majority class", lambda _: DummyClassifier(strategy="prior"))
 _CLASSIFIERS = {
     "table": [
         _MAJORITY,
-        Reference("linear", "logistic regression", lambda asked: make_pipeline(_columns(asked.plain), _logistic(asked))),
-        Reference("boosting", "histogram gradient boosting", _boosted_classes),
+        PlainModel("linear", "logistic regression", lambda asked: make_pipeline(_columns(asked.plain), _logistic(asked))),
+        PlainModel("boosting", "histogram gradient boosting", _boosted_classes),
     ],
     "pixels": [
         _MAJORITY,
-        Reference("linear", "logistic regression", lambda asked: make_pipeline(StandardScaler(), _logistic(asked))),
-        Reference("neighbours", "5 nearest neighbours", lambda _: KNeighborsClassifier()),
+        PlainModel("linear", "logistic regression", lambda asked: make_pipeline(StandardScaler(), _logistic(asked))),
+        PlainModel("neighbours", "5 nearest neighbours", lambda _: KNeighborsClassifier()),
     ],
     "texts": [
         _MAJORITY,
-        Reference("linear", "TF-IDF with logistic regression", lambda asked: make_pipeline(TfidfVectorizer(), _logistic(asked))),
+        PlainModel("linear", "TF-IDF with logistic regression", lambda asked: make_pipeline(TfidfVectorizer(), _logistic(asked))),
     ],
 }
 _REGRESSORS = {
     "table": [
-        Reference("constant", "mean", lambda _: DummyRegressor()),
-        Reference("linear", "ridge regression", lambda asked: make_pipeline(_columns(asked.plain), Ridge())),
-        Reference("boosting", "histogram gradient boosting", _boosted_values),
+        PlainModel("constant", "mean", lambda _: DummyRegressor()),
+        PlainModel("linear", "ridge regression", lambda asked: make_pipeline(_columns(asked.plain), Ridge())),
+        PlainModel("boosting", "histogram gradient boosting", _boosted_values),
     ],
 }

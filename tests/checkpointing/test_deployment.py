@@ -18,6 +18,8 @@ from mltrainer.checkpointing.deployment import requirements, write_checksums, wr
 from mltrainer.checkpointing.export import export
 from mltrainer.configs import yaml
 from mltrainer.configs.project import Tokens
+from mltrainer.records.common import Export
+from mltrainer.records.partial import partial
 from mltrainer.tasks.text import tokenizing
 
 COLUMNS = [{"name": "age", "kind": "number"}, {"name": "colour", "kind": "category", "categories": ["blue", "red"]}]
@@ -42,7 +44,7 @@ class Rule(nn.Module):
 def deploy(folder: Path, formats: list[str], spec: dict[str, Any] = TABLE, model: nn.Module | None = None) -> Path:
     x = torch.tensor([[1.0, 0.0], [float("nan"), 1.0], [2.0, -1.0]])
     rows = export(model or Rule(), (x,), formats, folder, 1e-4, (x,))
-    assert all(row["agrees"] for row in rows), rows
+    assert all(row.agrees for row in rows), rows
     write_deployment(folder, rows, spec, {"seed": 42, "optimizer": {"lr": 1e-3}}, {"run": "a1b2c3d4e5f6"})
     return folder
 
@@ -110,7 +112,7 @@ def test_no_value_of_the_task_becomes_code(deployed: Path) -> None:
     ],
 )
 def test_requirements_name_what_the_script_needs(formats: list[str], wanted: set[str]) -> None:
-    text = requirements([{"format": name, "state": "written"} for name in formats])
+    text = requirements([partial(Export, {"format": name, "state": "written"}) for name in formats])
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert {line.partition("==")[0] for line in lines} == wanted
     assert "+cpu" not in text

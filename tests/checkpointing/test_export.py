@@ -34,10 +34,10 @@ def export_one(model: nn.Module, name: str, folder: Path, x: Inputs = (X,), tole
 @pytest.mark.slow
 def test_each_format_agrees_in_batches_of_one_and_many(name: str, model: nn.Module, tmp_path: Path) -> None:
     row = export_one(model.train(), name, tmp_path)
-    assert (row["state"], row["agrees"], row["reason"]) == ("written", True, None)
-    assert row["relative_difference"] < 1e-5
-    assert (row["samples"], row["batch_sizes"]) == (20, [1, 7, 20])
-    assert [path.name for path in tmp_path.iterdir()] == [row["file"]]
+    assert (row.state, row.agrees, row.reason) == ("written", True, None)
+    assert row.relative_difference < 1e-5
+    assert (row.samples, row.batch_sizes) == (20, [1, 7, 20])
+    assert [path.name for path in tmp_path.iterdir()] == [row.file]
 
 
 class TwoInputs(nn.Module):
@@ -54,7 +54,7 @@ class TwoInputs(nn.Module):
 @pytest.mark.parametrize("name", EVERY)
 def test_several_inputs_and_outputs_are_compared(name: str, tmp_path: Path) -> None:
     row = export_one(TwoInputs(), name, tmp_path, (X, 2 * X))
-    assert (row["state"], row["agrees"]) == ("written", True)
+    assert (row.state, row.agrees) == ("written", True)
 
 
 class Named(nn.Module):
@@ -71,7 +71,7 @@ class Named(nn.Module):
 @pytest.mark.parametrize("name", EVERY)
 def test_outputs_by_name_are_compared(name: str, tmp_path: Path) -> None:
     row = export_one(Named(), name, tmp_path)
-    assert (row["state"], row["agrees"]) == ("written", True)
+    assert (row.state, row.agrees) == ("written", True)
 
 
 class Tied(nn.Module):
@@ -93,13 +93,13 @@ class Tied(nn.Module):
 def test_a_model_with_shared_weights_agrees_and_goes_on_sharing_them(name: str, tmp_path: Path) -> None:
     tied = Tied()
     row = export_one(tied, name, tmp_path)
-    assert (row["state"], row["agrees"], row["reason"]) == ("written", True, None)
+    assert (row.state, row.agrees, row.reason) == ("written", True, None)
     assert tied.last.weight is tied.first.weight
 
 
 def test_one_example_is_enough(model: nn.Module, tmp_path: Path) -> None:
     rows = export(model, (X[:1],), LIGHT, tmp_path, 1e-4, (X[:1],))
-    assert [row["agrees"] for row in rows] == [True] * 3
+    assert [row.agrees for row in rows] == [True] * 3
 
 
 def test_the_weights_file_holds_the_state_dict(model: nn.Module, tmp_path: Path) -> None:
@@ -157,22 +157,22 @@ def poison(model: nn.Module) -> None:
 def test_an_export_that_differs_is_reported(name: str, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(name, shift, monkeypatch)
     row = export_one(model, name, tmp_path)
-    assert row["agrees"] is False
-    assert row["max_difference"] == pytest.approx(0.01, rel=0.01)
-    assert "is not within 0.0001" in row["reason"]
+    assert row.agrees is False
+    assert row.max_difference == pytest.approx(0.01, rel=0.01)
+    assert "is not within 0.0001" in row.reason
 
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_nan_never_agrees(name: str, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(name, poison, monkeypatch)
     row = export_one(model, name, tmp_path, tolerance=math.inf)
-    assert row["agrees"] is False
-    assert math.isnan(row["max_difference"])
+    assert row.agrees is False
+    assert row.max_difference == "nan"
 
 
 def test_a_trained_model_that_answers_nan_agrees_with_nothing(model: nn.Module, tmp_path: Path) -> None:
     poison(model)
-    assert [row["agrees"] for row in export(model, (X,), LIGHT, tmp_path, 1e-4, (X,))] == [False] * 3
+    assert [row.agrees for row in export(model, (X,), LIGHT, tmp_path, 1e-4, (X,))] == [False] * 3
 
 
 @pytest.mark.parametrize(
@@ -215,21 +215,21 @@ class DependsOnValues(nn.Module):
 @pytest.mark.parametrize("name", ["torch_export", pytest.param("onnx", marks=needs_onnx)])
 def test_a_model_that_cannot_be_exported_is_a_row_with_the_reason(model: nn.Module, name: str, tmp_path: Path) -> None:
     row = export_one(model, name, tmp_path)
-    assert (row["state"], row["agrees"]) == ("failed", None)
-    assert len(row["reason"]) > 20
+    assert (row.state, row.agrees) == ("failed", None)
+    assert len(row.reason) > 20
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_branch_that_tracing_froze_is_found_by_the_comparison(tmp_path: Path) -> None:
     row = export_one(FixedBatch(), "torchscript", tmp_path)
-    assert row["agrees"] is not True
+    assert row.agrees is not True
 
 
 def test_without_its_packages_onnx_is_not_available(model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else object())
     row = export_one(model, "onnx", tmp_path)
-    assert row["state"] == "not_available"
-    assert row["reason"] == 'onnxruntime is not installed: pip install "mltrainer[onnx]"'
+    assert row.state == "not_available"
+    assert row.reason == 'onnxruntime is not installed: pip install "mltrainer[onnx]"'
 
 
 def test_what_an_earlier_export_left_is_gone_when_a_format_fails(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def npz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_it_writes_a_file_that_is_compared_with_the_model(tmp_path: Path, npz: Path) -> None:
     x = torch.randn(8, 4)
     (row,) = export(nn.Linear(4, 2), (x,), ["npz"], tmp_path / "out", 1e-6, (x,))
-    assert (row["format"], row["file"], row["state"], row["agrees"]) == ("npz", "model.npz", "written", True)
+    assert (row.format, row.file, row.state, row.agrees) == ("npz", "model.npz", "written", True)
     with np.load(tmp_path / "out/model.npz") as file:
         assert set(file) == {"weight", "bias"}
 

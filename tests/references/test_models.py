@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from mltrainer.records.job import ReferenceSettings
+from mltrainer.records.partial import partial
 from mltrainer.references import job
 from mltrainer.references.comparing import Asked, compare
-from mltrainer.references.models import Reference, Setting, fit, predict, references
+from mltrainer.references.models import PlainModel, Setting, fit, predict, references
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 ASKED = Asked(level=0.95, resamples=200, draws=10**7, sign=1, seed=42)
@@ -26,14 +28,14 @@ TEXTS = ReferenceInputs("texts", ["good film", "bad film"] * 20, np.arange(40) %
 PIXELS = ReferenceInputs("pixels", GENERATOR.random((40, 9), dtype=np.float32), np.arange(40) % 2)
 
 
-def predicted(reference: Reference, plain: ReferenceInputs, classes: int) -> torch.Tensor:
+def predicted(reference: PlainModel, plain: ReferenceInputs, classes: int) -> torch.Tensor:
     model = reference.make(Setting(plain, 3))
     fit(model, plain)
     return predict(model, plain.inputs, classes)
 
 
 @pytest.mark.parametrize("reference", references("table", classification=True), ids=lambda one: one.name)
-def test_a_class_without_a_training_row_is_never_predicted_and_its_logit_is_finite(reference: Reference) -> None:
+def test_a_class_without_a_training_row_is_never_predicted_and_its_logit_is_finite(reference: PlainModel) -> None:
     found = predicted(reference, TABLE, 3)
     assert found.shape == (200, 3)
     assert bool(found.isfinite().all())
@@ -80,14 +82,14 @@ def right(share: float, rows: int = 400) -> torch.Tensor:
 )
 def test_a_network_is_behind_where_the_whole_lead_is_on_the_other_side_of_zero(other: float, sign: int, verdict: str) -> None:
     asked = Asked(**{**vars(ASKED), "sign": sign})
-    found = compare(right(0.6), {"it": right(other)}, torch.zeros(400), hits, asked)["others"]["it"]
-    assert found["verdict"] == verdict
-    assert found["lead"][0] <= sign * (0.6 - other) <= found["lead"][1]
+    found = compare(right(0.6), {"it": right(other)}, torch.zeros(400), hits, asked).others["it"]
+    assert found.verdict == verdict
+    assert found.lead[0] <= sign * (0.6 - other) <= found.lead[1]
 
 
 def test_a_resample_without_a_number_gives_no_verdict() -> None:
-    found = compare(right(0.6), {"it": right(0.6) * torch.nan}, torch.zeros(400), hits, ASKED)["others"]["it"]
-    assert (found["verdict"], found["lead"], found["interval"]) == (None, None, None)
+    found = compare(right(0.6), {"it": right(0.6) * torch.nan}, torch.zeros(400), hits, ASKED).others["it"]
+    assert (found.verdict, found.lead, found.interval) == (None, None, None)
 
 
 def test_many_rows_are_drawn_less_often_but_a_hundred_times() -> None:
@@ -98,7 +100,7 @@ def test_many_rows_are_drawn_less_often_but_a_hundred_times() -> None:
 
 
 def fitted(make: Any, seconds: float = 5) -> job.Fit:
-    return job._fitted(Reference("it", "a model", make), Setting(TEXTS, 1), TEXTS, 2, seconds)
+    return job._fitted(PlainModel("it", "a model", make), Setting(TEXTS, 1), TEXTS, 2, seconds)
 
 
 def test_a_model_that_fails_or_takes_too_long_says_why_in_its_row() -> None:
@@ -113,7 +115,7 @@ def test_a_model_that_fails_or_takes_too_long_says_why_in_its_row() -> None:
 
 
 def test_more_rows_than_the_limits_allow_are_drawn_by_the_seed() -> None:
-    limits = {"max_rows": 50, "max_cells": 120}
+    limits = partial(ReferenceSettings, {"max_rows": 50, "max_cells": 120})
     ids = np.arange(100, 200)
     found = job._some(ids, TABLE, limits, 1)
     assert len(found) == 40
@@ -138,4 +140,4 @@ def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path: Any) -> None:
 def test_a_task_without_plain_rows_has_no_models() -> None:
     opened = SimpleNamespace(split=lambda _: SimpleNamespace(ids=np.arange(3)))
     task = SimpleNamespace(reference_inputs=lambda _: None)
-    assert job._fits(opened, task, None, SimpleNamespace(settings={}), None, None) == []  # type: ignore[arg-type]
+    assert job._fits(opened, task, SimpleNamespace(config=None), None, None, None) == []  # type: ignore[arg-type]

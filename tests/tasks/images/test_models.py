@@ -36,7 +36,7 @@ def pictures(count: int) -> torch.Tensor:
 def test_a_model_is_exported_for_any_batch_size_and_agrees(values: dict[str, Any], tmp_path: Path) -> None:
     model, x = made(values), pictures(20)
     (row,) = export(model, (x,), ["torch_export"], tmp_path, 1e-4, (x,))
-    assert (row["agrees"], row["batch_sizes"]) == (True, [1, 7, 20]), row
+    assert (row.agrees, row.batch_sizes) == (True, [1, 7, 20]), row
 
 
 @pytest.mark.parametrize("values", MODELS, ids=str)

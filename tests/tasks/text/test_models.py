@@ -94,4 +94,4 @@ def test_every_model_exports_with_any_batch_size_and_agrees(config, tmp_path):
     tokens[:, 3], tokens[4] = 0, 0
     formats = ["torch_export"] if config.name in ("bag", "gru") else ["torch_export", "onnx"]
     rows = export(model, (tokens[:2],), formats, tmp_path, 1e-4, (tokens,))
-    assert [(row["state"], row["agrees"]) for row in rows] == [("written", True)] * len(formats)
+    assert [(row.state, row.agrees) for row in rows] == [("written", True)] * len(formats)
