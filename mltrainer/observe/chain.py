@@ -17,7 +17,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mltrainer.observe.process import Process, Settings
 
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
 
@@ -29,7 +32,7 @@ MANY = 4  # small weights of one width: joining them is then cheaper than a look
 PAUSES = {2: 0.05, 5: 0.15}  # seconds, after which steps, where threads are to be put out of their usual pace
 
 
-def begin(settings: dict[str, Any], process: Any) -> Chain:
+def begin(settings: Settings, process: Process) -> Chain:
     """Return the observer of this process."""
     return Chain(settings, process)
 
@@ -44,10 +47,10 @@ class Chain:
         process: Its name, and where the lines go.
     """
 
-    def __init__(self, settings: dict[str, Any], process: Any) -> None:
-        self._most, self._kill = int(settings.get("steps") or 0), int(settings.get("kill") or 0)
-        self._by_position = bool(settings.get("by_position"))
-        self._pauses = PAUSES if settings.get("pause") else {}
+    def __init__(self, settings: Settings, process: Process) -> None:
+        self._most, self._kill = settings.steps, settings.kill
+        self._by_position = settings.by_position
+        self._pauses = PAUSES if settings.pause else {}
         self._process = process
         self._reset()
         process.on_fork(self._reset)

@@ -11,7 +11,10 @@ import site
 import sys
 import sysconfig
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mltrainer.observe.process import Process, Settings
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded, in a program
@@ -21,7 +24,7 @@ OTHERS = ("sqlite3.connect", "ctypes.dlopen")  # audit events of other openings,
 ANEW = os.O_WRONLY | os.O_TRUNC | os.O_CREAT  # opened with one of these, a file is not asked what it holds
 
 
-def begin(settings: dict[str, Any], process: Any) -> Files:
+def begin(settings: Settings, process: Process) -> Files:
     """Return the observer of this process, which notes files from here on."""
     return Files(settings, process)
 
@@ -30,13 +33,13 @@ class Files:
     """Notes the files that the interpreter opens, by its audit events; `note_read` adds those that C code opens.
 
     Args:
-        settings: `folder` is left out: it is the observer's own.
+        settings: Their folder is left out: it is the observer's own.
         process: Its name, and where the lines go.
     """
 
-    def __init__(self, settings: dict[str, Any], process: Any) -> None:
+    def __init__(self, settings: Settings, process: Process) -> None:
         libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        own = (str(settings["folder"]), HERE, BEGINS, *site.getsitepackages(), *(path for path in libraries if path))
+        own = (settings.folder, HERE, BEGINS, *site.getsitepackages(), *(path for path in libraries if path))
         self._left_out = (*NO_FILES, *(os.path.join(os.path.realpath(path), "") for path in own))
         self._lines = process.lines("files")
         self._seen: set[tuple[str, str]] = set()

@@ -9,10 +9,13 @@ import atexit
 import gc
 import hashlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mltrainer.observe.process import Process, Settings
 
 
-def begin(settings: dict[str, Any], process: Any) -> ManualSteps:
+def begin(settings: Settings, process: Process) -> ManualSteps:
     """Return the observer of this process."""
     return ManualSteps(process)
 

@@ -15,7 +15,7 @@ from mltrainer.observe.file_rows import gathered, rows_of_reads
 from mltrainer.observe.imports import after_import
 from mltrainer.observe.inputs import WAYS, read_in, source_of
 from mltrainer.observe.logs import rows_of
-from mltrainer.observe.process import Process
+from mltrainer.observe.process import Process, Settings
 from mltrainer.observe.readers import READERS, watch
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import STATE_DIR
@@ -30,8 +30,8 @@ CACHES = ("torchinductor_", ".triton/", ".cache/torch/kernels/", ".cache/matplot
 @cache
 def _observer() -> tuple[Process, files.Files]:
     """Return this process's only observer, as an audit hook stays for good; it notes files between `begin_anew` and `end`."""
-    process = Process({"folder": os.devnull})
-    observer = files.Files({"folder": os.devnull}, process)
+    process = Process(Settings())
+    observer = files.Files(Settings(), process)
     after_import(READERS, lambda module: watch(module, observer.note_read))
     return process, observer
 

@@ -8,11 +8,39 @@ import mmap
 import os
 import sys
 import time
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
 
 ROOM = 1 << 16  # bytes; by so many a file in memory grows
+
+
+class Settings(NamedTuple):
+    """What is observed, and where the lines go; from an environment variable, as JSON.
+
+    Attributes:
+        folder: Where the files go.
+        program: The folder that the program runs in.
+        steps: After so many, the program is ended; 0 for never.
+        kill: After so many, the process is killed; 0 for never.
+        files: Whether opened files are noted.
+        trace: Whether all that is computed is noted.
+        signals: Whether steps are looked at more closely than their bits.
+        by_position: Whether weights stand in their optimizer's order in place of their model's.
+        listing: Whether folders list their entries in the opposite order.
+        pause: Whether the process stands still for moments.
+    """
+
+    folder: str = os.devnull
+    program: str = ""
+    steps: int = 0
+    kill: int = 0
+    files: bool = False
+    trace: bool = False
+    signals: bool = False
+    by_position: bool = False
+    listing: bool = False
+    pause: bool = False
 
 
 class Process:
@@ -22,12 +50,12 @@ class Process:
     each run has of its own; a fork adds its number to its parent's.
 
     Args:
-        settings: `folder` is where the files go; `program` the folder that the program runs in.
+        settings: Of all that is observed.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.folder = str(settings["folder"])
-        self.name = os.environ.get("RANK") or _named(getattr(sys, "orig_argv", sys.argv)[1:], _own_folders(settings))
+    def __init__(self, settings: Settings) -> None:
+        self.folder = settings.folder
+        self.name = os.environ.get("RANK") or _named(getattr(sys, "orig_argv", sys.argv)[1:], _own_folders(settings.program))
         self._forks = 0
         self._after_fork: list[Any] = []
         os.register_at_fork(before=self._before, after_in_child=self._in_child)
@@ -99,10 +127,10 @@ class Mapped:
         self._end = end
 
 
-def _own_folders(settings: dict[str, Any]) -> list[str]:
+def _own_folders(program: str) -> list[str]:
     """Return the folders of this run, the longest first: for code and for temporary files, as given and by their real paths."""
-    given = [path for path in (settings.get("program"), os.environ.get("TMPDIR")) if path]
-    return sorted({*given, *map(os.path.realpath, given)}, key=len, reverse=True)
+    folders = [path for path in (program, os.environ.get("TMPDIR")) if path]
+    return sorted({*folders, *map(os.path.realpath, folders)}, key=len, reverse=True)
 
 
 def _named(arguments: list[str], folders: list[str]) -> str:

@@ -12,7 +12,10 @@ import sys
 import time
 import weakref
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mltrainer.observe.process import Process, Settings
 
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
 
@@ -24,7 +27,7 @@ SMALL = 1 << 14  # numbers; gradients of fewer are looked at together
 DEEP = 40  # frames in which a loss is looked for
 
 
-def begin(settings: dict[str, Any], process: Any) -> Signals:
+def begin(settings: Settings, process: Process) -> Signals:
     """Return the observer of this process."""
     return Signals(settings, process)
 
@@ -40,8 +43,8 @@ class Signals:
         process: Its name, and where the lines go.
     """
 
-    def __init__(self, settings: dict[str, Any], process: Any) -> None:
-        self._most = int(settings.get("steps") or 0)
+    def __init__(self, settings: Settings, process: Process) -> None:
+        self._most = settings.steps
         self._lines = process.lines("signals")
         self._reset()
         process.on_fork(self._reset)

@@ -16,7 +16,10 @@ import sys
 import sysconfig
 import threading
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mltrainer.observe.process import Process, Settings
 
 MOST = 400_000  # lines of one process
 LOOKED = 1 << 22  # bytes of memory that may be unwritten, at its beginning
@@ -26,9 +29,9 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded
 
 
-def begin(settings: dict[str, Any], process: Any) -> Trace:
+def begin(settings: Settings, process: Process) -> Trace:
     """Return the observer of this process; its own lines are noted from here on."""
-    trace = Trace(process, settings.get("program", ""))
+    trace = Trace(process, settings.program)
     trace.install()
     return trace
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
 from mltrainer.observe.logs import Key
+from mltrainer.observe.process import Settings
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.hash_seeds import hash_seeds
@@ -350,7 +351,7 @@ class Check:
         self._starts += 1
         self._tell({"event": "note", "text": what})
         scratch = self._scratch / f"run-{self._starts}"
-        settings = {"steps": steps, "trace": trace, "files": files, "kill": kill}
+        settings = Settings(steps=steps, trace=trace, files=files, kill=kill)
         limit_s = TRACED_S if trace else 0.0
         ended = start(program or self._program, scratch, change, settings, self._polled(steps), place, limit_s)
         if self._program.has_terminal or place is not None or not lacks_terminal(ended):

@@ -22,6 +22,7 @@ from mltrainer.errors import InputError, MachineError
 from mltrainer.executors import local
 from mltrainer.executors.executor import NOTHING, Command, Process
 from mltrainer.executors.process_tree import guarded, kill_all, processes_of, standstill
+from mltrainer.observe.process import Settings
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.wrap.chains import steps_in
 
@@ -107,7 +108,7 @@ def start(
     program: WrappedProgram,
     scratch: Path,
     perturbations: Perturbations,
-    settings: dict[str, Any],
+    settings: Settings,
     on_poll: Callable[[Path], None] = lambda _: None,
     place: Path | None = None,
     limit_s: float = 0.0,
@@ -118,7 +119,7 @@ def start(
         program: The program to run.
         scratch: An empty folder for this start alone.
         perturbations: The differences from the undisturbed run.
-        settings: The observer's: `steps`, `trace`, `kill`.
+        settings: The observer's.
         on_poll: Called now and then with the folder of the observer's lines.
         place: A copy of the program's folder to go on in; by default a new one is made.
         limit_s: After so many seconds it is ended as if its steps were made; 0 for never.
@@ -129,8 +130,7 @@ def start(
     lines, log = scratch / "lines", scratch / "log.txt"
     lines.mkdir(parents=True)
     place = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
-    changed = {"listing": perturbations.listing, "pause": perturbations.pause}
-    told = {**settings, **changed, "folder": str(lines), "program": str(place)}
+    settings = settings._replace(folder=str(lines), program=str(place), listing=perturbations.listing, pause=perturbations.pause)
     started = time.monotonic()
     with leftovers.scratch("wrap-") as short:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
@@ -138,8 +138,8 @@ def start(
         temporary.mkdir()
         seed = program.hash_seeds[perturbations.hashes]
         with _standard_input(program) as given:
-            process = _started(program, place, _environment(perturbations, told, temporary, seed), given, log)
-            code = _ended(process, program, lines, (int(settings.get("steps") or 0), limit_s), on_poll)
+            process = _started(program, place, _environment(perturbations, settings, temporary, seed), given, log)
+            code = _ended(process, program, lines, (settings.steps, limit_s), on_poll)
     return FinishedRun(code, lines, log, place, time.monotonic() - started)
 
 
@@ -204,19 +204,19 @@ def usual_hash_seeds() -> tuple[str, str]:
     return HASH_SEEDS if own == "random" else (own, own)
 
 
-def _environment(perturbations: Perturbations, told: dict[str, Any], temporary: Path, hash_seed: str) -> dict[str, str]:
+def _environment(perturbations: Perturbations, settings: Settings, temporary: Path, hash_seed: str) -> dict[str, str]:
     before = os.environ.get("PYTHONPATH")
-    chosen = {
+    changed = {
         "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
         "TMPDIR": str(temporary),
-        "PWD": told["program"],
-        VARIABLE: json.dumps(told),
+        "PWD": settings.program,
+        VARIABLE: json.dumps(settings._asdict()),
         "PYTHONHASHSEED": hash_seed,
     }
     if perturbations.memory:
-        chosen["MALLOC_PERTURB_"] = FILL
+        changed["MALLOC_PERTURB_"] = FILL
     user = {name: value for name, value in os.environ.items() if name not in OURS}
-    return {**user, **chosen}
+    return {**user, **changed}
 
 
 def _started(program: WrappedProgram, place: Path, environment: dict[str, str], given: int, log: Path) -> Process:

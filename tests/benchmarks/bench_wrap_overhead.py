@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from mltrainer.errors import raise_terminated
+from mltrainer.observe.process import Settings
 from mltrainer.wrap.starting import Perturbations, WrappedProgram, start
 
 WORK = """
@@ -71,7 +72,7 @@ def _pair(kind: str, turns: int) -> tuple[float, float]:
         work.mkdir()
         (work / "program.py").write_text(WORK)
         command = (sys.executable, "program.py", str(turns), kind)
-        ended = start(WrappedProgram(command, work), Path(folder) / "scratch", Perturbations(), {"steps": 0})
+        ended = start(WrappedProgram(command, work), Path(folder) / "scratch", Perturbations(), Settings())
         alone, observed = json.loads(ended.log.read_text())
         return alone, observed
 

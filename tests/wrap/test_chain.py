@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mltrainer.observe.chain import MANY, SMALL, Sums, TrackedOptimizer, begin, beside, digest_of, sum_of
+from mltrainer.observe.process import Settings
 
 MADE: dict[str, Callable[[], Tensor]] = {
     "float32, small": lambda: torch.randn(7, 3),
@@ -171,7 +172,7 @@ def test_trainings_one_after_the_other_do_not_add_up_in_memory(tmp_path: Path, m
     monkeypatch.setattr(atexit, "register", lambda _: None)
     models = []
     with (tmp_path / "chain").open("ab") as lines:
-        begin({}, SimpleNamespace(map=lambda _: lines, on_fork=lambda _: None)).attach(torch)
+        begin(Settings(), SimpleNamespace(map=lambda _: lines, on_fork=lambda _: None)).attach(torch)
         for _ in range(2):
             model = torch.nn.Linear(2, 1)
             models.append(weakref.ref(model))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.observe.process import ROOM, Mapped, Process
+from mltrainer.observe.process import ROOM, Mapped, Process, Settings
 from mltrainer.wrap.chains import Chain, ChainDifference, Entry, chains, compared, first_divergence, last_step, steps_in
 
 CLEAN = tuple(Entry(step, 0, f"{step:016x}", f"{step + 100:016x}", "-") for step in (1, 2, 3))
@@ -150,7 +150,7 @@ def test_what_is_written_through_memory_is_read_at_any_time_and_gone_on_with(tmp
 
 def test_lines_are_written_where_no_file_can_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mmap, "mmap", raised)
-    file = Process({"folder": str(tmp_path)}).map("chain")
+    file = Process(Settings(folder=str(tmp_path))).map("chain")
     assert not isinstance(file, Mapped)
     with file:
         for step in (1, 2):

@@ -14,6 +14,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.executors import process_tree
 from mltrainer.observe.logs import rows_of
+from mltrainer.observe.process import Settings
 from mltrainer.wrap import starting
 from mltrainer.wrap.chains import chains
 from mltrainer.wrap.starting import SCRATCH, FinishedRun, Perturbations, WrappedProgram, start
@@ -34,7 +35,7 @@ def ran(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(code)
     program = WrappedProgram((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
-    settings = {"steps": steps, "signals": signals, "trace": trace, "files": files}
+    settings = Settings(steps=steps, signals=signals, trace=trace, files=files)
     return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", perturbations, settings)
 
 
@@ -121,7 +122,7 @@ def test_temporary_files_within_the_folder_are_not_copied(tmp_path: Path) -> Non
     inside.mkdir(parents=True)
     (tmp_path / "mine" / "t.py").write_text("import os; print(os.listdir('tmp'))")
     for number in range(2):
-        ended = start(WrappedProgram((sys.executable, "t.py"), tmp_path / "mine"), inside / str(number), Perturbations(), {})
+        ended = start(WrappedProgram((sys.executable, "t.py"), tmp_path / "mine"), inside / str(number), Perturbations(), Settings())
         assert said(ended) == "[]"
 
 
@@ -268,8 +269,8 @@ def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(t
     (tmp_path / "mine" / "program.py").write_text(
         f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     )
-    code = "import sys; from pathlib import Path; from mltrainer.wrap.starting import WrappedProgram, Perturbations, start; "
-    code += "start(WrappedProgram((sys.executable, 'program.py'), Path(sys.argv[1])), Path(sys.argv[2]), Perturbations(), {})"
+    code = "import sys; from pathlib import Path; from mltrainer.wrap.starting import WrappedProgram, Perturbations, Settings, start; "
+    code += "start(WrappedProgram((sys.executable, 'program.py'), Path(sys.argv[1])), Path(sys.argv[2]), Perturbations(), Settings())"
     starter = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "mine"), str(tmp_path / "scratch")])
     until(lambda: told.exists() and told.read_text() != "")
     starter.kill()
@@ -315,7 +316,7 @@ def test_a_program_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
 
 def test_a_program_that_is_missing_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no program 'no-such-program'"):
-        start(WrappedProgram(("no-such-program",), tmp_path), tmp_path / "s", Perturbations(), {})
+        start(WrappedProgram(("no-such-program",), tmp_path), tmp_path / "s", Perturbations(), Settings())
 
 
 FORKS = """

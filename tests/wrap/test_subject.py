@@ -15,6 +15,7 @@ import pytest
 from mltrainer.observe import inputs as module
 from mltrainer.observe.inputs import Read
 from mltrainer.observe.logs import rows_of
+from mltrainer.observe.process import Settings
 from mltrainer.wrap.starting import Perturbations, WrappedProgram, start
 from mltrainer.wrap.subject import Subject, subject_of
 
@@ -93,6 +94,8 @@ def test_each_way_of_opening_a_file_is_told(tmp_path: Path) -> None:
     for place in range(len(modes)):
         (folder / f"{place}.bin").touch()
     (folder / "program.py").write_text(f"for place, mode in enumerate({list(modes)}): open(f'{{place}}.bin', mode).close()")
-    ended = start(WrappedProgram((sys.executable, "program.py"), folder), tmp_path / "scratch", Perturbations(), {"files": True})
+    ended = start(
+        WrappedProgram((sys.executable, "program.py"), folder), tmp_path / "scratch", Perturbations(), Settings(files=True)
+    )
     [rows] = rows_of(ended.lines, "files").values()
     assert [row[1] for row in rows if row[2].endswith(".bin")] == list(modes.values())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mltrainer.observe.process import Process
+from mltrainer.observe.process import Process, Settings
 from mltrainer.observe.trace import Trace
 
 
@@ -23,7 +23,7 @@ from mltrainer.observe.trace import Trace
     ],
 )
 def test_any_tensor_has_a_digest_of_its_own(tensor: Tensor, tmp_path_factory: pytest.TempPathFactory) -> None:
-    trace = Trace(Process({"folder": str(tmp_path_factory.mktemp("lines"))}), "")
+    trace = Trace(Process(Settings(folder=str(tmp_path_factory.mktemp("lines")))), "")
     trace._torch = torch
     assert trace._digest([tensor]) == trace._digest([tensor.clone()])
     assert trace._digest([tensor]) != trace._digest([tensor, tensor])

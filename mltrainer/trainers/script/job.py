@@ -15,6 +15,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.file_rows import require_as_recorded
+from mltrainer.observe.process import Settings
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import sealed
 from mltrainer.redaction import tail
@@ -128,7 +129,7 @@ def _require_data(job: TrainingJob, root: Path) -> None:
 def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
     """Run the program as the job asks, and keep what it printed."""
     is_disturbed = job.fill_memory or job.purpose == "reproduction"
-    settings = {"steps": job.max_steps or 0, "signals": job.config.signals, "by_position": _is_by_position(job, root)}
+    settings = Settings(steps=job.max_steps or 0, signals=job.config.signals, by_position=_is_by_position(job, root))
     try:
         return observed(_program(job.config, root), scratch, settings, is_disturbed, on_step)
     finally:

@@ -12,6 +12,7 @@ from typing import Any
 from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths, rows_of_reads
 from mltrainer.observe.logs import Key, rows_of
+from mltrainer.observe.process import Settings
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.trainers.script.metrics import Told, told_of
@@ -78,15 +79,14 @@ class Observed:
 
 
 def observed(
-    program: WrappedProgram, scratch: Path, settings: dict[str, Any], is_disturbed: bool, on_step: Callable[[int], None]
+    program: WrappedProgram, scratch: Path, settings: Settings, is_disturbed: bool, on_step: Callable[[int], None]
 ) -> Observed:
     """Run a program and return the observations.
 
     Args:
         program: The program to run.
         scratch: An empty folder, in which it is left.
-        settings: The observer's: `steps`, after which the program is ended, 0 for never; `signals`, whether its steps are
-            looked at more closely than their bits; `by_position`, whether weights stand in their optimizer's order.
+        settings: The observer's; the files that it opens are noted in any case.
         is_disturbed: Whether all is changed that must not matter.
         on_step: Called now and then with the number of its steps so far.
 
@@ -94,7 +94,7 @@ def observed(
         InputError: It failed, or trained nothing.
     """
     change = ALL if is_disturbed else NOTHING
-    ended = _started(program, scratch / "run", change, {**settings, "files": True}, lambda lines: on_step(last_step(lines)))
+    ended = _started(program, scratch / "run", change, settings._replace(files=True), lambda lines: on_step(last_step(lines)))
     chains = required(ended, program)
     key = max(sorted(chains), key=lambda each: len(chains[each].entries))
     others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
@@ -113,7 +113,7 @@ def observed(
 
 
 def _started(
-    program: WrappedProgram, folder: Path, change: Perturbations, settings: dict[str, Any], on_poll: Callable[[Path], None]
+    program: WrappedProgram, folder: Path, change: Perturbations, settings: Settings, on_poll: Callable[[Path], None]
 ) -> FinishedRun:
     """Run a program to its end; one that fails for want of a terminal once more with one."""
     ended = start(program, folder, change, settings, on_poll)

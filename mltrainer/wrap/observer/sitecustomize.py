@@ -41,11 +41,12 @@ def _run_shadowed() -> None:
 
 
 def _begin() -> None:
-    settings = json.loads(os.environ[VARIABLE])
-    process = _module("process").Process(settings)
-    if settings.get("listing"):
+    processes = _module("process")
+    settings = processes.Settings(**json.loads(os.environ[VARIABLE]))
+    process = processes.Process(settings)
+    if settings.listing:
         _module("listing_order").reverse()
-    wanted = [name for name in ("files", "trace", "signals") if settings.get(name)]
+    wanted = [name for name in ("files", "trace", "signals") if getattr(settings, name)]
     names = [*wanted, "chain", "manual_steps"]  # the chain ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
 
