@@ -57,8 +57,8 @@ def _parts(index: Path) -> list[Path]:
         what = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
         raise InputError(what, where=str(index), mend="bring the folder as it was saved, or name one file") from error
     if missing := [name for name in names if Path(name).name != name or not (index.parent / name).is_file()]:
-        told = f"{_listed(missing)} of the {len(names)} parts that it names are not in its folder"
-        raise InputError(told, where=str(index), mend="bring all parts")
+        message = f"{_listed(missing)} of the {len(names)} parts that it names are not in its folder"
+        raise InputError(message, where=str(index), mend="bring all parts")
     return [index.parent / name for name in names]
 
 
@@ -118,8 +118,8 @@ def _module(name: str) -> str:
 
 def _refuse(start: Start, own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: list[str], left: list[str]) -> None:
     """Refuse what does not fit, all at once."""
-    told = {own[name].data_ptr() for name in wanted if name in given}  # a tensor of two names stands once in a .safetensors file
-    missing = [name for name in wanted if name not in given and own[name].data_ptr() not in told]
+    loaded = {own[name].data_ptr() for name in wanted if name in given}  # one of two names stands once in a .safetensors file
+    missing = [name for name in wanted if name not in given and own[name].data_ptr() not in loaded]
     other = [
         f"{name} ({list(given[name].shape)} in the file, {list(own[name].shape)} in the model)"
         for name in wanted

@@ -98,10 +98,10 @@ class Writer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self.close()
-        except Exception as failed:
+        except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"a checkpoint could not be saved either: {failed}")  # the first failure is the one to tell
+            error.add_note(f"a checkpoint could not be saved either: {failure}")  # the first failure is the one to tell
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -110,10 +110,10 @@ class Writer:
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            failed = _done(job)
+            failure = _failure_of(job)
             with self._changed:
                 self._busy = False
-                self._error = self._error or failed
+                self._error = self._error or failure
                 self._changed.notify_all()
 
     def _next(self) -> _Job | None:
@@ -125,7 +125,7 @@ class Writer:
         return job
 
 
-def _done(job: _Job) -> BaseException | None:
+def _failure_of(job: _Job) -> BaseException | None:
     """Save one checkpoint; return what went wrong, for the training thread to raise."""
     try:
         save(job.folder, job.snapshot, job.manifest)

@@ -169,7 +169,7 @@ def swaps_of(config: TrainingConfig, asked: Sequence[str | Mapping[str, Any]]) -
             no component to take out.
     """
     found = components(config)
-    swaps = [_asked(one, found) for one in asked] or found
+    swaps = [_swap_of(one, found) for one in asked] or found
     if not swaps:
         mend = f"name a swap of your own, such as {COMMAND} optimizer.lr=3e-4"
         raise InputError("the config has no component that could be taken out", mend=mend)
@@ -194,11 +194,11 @@ def _digest_of(swap: Swap, config: TrainingConfig) -> str:
     return digest
 
 
-def _asked(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
+def _swap_of(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     if not isinstance(asked, str):
-        return _named(dict(asked), found)
+        return _swap_by_changes(dict(asked), found)
     if "=" in asked:
-        return _named(dict(parse_assignment(part, COMMAND) for part in _JOINED.split(asked)), found)
+        return _swap_by_changes(dict(parse_assignment(part, COMMAND) for part in _JOINED.split(asked)), found)
     by_name = {name: swap for swap in found for name in (swap.name, next(iter(swap.changes)))}
     if asked in by_name:
         return by_name[asked]
@@ -212,13 +212,13 @@ def _asked(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     )
 
 
-def _named(changes: Values, found: Sequence[Swap]) -> Swap:
+def _swap_by_changes(changes: Values, found: Sequence[Swap]) -> Swap:
     """Return a user-defined swap; one that takes a component out has the component's name."""
     known = next((swap for swap in found if swap.changes == changes), None)
-    return known or Swap(" + ".join(f"{key}={_written(value)}" for key, value in changes.items()), changes)
+    return known or Swap(" + ".join(f"{key}={_value_text(value)}" for key, value in changes.items()), changes)
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value).replace(" ", "").replace("None", "null")
 
 

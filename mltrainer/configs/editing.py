@@ -25,7 +25,7 @@ def edited(text: str, values: dict[str, Any]) -> str | None:
         if line is not None and key in old and old[key] != value and not isinstance(value, list | dict):
             lines[line - 1] = _with_word(lines[line - 1], key.rpartition(".")[2], value)
     in_place = "".join(lines)
-    return (in_place if _checked(in_place, values) else None) or rewritten(text, values)
+    return (in_place if _text_if_whole(in_place, values) else None) or rewritten(text, values)
 
 
 def _with_word(line: str, key: str, value: Any) -> str:
@@ -58,10 +58,10 @@ def rewritten(text: str, values: dict[str, Any]) -> str | None:
     result = lines[: starts[0][0]] if starts else lines
     for (start, key), end, after in zip(starts, ends, [s for s, _ in starts[1:]] + [len(lines)], strict=True):
         same = key in values and values[key] == document.value[key]
-        result += lines[start:end] if same else [_written(key, values)] if key in values else []
+        result += lines[start:end] if same else [_key_text(key, values)] if key in values else []
         result += lines[end:after]
-    result += [_written(key, values) for key in values if key not in document.value]
-    return _checked("".join(result), values)
+    result += [_key_text(key, values) for key in values if key not in document.value]
+    return _text_if_whole("".join(result), values)
 
 
 def _end(lines: list[str], next_start: int) -> int:
@@ -72,11 +72,11 @@ def _end(lines: list[str], next_start: int) -> int:
     return end
 
 
-def _written(key: str, values: dict[str, Any]) -> str:
+def _key_text(key: str, values: dict[str, Any]) -> str:
     return yaml.dump({key: values[key]})
 
 
-def _checked(text: str, values: dict[str, Any]) -> str | None:
+def _text_if_whole(text: str, values: dict[str, Any]) -> str | None:
     """Return the text where it holds what it should, whatever the layout was."""
     try:
         return text if yaml.parse(text, "config").value == values else None

@@ -197,8 +197,8 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
     needed = {item.id: item.needs for item in shipped_page(page.phase).items}
     for item in page.items:
         if item.id in needed and item.needs not in (None, needed[item.id]):
-            told = f"the item {item.id!r} needs {needed[item.id] or 'no capability'}, not {item.needs}"
-            raise InputError(told, where=path, mend="remove its needs:")
+            message = f"the item {item.id!r} needs {needed[item.id] or 'no capability'}, not {item.needs}"
+            raise InputError(message, where=path, mend="remove its needs:")
 
 
 def phase_page(phase: str, project: Path | None) -> PhasePage:
@@ -262,8 +262,8 @@ def tool_page(tool: str, project: Path | None) -> ToolPage:
         return page
     shipped = _read(ToolPage, path, None)
     if page.entry_point != shipped.entry_point:
-        told, mend = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a custom tool another name"
-        raise InputError(told, where=f"{path}, key entry_point", mend=mend)
+        message, mend = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a custom tool another name"
+        raise InputError(message, where=f"{path}, key entry_point", mend=mend)
     return page.model_copy(update={"capabilities": shipped.capabilities})  # what the same program can show is not a policy
 
 
@@ -273,8 +273,8 @@ def _require_minimum(page: ToolPage, path: str) -> None:
         mend = "name a module of your project with a function `work`"
         raise InputError("a custom tool is the project's code", where=f"{path}, key entry_point", mend=mend)
     if missing := [name for name in MINIMUM if name not in page.capabilities]:
-        told = f"a tool that trains must have {', '.join(MINIMUM)}; it lacks {', '.join(missing)}"
-        raise InputError(told, where=f"{path}, key capabilities", mend="make its trainings so, then add them")
+        message = f"a tool that trains must have {', '.join(MINIMUM)}; it lacks {', '.join(missing)}"
+        raise InputError(message, where=f"{path}, key capabilities", mend="make its trainings so, then add them")
 
 
 def trainer_of(tool: str, shipped: str) -> str:

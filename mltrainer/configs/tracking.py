@@ -22,8 +22,8 @@ def _address(url: str) -> str:
     if not (VARIABLE.fullmatch(url) or _ADDRESS.match(url)):
         raise ValueError("an address begins with sqlite:///, http://, https://, postgresql:// or mysql://, or is ${NAME} alone")
     if any(VARIABLE.sub("", secret) for secret in secrets_of(url)):
-        told = "a password stands in the address, and files are committed: write ${NAME}, and set that variable"
-        raise PydanticCustomError("secret", told)
+        message = "a password stands in the address, and files are committed: write ${NAME}, and set that variable"
+        raise PydanticCustomError("secret", message)
     return url
 
 

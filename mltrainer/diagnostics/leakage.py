@@ -10,12 +10,12 @@ def find(run: Run, *, shared: float, times: float, telling: float) -> Finding:
     data = run.start_data
     if data is None or data.shared is None:
         return Finding("not_applicable", "Samples out of memory, or of a built-in task, are judged by planning alone.")
-    copied, repeated, told = map(number, (data.shared, data.repeated, data.telling))
-    fired = copied >= max(shared, times * repeated) or told >= telling
+    copied, repeated, share = map(number, (data.shared, data.repeated, data.telling))
+    fired = copied >= max(shared, times * repeated) or share >= telling
     reason = (
         f"{percent(copied)} of the validation samples are training samples, too ({percent(repeated)} of these repeat one "
         f"another; below {percent(shared)} expected)"
     )
-    reason += f"; one feature alone names the class of {percent(told)}" if told > 0 else ""
-    evidence = {"shared": copied, "repeated": repeated, "telling": told, "since_step": 0}
+    reason += f"; one feature alone names the class of {percent(share)}" if share > 0 else ""
+    evidence = {"shared": copied, "repeated": repeated, "telling": share, "since_step": 0}
     return judged(fired, f"{reason}.", evidence)

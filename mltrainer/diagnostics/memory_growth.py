@@ -16,8 +16,8 @@ def find(run: Run, *, share: float, mb: float, late_share: float) -> Finding:
     rows = _recorded(run)[1:]
     if len(rows) < LEAST_ROWS:
         times = "once" if len(rows) == 1 else f"{len(rows)} times"
-        told = f"Not judged: the memory was recorded {times} after the first evaluation, and a trend needs {LEAST_ROWS}."
-        return Finding("not_applicable", told)
+        reason = f"Not judged: the memory was recorded {times} after the first evaluation, and a trend needs {LEAST_ROWS}."
+        return Finding("not_applicable", reason)
     rows = _spaced(rows)
     held = [size for _, size in rows]
     grown, grown_share = held[-1] - held[0], held[-1] / held[0] - 1

@@ -99,12 +99,12 @@ def _of_weights(found: Located) -> str:
 
 def _of_forward(found: Located) -> str:
     narrow = "; float16 ends at 65504" if found.dtype == "float16" else ""
-    return f"{_operation(found)}: its output {_holding(found)}{_given(found.inputs, 'its inputs')}{narrow}"
+    return f"{_operation(found)}: its output {_holding(found)}{_input_ranges(found.inputs, 'its inputs')}{narrow}"
 
 
 def _of_backward(found: Located) -> str:
     place = f"the derivative of {_operation(found)}"
-    given = _given(found.inputs, "in the forward pass its inputs") + _given(found.incoming, "the incoming gradient")
+    given = _input_ranges(found.inputs, "in the forward pass its inputs") + _input_ranges(found.incoming, "the incoming gradient")
     return f"{place}: the gradient {_holding(found)}{given}"
 
 
@@ -137,14 +137,14 @@ def _operation(found: Located) -> str:
 
 def _holding(found: Located) -> str:
     """Return a tensor's shape, dtype and non-finite values, with the place of the first."""
-    told, index = f"{found.shape} {found.dtype} holds {found.holds}", found.index or []
-    told += f" ({found.count} of {math.prod(found.shape)} numbers)" if found.count else ""
+    text_of_tensor, index = f"{found.shape} {found.dtype} holds {found.holds}", found.index or []
+    text_of_tensor += f" ({found.count} of {math.prod(found.shape)} numbers)" if found.count else ""
     if found.sample is None:
-        return told + (f", first at {index}" if index else "")
-    return f"{told}, first in sample {found.sample}" + (f", place {index[1:]}" if index[1:] else "")
+        return text_of_tensor + (f", first at {index}" if index else "")
+    return f"{text_of_tensor}, first in sample {found.sample}" + (f", place {index[1:]}" if index[1:] else "")
 
 
-def _given(tensors: Sequence[Ranged], name: str) -> str:
+def _input_ranges(tensors: Sequence[Ranged], name: str) -> str:
     """Return the ranges of what an operation was given; nothing where nothing is known."""
     ranges = [f"from {text(number(one.lowest))} to {text(number(one.largest))}" for one in tensors if one.lowest is not None]
     return f"; {name} {'range' if len(ranges) > 1 else 'ranged'} {' and '.join(ranges)}" if ranges else ""

@@ -67,7 +67,7 @@ def candidates(
     if not symptoms:
         return [], []
     rows = [row for row in rows if row.id in symptoms]
-    asked = [_without_epochs(one) if is_shorter else one for one in _asked(rows, config.model_dump(), template)]
+    asked = [_without_epochs(one) if is_shorter else one for one in _suggested(rows, config.model_dump(), template)]
     kept, left_out, digests = [], [], set[str]()
     for one in (one for one in asked if one.changes):
         try:
@@ -87,7 +87,7 @@ def symptoms_of(rows: Sequence[Diagnosis]) -> list[str]:
     return [row.id for row in rows if row.state == "fired" and row.severity != "info"]
 
 
-def _asked(rows: Sequence[Diagnosis], values: Values, template: Values) -> Iterator[Candidate]:
+def _suggested(rows: Sequence[Diagnosis], values: Values, template: Values) -> Iterator[Candidate]:
     suggested = changes_to_try(rows, values)
     yield Candidate(TEMPLATE, template_changes(values, template), "where the config differs from it")
     for one in suggested:

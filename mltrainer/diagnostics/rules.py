@@ -350,16 +350,16 @@ def fitting(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Diagno
 
 def _fitting(row: Diagnosis, config: Mapping[str, Any]) -> Iterator[Suggestion]:
     for one in row.suggestions:
-        kept = {key: change for key, change in one.set.items() if key in _kept(one, config)}
+        kept = {key: change for key, change in one.set.items() if key in _changed_values(one, config)}
         if kept or not one.set:
             yield Suggestion(why=one.why, set=kept)
 
 
 def _changes(row: Diagnosis, config: Mapping[str, Any]) -> list[Suggestion]:
-    return [Suggestion(why=one.why, set=kept) for one in row.suggestions if (kept := _kept(one, config))]
+    return [Suggestion(why=one.why, set=kept) for one in row.suggestions if (kept := _changed_values(one, config))]
 
 
-def _kept(one: Suggestion, config: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_values(one: Suggestion, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that a suggestion gives a config's keys, of those that it changes."""
     values = {key: _value(config, key, change) for key, change in one.set.items()}
     return {key: value for key, value in values.items() if value is not None and value != _current(config, key)}

@@ -66,10 +66,10 @@ def segments(run: TrainingResult) -> Figure | None:
 
 def segments_line(found: Segments) -> str:
     """Return in how many segments a model is worse, in words."""
-    told = f"In {number(found.found) if found.found else 'none'} of {counted(found.tested, 'segment')}"
+    start = f"In {number(found.found) if found.found else 'none'} of {counted(found.tested, 'segment')}"
     overall = number(as_float(found.overall), 3)
     return (
-        f"{told} the {found.measure} is shown to be above that of the rest ({overall} overall, level {given(found.level)}, Holm)"
+        f"{start} the {found.measure} is shown to be above that of the rest ({overall} overall, level {given(found.level)}, Holm)"
     )
 
 

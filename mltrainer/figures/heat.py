@@ -130,9 +130,9 @@ def heat_map(
     words = [label(left - 8, 48 + (nr + 0.5) * height + 4, name, anchor="end") for nr, name in enumerate(names)]
     end = max(48 + len(chosen_rows) * height, 150.0)
     below = 48 + len(chosen_rows) * height
-    told = [f"{columns[place]:.3g}" if terrain else number(int(columns[place])) for place in places]
+    texts = [f"{columns[place]:.3g}" if terrain else number(int(columns[place])) for place in places]
     ticks = [
-        label(left + (nr + 0.5) * width, below + 16, told[nr], anchor="middle", fill=GREY)
+        label(left + (nr + 0.5) * width, below + 16, texts[nr], anchor="middle", fill=GREY)
         for nr in evenly(len(places), 5 if terrain else 8)
     ]
     middle = (left + len(places) * width / 2, 48 + len(chosen_rows) * height / 2)

@@ -49,7 +49,7 @@ def _with_ranks(trials: Trials, limit: int) -> list[tuple[Trial, float]]:
     return [(trials[place], 1 - place / max(1, count - 1)) for place in places]
 
 
-def _drawn(shown: int, trials: Trials) -> str:
+def _drawn_share(shown: int, trials: Trials) -> str:
     return "" if shown == len(trials) else f"; {number(shown)} of {number(len(trials))} trials are drawn"
 
 
@@ -117,7 +117,7 @@ def slices(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Figu
     y, beyond = focused(_values(trials), search.metric.mode)
     chosen, name = _with_ranks(trials, MAX_DOTS), _name(search)
     panels = [Panel(one.key, _panel_axis(one), _along(one, chosen)) for one in space[:MAX_PANELS]]
-    drawn = f"{_left_out(space, MAX_PANELS)}{_beyond(beyond)}{_drawn(len(chosen), trials)}"
+    drawn = f"{_left_out(space, MAX_PANELS)}{_beyond(beyond)}{_drawn_share(len(chosen), trials)}"
     caption = f"Validation {name} of {counted(len(trials), 'trial')} that trained to the end, over each searched key{drawn}."
     title = f"{name} over each searched key"
     return Figure("slices.svg", title, caption, DRAWER.small_multiples(title, caption, panels, y, y_label=name))
@@ -141,7 +141,7 @@ def plane(search: Searched, trials: Trials, mattering: Sequence[Importance]) -> 
     points = [Marked(_on(across, trial), _on(up, trial), rank) for trial, rank in chosen]
     both = share(mattering[0].share + mattering[1].share)
     names = f"{visible(across.key)} and {visible(up.key)}"
-    caption = f"{names}: {both} of the importance; the ranks are of {_name(search)}{_drawn(len(points), trials)}."
+    caption = f"{names}: {both} of the importance; the ranks are of {_name(search)}{_drawn_share(len(points), trials)}."
     title = "The two keys that mattered most"
     chart = DRAWER.plane(title, caption, points, axis(across), axis(up), x_label=across.key, y_label=up.key)
     return Figure("important.svg", title, caption, chart)
@@ -157,7 +157,7 @@ def parallel(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Fi
     lines = [([*(_on(one, trial) for one in kept), _clamped(y, trial)], rank) for trial, rank in chosen]
     name, title = _name(search), "All values of each trial"
     early = ", which those that were stopped at a rung do not reach" if len(ended) < len(trials) else ""
-    drawn = f"{_ends(beyond)}{_left_out(space, MAX_AXES)}{_drawn(len(chosen), trials)}"
+    drawn = f"{_ends(beyond)}{_left_out(space, MAX_AXES)}{_drawn_share(len(chosen), trials)}"
     caption = f"Each line is a trial; the last axis is {name}{early}{drawn}."
     axes = [*((one.key, axis(one)) for one in kept), (name, y)]
     return Figure("parallel.svg", title, caption, DRAWER.parallel(title, caption, axes, lines))
@@ -177,18 +177,18 @@ def _clamped(scale: Scale, trial: Trial) -> float:
 
 def curves(search: Searched, trials: Trials) -> Figure | None:
     """Return the metric of every trial over its epochs, where the trials were evaluated more than once."""
-    told = [trial for trial in trials if trial.curve]
-    chosen, name = _with_ranks(told, MAX_LINES), _name(search)
+    with_curves = [trial for trial in trials if trial.curve]
+    chosen, name = _with_ranks(with_curves, MAX_LINES), _name(search)
     lines = [Curve(_points(trial), rank, trial.state == "pruned") for trial, rank in chosen]
     if not any(len(line.points) > 1 for line in lines):
         return None
     y, _ = focused([value for line in lines for _, value in line.points], search.metric.mode)
     x = linear([epoch for line in lines for epoch, _ in line.points], 8, tight=True)
-    stopped = sum(trial.state == "pruned" for trial in told)
+    stopped = sum(trial.state == "pruned" for trial in with_curves)
     ends = f"; {number(stopped)} were stopped at a rung" if stopped else ""
     title, caption = (
         "Learning curves of the trials",
-        f"Validation {name} of {counted(len(told), 'trial')}{ends}{_drawn(len(chosen), told)}.",
+        f"Validation {name} of {counted(len(with_curves), 'trial')}{ends}{_drawn_share(len(chosen), with_curves)}.",
     )
     return Figure("curves.svg", title, caption, DRAWER.bundle(title, caption, lines, x, y, x_label="epoch", y_label=name))
 

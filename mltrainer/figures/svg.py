@@ -80,7 +80,7 @@ def line_chart(
     left = 44 + max(width_of(name) for _, name in y_scale.ticks)
     top = legend_end + (16 + 15 * len(marks) if marks else 22 if gaps else 16)
     box = Box(left, top, WIDTH - 22, height - 48, logarithmic(x_values) if log_x else _x_scale(x_values), y_scale)
-    lines = [part for nr, s in enumerate(series) for part in _drawn(box, s, colour_of(nr))]
+    lines = [part for nr, s in enumerate(series) for part in _series_marks(box, s, colour_of(nr))]
     crosses = [_gap(box, x) for x in thin([(x, 0.0) for x in gaps], 40)]
     return picture(title, description, height, [*legend, *grid(box, x_label, y_label), *_marks(box, marks), *lines, *crosses])
 
@@ -93,7 +93,7 @@ def _x_scale(values: Sequence[float]) -> Scale:
     return scale
 
 
-def _drawn(box: Box, series: Series, colour: str) -> Iterable[str]:
+def _series_marks(box: Box, series: Series, colour: str) -> Iterable[str]:
     if series.dots:
         yield dot_path([box.at(x, y) for x, y in series.points if box.y.has(y)], colour, 7)
         return

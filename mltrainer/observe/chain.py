@@ -73,11 +73,11 @@ class Chain:
 
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         with self._lock:
-            step = self._seen(optimizer)
+            step = self._note_step(optimizer)
         if step in self._pauses:
             time.sleep(self._pauses[step])
 
-    def _seen(self, optimizer: Any) -> int:
+    def _note_step(self, optimizer: Any) -> int:
         """Note a step that an optimizer has made, end the process where it was the last one, and return its number."""
         self._step += 1
         watched = self._tracked(optimizer)

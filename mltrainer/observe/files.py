@@ -42,8 +42,8 @@ class Files:
         own = (settings.folder, HERE, BEGINS, *site.getsitepackages(), *(path for path in libraries if path))
         self._left_out = (*NO_FILES, *(os.path.join(os.path.realpath(path), "") for path in own))
         self._lines = process.lines("files")
-        self._seen: set[tuple[str, str]] = set()
-        self._given: set[tuple[str, int]] = (
+        self._noted_files: set[tuple[str, str]] = set()
+        self._known_paths: set[tuple[str, int]] = (
             set()
         )  # absolute paths as they were given: to resolve one takes longer than to know it
         self._is_on = True
@@ -53,8 +53,8 @@ class Files:
     def begin_anew(self) -> None:
         """Forget the files seen so far, and write to where the process writes now."""
         self._lines.close()
-        self._seen.clear()
-        self._given.clear()
+        self._noted_files.clear()
+        self._known_paths.clear()
         self._is_on = True
 
     def end(self) -> None:
@@ -79,14 +79,14 @@ class Files:
             self._opened(os.fsdecode(arguments[0]), os.O_RDONLY)
 
     def _opened(self, given: str, flags: int) -> None:
-        if not self._is_on or getattr(self._busy, "now", False) or (given, flags) in self._given:
+        if not self._is_on or getattr(self._busy, "now", False) or (given, flags) in self._known_paths:
             return
         if os.path.isabs(given):
-            self._given.add((given, flags))
+            self._known_paths.add((given, flags))
         path = os.path.realpath(given)
         found = (_way(flags), path)
-        if found not in self._seen and not path.startswith(self._left_out) and "site-packages" not in path:
-            self._seen.add(found)
+        if found not in self._noted_files and not path.startswith(self._left_out) and "site-packages" not in path:
+            self._noted_files.add(found)
             self._note(*found)
 
     def _note(self, *values: Any) -> None:

@@ -55,7 +55,9 @@ class Process:
 
     def __init__(self, settings: Settings) -> None:
         self.folder = settings.folder
-        self.name = os.environ.get("RANK") or _named(getattr(sys, "orig_argv", sys.argv)[1:], _own_folders(settings.program))
+        self.name = os.environ.get("RANK") or _process_name(
+            getattr(sys, "orig_argv", sys.argv)[1:], _own_folders(settings.program)
+        )
         self._forks = 0
         self._after_fork: list[Any] = []
         os.register_at_fork(before=self._before, after_in_child=self._in_child)
@@ -133,12 +135,12 @@ def _own_folders(program: str) -> list[str]:
     return sorted({*folders, *map(os.path.realpath, folders)}, key=len, reverse=True)
 
 
-def _named(arguments: list[str], folders: list[str]) -> str:
+def _process_name(arguments: list[str], folders: list[str]) -> str:
     """Return a process's name by its arguments; those that `multiprocessing` spawns are told apart by their order alone."""
-    told = "spawned" if "--multiprocessing-fork" in arguments else "\0".join(arguments)
+    words = "spawned" if "--multiprocessing-fork" in arguments else "\0".join(arguments)
     for folder in folders:
-        told = told.replace(folder, "")
-    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:8]
+        words = words.replace(folder, "")
+    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 class LineWriter:

@@ -53,7 +53,7 @@ class Signals:
     def _reset(self) -> None:
         self._step = 0
         self._pending: list[list[Any]] = []
-        self._seen: dict[int, weakref.ref[Any]] = {}  # optimizers by identity, which a later one may have again
+        self._optimizers: dict[int, weakref.ref[Any]] = {}  # optimizers by identity, which a later one may have again
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}  # likewise the weights, with their names
         self._before: dict[int, Any] = {}  # weights before a step that is looked at closely
 
@@ -65,8 +65,8 @@ class Signals:
         optimizers.register_optimizer_step_post_hook(self._leave)
 
     def _enter(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        if not _is_held(self._seen.get(id(optimizer)), optimizer):
-            self._seen[id(optimizer)] = weakref.ref(optimizer)
+        if not _is_held(self._optimizers.get(id(optimizer)), optimizer):
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
             self._name(optimizer)
         number = self._step + 1
         if number <= FIRST or _is_due(number, WEIGHTS):
@@ -79,7 +79,7 @@ class Signals:
             total = self._total(_gradients(self._torch, optimizer)) if _is_due(self._step, GRADIENTS) else None
             loss = _loss_of(self._torch, sys._getframe(1))
             rate = optimizer.param_groups[0].get("lr")
-            number = [*self._seen].index(id(optimizer))
+            number = [*self._optimizers].index(id(optimizer))
             self._pending.append(["step", self._step, number, rate, loss, total, _now()])
             if self._before:
                 self._pending.append(["layers", self._step, *self._layers(optimizer)])
@@ -117,12 +117,12 @@ class Signals:
                 if id(parameter) in fresh and len(name) > len(names.get(id(parameter), "")):
                     names[id(parameter)] = name
         numbered = {key: names.get(key, f"weight {number}") for number, key in enumerate(ours) if key in fresh}
-        told = _apart(numbered, {name for held, name in self._names.values() if held() is not None})
+        names_apart = _apart(numbered, {name for held, name in self._names.values() if held() is not None})
         known = {name for _, name in self._names.values()}
-        new = {key: p for key, p in fresh.items() if told[key] not in known}
-        self._names.update({key: (weakref.ref(p), told[key]) for key, p in fresh.items()})
+        new = {key: p for key, p in fresh.items() if names_apart[key] not in known}
+        self._names.update({key: (weakref.ref(p), names_apart[key]) for key, p in fresh.items()})
         if new:
-            wide = [told[key] for key, p in new.items() if _is_wide(p)]
+            wide = [names_apart[key] for key, p in new.items() if _is_wide(p)]
             self._lines.write("about", wide, sum(p.numel() for p in new.values() if p.requires_grad))
 
     def _name_of(self, parameter: Any) -> str | None:
@@ -142,10 +142,10 @@ def _apart(names: dict[int, str], taken: set[str]) -> dict[int, str]:
     found: dict[int, str] = {}
     for key, name in names.items():
         number = 1
-        while (told := name if number == 1 else f"{name} ({number})") in taken:
+        while (numbered := name if number == 1 else f"{name} ({number})") in taken:
             number += 1
-        taken.add(told)
-        found[key] = told
+        taken.add(numbered)
+        found[key] = numbered
     return found
 
 

@@ -51,17 +51,17 @@ class Trace:
         libraries |= {*site.getsitepackages(), HERE, BEGINS}
         self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in libraries if path)
         self._own: dict[CodeType, str | None] = {}
-        self._seen: set[tuple[CodeType, int]] = set()
+        self._noted_lines: set[tuple[CodeType, int]] = set()
         self._modules: list[str] = []
         self._unwritten: dict[int, tuple[str, int, str]] = {}  # memory that nobody has written: which line asked for it
-        self._given: dict[int, bytes] = {}  # what it held then, by digest
+        self._first_digests: dict[int, bytes] = {}  # what it held then, by digest
         self._names: dict[int, str] = {}
         self._step, self._count = 1, 0
         self._busy = threading.local()
         process.on_fork(self._reset)
 
     def _reset(self) -> None:
-        self._seen, self._count = set(), 0
+        self._noted_lines, self._count = set(), 0
 
     def install(self) -> None:
         """Begin to note the lines of the user's own code, in this thread and all later ones."""
@@ -92,8 +92,8 @@ class Trace:
         return self._each_line if self._place(frame) is not None else None
 
     def _each_line(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        if event == "line" and (frame.f_code, frame.f_lineno) not in self._seen:
-            self._seen.add((frame.f_code, frame.f_lineno))
+        if event == "line" and (frame.f_code, frame.f_lineno) not in self._noted_lines:
+            self._noted_lines.add((frame.f_code, frame.f_lineno))
             self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code), _drawn_from())
         return self._each_line
 
@@ -142,7 +142,7 @@ class Trace:
         made = self._pointers(found)
         if is_empty:
             self._unwritten.update(dict.fromkeys(made, where))
-            self._given.update(self._held(found))
+            self._first_digests.update(self._unwritten_digests(found))
         elif function._schema.is_mutable or not unwritten:
             for pointer in made:
                 self._unwritten.pop(pointer, None)
@@ -165,12 +165,12 @@ class Trace:
         """
         if not self._unwritten:
             return {}
-        for pointer, digest in self._held(found).items():
-            if self._given.get(pointer, digest) != digest:
+        for pointer, digest in self._unwritten_digests(found).items():
+            if self._first_digests.get(pointer, digest) != digest:
                 self._unwritten.pop(pointer, None)
         return {p: self._unwritten[p] for p in self._pointers(found) if p in self._unwritten}
 
-    def _held(self, found: Any) -> dict[int, bytes]:
+    def _unwritten_digests(self, found: Any) -> dict[int, bytes]:
         """Return the digests, by address, of the CPU's memory that may be unwritten."""
         tensors: list[Any] = []
         _gather(self._torch, found, tensors)

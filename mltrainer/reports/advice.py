@@ -183,7 +183,7 @@ def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
         end = dimension.values[-1 if upwards else 0]
         where = "upper end" if upwards else "lower end"
         text = (
-            f"the best trial ({_shown(best[0])}) lies near the {where} of its range ({_shown(end)}), and so do {number(at_end)} "
+            f"the best trial ({_text(best[0])}) lies near the {where} of its range ({_text(end)}), and so do {number(at_end)} "
             f"of the best {number(count)}"
         )
         wide = wider(dimension, upwards)
@@ -191,8 +191,8 @@ def _crowded(dimension: Dimension, best: Sequence[Any]) -> Iterator[Advice]:
         if wide:
             yield Advice(dimension.key, f"{text}: widen it there.", "space", as_yaml(dimension, wide))
         elif narrow:
-            told = f"{text}: nothing is to be searched beyond it, so narrow it to where the best ones are."
-            yield Advice(dimension.key, told, "space", as_yaml(dimension, narrow))
+            sentence = f"{text}: nothing is to be searched beyond it, so narrow it to where the best ones are."
+            yield Advice(dimension.key, sentence, "space", as_yaml(dimension, narrow))
 
 
 def _at_end(dimension: Dimension, numbers: Sequence[float], count: int, upwards: bool) -> int:
@@ -237,7 +237,7 @@ def binomial_tail(least: int, draws: int, chance: float) -> float:
     return math.fsum(math.comb(draws, hits) * chance**hits * (1 - chance) ** (draws - hits) for hits in range(least, draws + 1))
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return number(value) if isinstance(value, float) else json.dumps(value)
 
 
@@ -280,8 +280,8 @@ def _broken_end(dimension: Dimension, failed: Sequence[float], well: Sequence[fl
 def _still_learning(search: Search) -> Iterator[Advice]:
     """The best trials were best at their last evaluation."""
     curves = [trial.curve for trial in search.finished[: max(3, top_count(len(search.finished)))]]
-    told = [[as_float(value) for _, value in curve] for curve in curves if len(curve) > 1]
-    last = [search.gain(values[-1], max(values[:-1], key=lambda v: search.gain(v, 0.0))) > 0 for values in told]
+    series = [[as_float(value) for _, value in curve] for curve in curves if len(curve) > 1]
+    last = [search.gain(values[-1], max(values[:-1], key=lambda v: search.gain(v, 0.0))) > 0 for values in series]
     if len(last) < 3 or not last[0] or sum(last) < 2 * len(last) / 3:
         return
     epochs = max(epoch for curve in curves for epoch, _ in curve)

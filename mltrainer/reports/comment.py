@@ -64,8 +64,8 @@ def _gates(phases: Sequence[PhaseVerdict]) -> str:
 def _older(phases: Sequence[PhaseVerdict]) -> str:
     """Warn where the records tell of other files than those that are here."""
     stale = ", ".join(row.name for row in phases if row.stale)
-    told = f"⚠️ What follows is what the records say, and those of {stale} are stale"
-    return f"{told}: it may not hold of the files as they are now." if stale else ""
+    text = f"⚠️ What follows is what the records say, and those of {stale} are stale"
+    return f"{text}: it may not hold of the files as they are now." if stale else ""
 
 
 def _state(row: PhaseVerdict) -> str:
@@ -191,8 +191,8 @@ def _rest(review: Review) -> str:
         *(review.added, review.removed, review.impossible, review.openings),
     )
     none = "" if any(changes) else "no config key, digest, policy or waiver changed"
-    told = "; ".join(filter(None, [added, same, none]))
-    return f"By the stale records: {told}" if told and any(row.stale for row in review.phases) else told
+    text = "; ".join(filter(None, [added, same, none]))
+    return f"By the stale records: {text}" if text and any(row.stale for row in review.phases) else text
 
 
 # --- blocks -------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def _markdown(shown: Callable[..., str]) -> Callable[..., Markup]:
     return lambda *arguments: Markup(shown(*arguments))
 
 
-def _named(names: Mapping[str, str]) -> Callable[[Any], Markup]:
+def _word_filter(names: Mapping[str, str]) -> Callable[[Any], Markup]:
     """Return a filter for one of a few words; another word is shown as text."""
     return lambda word: Markup(names[word]) if word in names else Markup(md.text(word))
 
@@ -199,11 +199,11 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "join_words": lambda items: " ".join(map(str, items)),
     # words that stand for states
     "gate_line": _markdown(gate_line),
-    "verdict": _named(VERDICTS),
-    "state": _named(STATES),
-    "export_state": _named(EXPORT_STATES),
-    "severity": _named(SEVERITIES),
-    "stop": _named(STOPS),
+    "verdict": _word_filter(VERDICTS),
+    "state": _word_filter(STATES),
+    "export_state": _word_filter(EXPORT_STATES),
+    "severity": _word_filter(SEVERITIES),
+    "stop": _word_filter(STOPS),
     "advice": lambda word: ADVICE.get(word, "The recommendation is not one that the workflow knows."),
     "agrees": agrees,
     "interval": interval,

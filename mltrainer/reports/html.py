@@ -35,8 +35,8 @@ def words(value: Any) -> str:
     return escaped(measured(value))
 
 
-def _few(told: Sequence[str], count: int) -> str:
-    return (", ".join(told) or "none") + (f" and {count - MOST:,} more" if count > MOST else "")
+def _few(words: Sequence[str], count: int) -> str:
+    return (", ".join(words) or "none") + (f" and {count - MOST:,} more" if count > MOST else "")
 
 
 def code(value: object) -> str:
@@ -62,8 +62,8 @@ def _row(kind: str, cells: Iterable[str]) -> str:
 
 def bullets(items: Iterable[str]) -> str:
     """Return a list; the items are HTML already. Nothing for none."""
-    told = "".join(f"<li>{item}</li>" for item in items)
-    return f"<ul>{told}</ul>" if told else ""
+    points = "".join(f"<li>{item}</li>" for item in items)
+    return f"<ul>{points}</ul>" if points else ""
 
 
 def folded(title: str, *blocks: str, is_open: bool = False) -> str:

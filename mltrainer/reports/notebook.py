@@ -136,8 +136,8 @@ def gate_html(phase: str, holds: bool, items: Sequence[ShownItem], stale: Iterab
     counts = Counter(item.verdict.replace("_", " ") for item in items)
     title = f"{html.pill('holds' if holds else 'does not hold')} <b>{html.escaped(phase)}</b> "
     title += ", ".join(f"{count} {html.escaped(verdict)}" for verdict, count in counts.items())
-    told = html.bullets([*map(html.escaped, stale), *mends])
-    return html.folded(title, told, html.table(("item", "verdict", "measured"), rows) if rows else "", is_open=not holds)
+    bullets = html.bullets([*map(html.escaped, stale), *mends])
+    return html.folded(title, bullets, html.table(("item", "verdict", "measured"), rows) if rows else "", is_open=not holds)
 
 
 def _evidence(values: Any) -> str:
@@ -181,15 +181,15 @@ def comparison_html(found: RunComparison) -> str:
     """Return the differences between two runs as a table, with the first divergent step."""
     rows = [(html.code(d.what), html.words(d.first), html.words(d.second)) for d in found.differences]
     table = html.table(("", found.first, found.second), rows) if rows else html.paragraph("no difference")
-    return html.whole(table, html.paragraph(html.escaped(_said(found))))
+    return html.whole(table, html.paragraph(html.escaped(_summary(found))))
 
 
 def comparison_markdown(found: RunComparison) -> str:
     """Return the same as Markdown."""
     rows = [(md.code(d.what), md.plain_value(d.first), md.plain_value(d.second)) for d in found.differences]
     heads = ("", md.code(found.first), md.code(found.second))
-    return md.document([md.table(heads, rows) if rows else "no difference", md.text(_said(found))])
+    return md.document([md.table(heads, rows) if rows else "no difference", md.text(_summary(found))])
 
 
-def _said(found: RunComparison) -> str:
+def _summary(found: RunComparison) -> str:
     return "; ".join(filter(None, (told_apart(found.metric), parting(found))))

@@ -69,10 +69,10 @@ def changed(search: Searched) -> list[Row]:
         known = {key: value for key in best if (value := at(search.config, key, _MISSING)) is not _MISSING}
     if not best or not known:
         return []
-    return [{"key": key, **_given("before", known, key), **_given("after", best, key)} for key in sorted({*known, *best})]
+    return [{"key": key, **_entry("before", known, key), **_entry("after", best, key)} for key in sorted({*known, *best})]
 
 
-def _given(name: str, values: Mapping[str, Any], key: str) -> Row:
+def _entry(name: str, values: Mapping[str, Any], key: str) -> Row:
     return {name: values[key]} if key in values else {}
 
 

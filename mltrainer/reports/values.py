@@ -22,10 +22,10 @@ _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 def visible(value: object) -> str:
     r"""Return text on one line in which nothing is hidden: an escape character becomes `\x1b`, a newline `\n`."""
-    return _INVISIBLE.sub(_shown, str(value))
+    return _INVISIBLE.sub(_escape, str(value))
 
 
-def _shown(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     character = match[0]
     code = ord(character)
     return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")

@@ -98,7 +98,7 @@ def _of_resuming(found: ResumeVerdict) -> Iterator[str]:
 
 def page(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     """Return a verdict as a page in Markdown."""
-    parts = [f"# Does it repeat?\n\n{code(verdict.command)}", f"**{_said(verdict, resumed)}.**", _quoted(_of_verdict(verdict))]
+    parts = [f"# Does it repeat?\n\n{code(verdict.command)}", f"**{_summary(verdict, resumed)}.**", _quoted(_of_verdict(verdict))]
     parts += ["## What was judged", *_files(verdict.judged)]
     if resumed is not None:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
@@ -120,7 +120,7 @@ def _files(found: Subject) -> Iterator[str]:
         yield f"and {counted(more, 'file')} more, which `--json` lists"
 
 
-def _said(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
+def _summary(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     """Return all that was found in a sentence, so that nobody reads half of it."""
     repeats = "It repeats" if verdict.same else "It does not repeat"
     if resumed is None:

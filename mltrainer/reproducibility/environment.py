@@ -318,8 +318,8 @@ def difference(expected: Environment, found: Environment) -> list[Difference]:
     left, right = deciding(expected), deciding(found)
     changed = [what for what in [*left, *(what for what in right if what not in left)] if left.get(what) != right.get(what)]
     # another version has other files: one line says it
-    told = [what for what in changed if what.removeprefix("files of ") not in changed or not what.startswith("files of ")]
-    return [_difference(what, left.get(what), right.get(what)) for what in told]
+    named = [what for what in changed if what.removeprefix("files of ") not in changed or not what.startswith("files of ")]
+    return [_difference(what, left.get(what), right.get(what)) for what in named]
 
 
 def _difference(what: str, expected: str | None, found: str | None) -> Difference:

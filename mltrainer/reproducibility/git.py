@@ -135,8 +135,8 @@ def _without_filters(folder: Path) -> list[str]:
 
     Only for who looks: a repository that one works in may name filters that tell what has changed.
     """
-    told = os.fsdecode(run(folder, "config", "--null", "--show-scope", "--name-only", "--list")).split("\0")
-    own = {name for scope, name in zip(told[::2], told[1::2], strict=False) if scope in ("local", "worktree")}
+    listed = os.fsdecode(run(folder, "config", "--null", "--show-scope", "--name-only", "--list")).split("\0")
+    own = {name for scope, name in zip(listed[::2], listed[1::2], strict=False) if scope in ("local", "worktree")}
     drivers = {name.rpartition(".")[0] for name in own if name.startswith("filter.")}
     settings = {"clean": "", "smudge": "", "process": "", "required": "false"}
     return [part for driver in sorted(drivers) for key, value in settings.items() for part in ("-c", f"{driver}.{key}={value}")]

@@ -134,12 +134,12 @@ def firsts(python: str, seed: str, sets: Sequence[Group]) -> Firsts:
 
     Where that interpreter cannot be asked, this one's is: all of CPython from 3.11 on hash alike.
     """
-    told = BEHIND.join(BETWEEN.join(each) for each in sets).encode()
+    question = BEHIND.join(BETWEEN.join(each) for each in sets).encode()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     for interpreter in (python, sys.executable):
         command, own = [interpreter, "-S", "-c", PRINT], {**environment, "PYTHONHASHSEED": seed}
         with contextlib.suppress(OSError, ValueError):
-            answer = answered(Command(arguments=command, folder=Path(), environment=own), told, ANSWER_S)
+            answer = answered(Command(arguments=command, folder=Path(), environment=own), question, ANSWER_S)
             if answer.code == 0:
                 return tuple(int(line) for line in answer.out.split())
     raise MachineError("the order of a set cannot be asked of an interpreter", where=python)

@@ -64,8 +64,8 @@ def _sizes(root: Path, names: Sequence[str]) -> dict[str, int]:
     """Return the size of each object that is here; of a partial clone's others nothing."""
     if not names:
         return {}
-    told = run(root, "cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in names).encode(), timeout_s=TIMEOUT_S)
-    rows = [line.split() for line in told.decode().splitlines()]
+    answer = run(root, "cat-file", "--batch-check", stdin="".join(f"{name}\n" for name in names).encode(), timeout_s=TIMEOUT_S)
+    rows = [line.split() for line in answer.decode().splitlines()]
     return {row[0]: int(row[2]) for row in rows if len(row) == 3}
 
 
@@ -99,8 +99,8 @@ def holds_commit(root: Path, commit: str) -> bool:
     """
     if not commit.isalnum():
         return False
-    told = run(root, "cat-file", "--batch-check", stdin=f"{commit}\n".encode(), timeout_s=TIMEOUT_S)
-    return told.decode().split()[1:2] == ["commit"]
+    answer = run(root, "cat-file", "--batch-check", stdin=f"{commit}\n".encode(), timeout_s=TIMEOUT_S)
+    return answer.decode().split()[1:2] == ["commit"]
 
 
 def is_shallow(root: Path) -> bool:
@@ -119,8 +119,8 @@ def contents(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes |
         GitError: Git cannot say.
     """
     asked = "".join(f"{commit}:./{path}\n" for path in paths)
-    told = run(root, "cat-file", "--batch-check", stdin=asked.encode(), timeout_s=TIMEOUT_S).decode().splitlines()
-    names = {path: line.split()[0] for path, line in zip(paths, told, strict=True) if line.endswith(tuple("0123456789"))}
+    answer = run(root, "cat-file", "--batch-check", stdin=asked.encode(), timeout_s=TIMEOUT_S).decode().splitlines()
+    names = {path: line.split()[0] for path, line in zip(paths, answer, strict=True) if line.endswith(tuple("0123456789"))}
     small = [name for name, size in _sizes(root, [*dict.fromkeys(names.values())]).items() if size <= MOST_BYTES]
     found = dict(zip(small, _blobs(root, small), strict=True))
     return {path: found.get(names.get(path, "")) for path in paths}

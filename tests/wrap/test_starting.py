@@ -122,7 +122,9 @@ def test_temporary_files_within_the_folder_are_not_copied(tmp_path: Path) -> Non
     inside.mkdir(parents=True)
     (tmp_path / "mine" / "t.py").write_text("import os; print(os.listdir('tmp'))")
     for number in range(2):
-        ended = start(WrappedProgram((sys.executable, "t.py"), tmp_path / "mine"), inside / str(number), Perturbations(), Settings())
+        ended = start(
+            WrappedProgram((sys.executable, "t.py"), tmp_path / "mine"), inside / str(number), Perturbations(), Settings()
+        )
         assert said(ended) == "[]"
 
 
@@ -269,8 +271,9 @@ def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(t
     (tmp_path / "mine" / "program.py").write_text(
         f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     )
-    code = "import sys; from pathlib import Path; from mltrainer.wrap.starting import WrappedProgram, Perturbations, Settings, start; "
-    code += "start(WrappedProgram((sys.executable, 'program.py'), Path(sys.argv[1])), Path(sys.argv[2]), Perturbations(), Settings())"
+    code = "import sys; from pathlib import Path; from mltrainer.wrap import starting as it; "
+    code += "program = it.WrappedProgram((sys.executable, 'program.py'), Path(sys.argv[1])); "
+    code += "it.start(program, Path(sys.argv[2]), it.Perturbations(), it.Settings())"
     starter = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "mine"), str(tmp_path / "scratch")])
     until(lambda: told.exists() and told.read_text() != "")
     starter.kill()

@@ -18,14 +18,14 @@ FAULTS = (
     Fault(
         "a second run of a process does not see the files of the first one",
         "mltrainer/observe/files.py",
-        "        self._seen.clear()\n",
+        "        self._noted_files.clear()\n",
         "",
         f"{NATIVE}::test_each_run_of_a_process_sees_the_same_files",
     ),
     Fault(
         "a second run of a process does not see paths that it was given before",
         "mltrainer/observe/files.py",
-        "        self._given.clear()\n",
+        "        self._known_paths.clear()\n",
         "",
         f"{NATIVE}::test_each_run_of_a_process_sees_the_same_files",
     ),
