@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, NamedTuple, Self
 
 from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, NOTHING, PIPE, Command
@@ -30,7 +30,25 @@ from mltrainer.executors.executor import EVENTS, NOTHING, PIPE, Command
 MODULE = ["-P", "-m"]  # what stands before the module in a command that can be forked
 STOPS = (signal.SIGINT, signal.SIGTERM)
 HEADER = 8  # bytes: the length of what follows
-INHERITED: list[tuple[socket.socket, dict[str, str]]] = []  # the server that this process was forked with, and its variables
+INHERITED: list[tuple[socket.socket, Mapping[str, str]]] = []  # the server that this process was forked with, and its variables
+
+
+class Order(NamedTuple):
+    """A command as it is sent to the server, a JSON array.
+
+    Attributes:
+        imports: The modules to import before the fork.
+        arguments: The module that the process runs, and its arguments; none where nothing is forked, but imported ahead.
+        folder: The folder that it runs in.
+        environment: Its variables.
+        forks: Whether it forks processes itself.
+    """
+
+    imports: Sequence[str]
+    arguments: Sequence[str] = ()
+    folder: str = ""
+    environment: Mapping[str, str] = {}
+    forks: bool = False
 
 
 class ForkServers:
@@ -104,7 +122,7 @@ class _Server:
     def prepare(self, folder: Path, imports: Sequence[str]) -> None:
         """Begin to import modules."""
         self._ready(folder, Path(os.devnull))
-        self._send({"arguments": [], "imports": [*imports]}, [])
+        self._send(Order(imports), [])
 
     def start(self, command: Command) -> ForkedProcess:
         """Fork a process that becomes the command."""
@@ -117,9 +135,9 @@ class _Server:
             status = _pipe(theirs)
             given, stdin = _input(command, theirs)
             out = theirs.enter_context(open(command.output, "ab"))
-            asked = {"arguments": command.arguments[3:], "folder": str(command.folder), "environment": dict(command.environment)}
+            environment = dict(command.environment)
             numbers = [given, out.fileno(), status[1], *([read_end[1]] if read_end else [])]
-            self._send({**asked, "imports": [*command.imports], "forks": command.forks}, numbers)
+            self._send(Order(command.imports, command.arguments[3:], str(command.folder), environment, command.forks), numbers)
         return ForkedProcess(_Child(status[0], stdin), read_end[0] if read_end else None)
 
     def _ready(self, folder: Path, log_file: Path) -> None:
@@ -127,9 +145,9 @@ class _Server:
             self.close()
             self._begin(folder, log_file)
 
-    def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def _send(self, order: Order, descriptors: list[int]) -> None:
         assert self.control is not None
-        data = json.dumps(message).encode()
+        data = json.dumps(order).encode()
         with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the status pipe's end tells
             socket.send_fds(self.control, [len(data).to_bytes(HEADER)], descriptors)
             self.control.sendall(data)
@@ -214,7 +232,7 @@ class ForkedProcess(local.LocalProcess):
 # --- the server -----------------------------------------------------------------------------------
 
 
-def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def serve(control: socket.socket) -> tuple[Order, list[int]]:
     """Fork a process for each command, and return that in the process that becomes it; end with the other end of the socket."""
     gc.disable()  # what is imported stays: going through it takes a fifth of the import
     woken, wake = socket.socketpair()
@@ -234,13 +252,13 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             continue
         if (found := _received(control)) is None:
             os._exit(0)  # unloading torch would take a second
-        command, numbers = found
-        tolerated = () if command["arguments"] else (Exception,)  # of what is imported ahead, which its process then meets itself
-        for module in command["imports"]:
+        order, numbers = found
+        tolerated = () if order.arguments else (Exception,)  # of what is imported ahead, which its process then meets itself
+        for module in order.imports:
             with contextlib.suppress(*tolerated):
                 importlib.import_module(module)
         gc.freeze()  # no collection of a forked process goes through what was imported
-        if not command["arguments"]:
+        if not order.arguments:
             continue
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # one that comes while the child still ignores it would be lost
         pid = os.fork()
@@ -256,7 +274,7 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             for other in status.values():  # a process that holds them would hide the server's death from who waits for these
                 os.close(other)
             os.close(numbers.pop(2))
-            return command, numbers
+            return order, numbers
         status[pid] = numbers.pop(2)
         _say(status[pid], pid)
         for descriptor in numbers:
@@ -275,7 +293,7 @@ def _say(status: int, number: int) -> None:
         os.write(status, f"{number}\n".encode())
 
 
-def _received(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+def _received(control: socket.socket) -> tuple[Order, list[int]] | None:
     """Return the next command and its descriptors; None once the other end is closed."""
     header, numbers, *_ = socket.recv_fds(control, HEADER, 4)
     data = bytearray()
@@ -283,10 +301,10 @@ def _received(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None
         if not (more := control.recv(int.from_bytes(header) - len(data))):
             return None
         data += more
-    return (json.loads(data), numbers) if header else None
+    return (Order(*json.loads(data)), numbers) if header else None
 
 
-def with_server(command: dict[str, Any], numbers: list[int]) -> tuple[dict[str, Any], list[int]]:
+def with_server(order: Order, numbers: list[int]) -> tuple[Order, list[int]]:
     """Fork a server for the processes that a command starts itself, which has imported all that this process has.
 
     Returns:
@@ -295,8 +313,8 @@ def with_server(command: dict[str, Any], numbers: list[int]) -> tuple[dict[str, 
     ours, theirs = socket.socketpair()
     if os.fork():
         theirs.close()
-        importlib.import_module("mltrainer.executors.fork_server").INHERITED.append((ours, command["environment"]))
-        return command, numbers
+        importlib.import_module("mltrainer.executors.fork_server").INHERITED.append((ours, order.environment))
+        return order, numbers
     ours.close()
     _use_files(numbers)
     for number in numbers[2:]:  # the pipe of events ends with the command
@@ -312,26 +330,26 @@ def _use_files(numbers: list[int]) -> None:
         os.close(source)
 
 
-def become(command: dict[str, Any], numbers: list[int]) -> None:
+def become(order: Order, numbers: list[int]) -> None:
     """Be the command: its files, folder and variables, then its module."""
     _use_files(numbers)
-    os.chdir(command["folder"])
+    os.chdir(order.folder)
     os.environ.clear()
-    os.environ.update(command["environment"])
+    os.environ.update(order.environment)
     time.tzset()
-    module, *arguments = command["arguments"]
+    module, *arguments = order.arguments
     sys.argv = [module, *(str(numbers[2]) if argument == EVENTS else argument for argument in arguments)]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def served(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def served(control: socket.socket) -> tuple[Order, list[int]]:
     """Serve; return the command, and its descriptors, in a process that becomes it."""
     # Ctrl-C in the terminal comes to all its processes; this one ends with the pipe of who started it, after those it forked.
     for number in (*STOPS, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with control:
-        command, numbers = serve(control)
-    return with_server(command, numbers) if command["forks"] else (command, numbers)
+        order, numbers = serve(control)
+    return with_server(order, numbers) if order.forks else (order, numbers)
 
 
 def main() -> None:

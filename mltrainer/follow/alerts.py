@@ -6,7 +6,7 @@ A rule that asks whether the model has learned waits until half of the run: unti
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.follow.alert_sinks import send
 from mltrainer.follow.log import note_alert, read_rows, read_signals
 from mltrainer.records.diagnostics import Diagnosis
-from mltrainer.records.event import Alert
+from mltrainer.records.event import Alert, Event, Tell
 
-Event = dict[str, Any]
 AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn
     (
         *("bad_initialization", "dead_layers", "divergence", "exploding_gradients", "frozen_layers", "input_scale"),
@@ -40,9 +39,7 @@ class Alerts:
         pause: After a look at the run none follows for so many times as long as it took.
     """
 
-    def __init__(
-        self, folder: Path, project: Path | None, config: Mapping[str, Any], tell: Callable[[Event], None], pause: float = 20.0
-    ) -> None:
+    def __init__(self, folder: Path, project: Path | None, config: Mapping[str, Any], tell: Tell, pause: float = 20.0) -> None:
         self._folder, self._project, self._config, self._tell, self._pause = folder, project, config, tell, pause
         self._reported: set[str] = set()
         self._due = 0.0

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mltrainer.diagnostics.signals import number
 from mltrainer.errors import MachineError
 from mltrainer.follow.tail import Tail
+from mltrainer.records.event import Event
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Interruption
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import append_json_line, from_json, plain, read_whole
 
@@ -27,7 +30,6 @@ OPTIONAL: dict[str, dict[str, type]] = {  # what may be there, as what
 KINDS = ("row", "resume", "observed", "stopped")  # what a run is followed by; the others, which are longer, are not parsed
 ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by whoever watched it
 
-Event = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -35,18 +37,18 @@ T = TypeVar("T")
 class Evaluation:
     """An evaluation for the screen, as `HistoryRow` has it; a number that is not finite is None."""
 
-    epoch: float | None
-    step: int
-    lr: float | None
-    train_loss: float | None
-    samples_per_s: float | None
-    data_wait: float | None
-    clipped: float | None
-    seconds: float | None
-    train: Mapping[str, float | None]
-    validation: Mapping[str, float | None]
-    layer_norms: list[float | None]
-    update_ratios: list[float | None]
+    epoch: float | None = None
+    step: int = 0
+    lr: float | None = None
+    train_loss: float | None = None
+    samples_per_s: float | None = None
+    data_wait: float | None = None
+    clipped: float | None = None
+    seconds: float | None = None
+    train: Mapping[str, float | None] = field(default_factory=dict)
+    validation: Mapping[str, float | None] = field(default_factory=dict)
+    layer_norms: list[float | None] = field(default_factory=list)
+    update_ratios: list[float | None] = field(default_factory=list)
     memory_mb: float | None = None
 
 
@@ -59,9 +61,9 @@ class Observed:
 
 
 def known(kind: type[T], content: Mapping[str, Any]) -> T:
-    """Return a dataclass of a file's entries that it has fields for; those that are missing keep their defaults."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: plain(content[name]) for name in names if name in content})
+    """Return a dataclass of a file's entries that it has fields for; those that are missing or null keep their defaults."""
+    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: plain(value) for name in names if (value := content.get(name)) is not None})
 
 
 def read_events(folder: Path, kinds: tuple[str, ...] = ()) -> Iterator[Event]:
@@ -75,7 +77,7 @@ def events_of(data: bytes, kinds: tuple[str, ...] = ()) -> Iterator[Event]:
     return filter(is_event, read_lines(data, tuple(f'{{"event": "{kind}"'.encode() for kind in kinds)))
 
 
-def read_lines(data: bytes, heads: tuple[bytes, ...] = ()) -> Iterator[dict[str, Any]]:
+def read_lines(data: bytes, heads: tuple[bytes, ...] = ()) -> Iterator[Event]:
     """Yield the JSON objects of lines; only of those that begin with one of `heads`, where these are given."""
     for line in data.split(b"\n"):
         if line and (not heads or line.startswith(heads)):
@@ -98,13 +100,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def note_alert(folder: Path, alert: dict[str, Any]) -> None:
+def note_alert(folder: Path, alert: Event) -> None:
     """Append an alert to a run's alerts, which `mltrainer monitor` shows to who looks later; they are no evidence."""
     with contextlib.suppress(OSError, MachineError):
         append_json_line(folder / ALERTS_FILE, alert)
 
 
-def _whole_row(event: Event) -> dict[str, Any]:
+def _whole_row(event: Event) -> Event:
     return {key: value for key, value in event.items() if key != "event"}
 
 
@@ -148,52 +150,52 @@ class Log(Generic[T]):
         self.times_back += self.rows[: len(before)] != before
 
     def _take(self, event: Event) -> None:
-        match event["event"]:
-            case "row":
-                self._by_step[event["step"]] = self._kept(event)
-            case "resume":
-                self._by_step = {step: row for step, row in self._by_step.items() if step <= event["step"]}
-            case "stopped":
+        match event:
+            case {"event": "row", "step": step}:
+                self._by_step[step] = self._kept(event)
+            case {"event": "resume", "step": last}:
+                self._by_step = {step: row for step, row in self._by_step.items() if step <= last}
+            case {"event": "stopped"}:
                 self.stopped.append(event)
-            case "observed":
+            case {"event": "observed"}:
                 self.observed = known(Observed, event)
 
 
-def read_rows(folder: Path) -> list[dict[str, Any]]:
+def read_rows(folder: Path) -> list[Event]:
     """Return a run's evaluations so far; those undone by going back to a checkpoint left out."""
     log = Log(folder, _whole_row)
     log.take(read_events(folder, KINDS))
     return log.rows
 
 
-def read_signals(folder: Path) -> dict[str, Any]:
+def read_signals(folder: Path) -> Event:
     """Return the signals and facts of a run up to its last evaluation, under the keys of its result."""
-    found: dict[str, Any] = {}
-    for event in read_events(folder):
-        if event.get("event") in ("observed", "signals"):
-            found |= event
+    found: Event = {}
+    for event in read_events(folder, ("observed", "signals")):
+        found |= event
     signals = {key: found[key] for key in ("start", "early", "spikes") if found.get(key) is not None}
-    facts: dict[str, Any] = {key: found[key] for key in ("layers", "train_samples", "first_loss") if key in found}
+    facts: Event = {key: found[key] for key in ("layers", "train_samples", "first_loss") if key in found}
     return {**facts, "signals": signals or None}
 
 
-def interruptions(folder: Path) -> list[dict[str, Any]]:
-    """Return `step` and `cause` of each earlier end of a run; a process that was killed wrote nothing, the next one did."""
-    steps: dict[int, dict[str, Any]] = {}
-    for event in read_events(folder):
-        if event["event"] in ("stopped", "resume"):
-            steps.setdefault(event["step"], {"step": event["step"], "cause": event.get("cause")})
-    return list(steps.values())
+def interruptions(folder: Path) -> list[Interruption]:
+    """Return the earlier ends of a run; a process that was killed wrote nothing, the next one did."""
+    stops: dict[int, Interruption] = {}
+    for event in read_events(folder, ("stopped", "resume")):
+        stop = partial(Interruption, {"cause": None, **event})
+        stops.setdefault(stop.step, stop)
+    return list(stops.values())
 
 
 def seconds_worked(folder: Path) -> float:
     """Return the seconds that all processes of a run worked; of a killed one, up to its last evaluation."""
     times: list[float] = []
-    for event in read_events(folder):
-        if event["event"] == "began":
-            times.append(0.0)
-        elif event["event"] == "worked" and times:
-            times[-1] = event["seconds"]
+    for event in read_events(folder, ("began", "worked")):
+        match event:
+            case {"event": "began"}:
+                times.append(0.0)
+            case {"seconds": seconds} if times:
+                times[-1] = seconds
     return sum(times)
 
 
@@ -203,26 +205,21 @@ def steps_written(folder: Path) -> int:
     return int(steps[-1]) if steps else 0
 
 
-def slim(row: Mapping[str, Any]) -> Evaluation:
+def slim(content: Mapping[str, Any]) -> Evaluation:
     """Return an evaluation for the screen."""
-    memory = row.get("memory_mb") or (row.get("signals") or {}).get("memory_mb")  # the latter alone before version 0.3
-    return Evaluation(
-        epoch=row.get("epoch"),
-        step=row["step"],
-        lr=_finite(row.get("lr")),
-        train_loss=_finite(row.get("train_loss")),
-        samples_per_s=_finite(row.get("samples_per_s")),
-        data_wait=_finite(row.get("data_wait")),
-        clipped=_finite(row.get("clipped")),
-        seconds=_finite(row.get("seconds")),
-        train={key: _finite(value) for key, value in (row.get("train") or {}).items()},
-        validation={key: _finite(value) for key, value in (row.get("validation") or {}).items()},
-        layer_norms=[_finite(value) for value in row.get("layer_norms") or []],
-        update_ratios=[_finite(value) for value in row.get("update_ratios") or []],
-        memory_mb=_finite(memory),
-    )
+    row = known(Evaluation, content)
+    match content:
+        case {"signals": {"memory_mb": memory}} if not row.memory_mb:  # before version 0.3 it stood there alone
+            row = replace(row, memory_mb=memory)
+    shown = {name: _finite(value) for name, value in vars(row).items() if name not in ("step", "epoch")}
+    return replace(row, **shown)
 
 
-def _finite(value: Any) -> float | None:
+def _finite(value: Any) -> Any:
+    """Return a number with six digits, None where it is not finite; of a list or a table, each of its numbers."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
     found = number(value)
     return float(f"{found:.6g}") if math.isfinite(found) else None

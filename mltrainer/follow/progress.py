@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from mltrainer.follow.live import running_words, short, study_words
-from mltrainer.records.event import Alert, Study, Trial
+from mltrainer.records.event import Alert, Event, Study, Tell, Trial
 from mltrainer.reports.values import duration
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from mltrainer.follow.bar import Bar
 
-Event = dict[str, Any]
-Tell = Callable[[Event], None]
 Drawn = tuple[int, int, str, Sequence[str]]  # of a line: done, of how many, and the words before and after
 
 

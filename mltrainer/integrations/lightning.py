@@ -184,12 +184,11 @@ class Lightning(Task):
 
     def _unlogged(self, model: Any, batch: Any) -> Tensor:
         """Return the loss of `training_step` in an evaluation; what it logs is training's."""
-        before = vars(model)["log"]
-        vars(model)["log"] = _log_nothing
+        before, model.log = model.log, _log_nothing
         try:
             return _loss_of(model.training_step(batch, 0), "training_step")
         finally:
-            vars(model)["log"] = before
+            model.log = before
 
     @contextmanager
     def _within(self, model: Any) -> Iterator[_Seen]:
@@ -201,13 +200,13 @@ class Lightning(Task):
         for metric in self._metrics[1]:
             metric.reset()
         seen = _Seen()
-        vars(model)["log"] = seen.log if self._place.evaluates else _log_nothing
+        model.log = seen.log if self._place.evaluates else _log_nothing
         handle = model.register_forward_hook(seen.note)
         try:
             yield seen
         finally:
             handle.remove()
-            del vars(model)["log"]
+            del model.log
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """Return the loss that the step gave; of a part of its samples, that of a step on them."""

@@ -13,6 +13,7 @@ from mltrainer.configs.project import Task, TrainingConfig, load_project
 from mltrainer.configs.tracking import Tracking
 from mltrainer.plugins import is_file_of_plugin
 from mltrainer.records.common import FileRow, InputRow, Part, Source
+from mltrainer.records.event import Tell
 from mltrainer.records.reading import Record
 from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.runs.trainer import Trainer, trainer_for
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from mltrainer.records.diagnostics import Diagnostics
     from mltrainer.records.envelope import Envelope
     from mltrainer.records.optimization import Searched, Skipped
-    from mltrainer.records.planning import Planning
-
-Event = dict[str, Any]
+    from mltrainer.records.planning import Planning, Tracker
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,10 @@ class Context:
     current: Envelope[Any] | None
     previous: str | None
     assignments: tuple[str, ...]
-    tell: Callable[[Event], None]
+    tell: Tell
     launch: Launch
     template: str | None = None
-    try_trackers: Callable[[Tracking | None], Callable[[], list[Event]]] = lambda _: list
+    try_trackers: Callable[[Tracking | None], Callable[[], list[Tracker]]] = lambda _: list
     prepare: Callable[[TrainingConfig, Sequence[str], Sequence[str]], None] = lambda *_: None
 
     @property
@@ -104,7 +103,7 @@ class Context:
         """The trainer that this phase's page names; the task's own takes the shipped one's place."""
         return self.trainer_that_tells(self.tell)
 
-    def trainer_that_tells(self, tell: Callable[[Event], None]) -> Trainer:
+    def trainer_that_tells(self, tell: Tell) -> Trainer:
         """Return the same trainer with another listener of its events."""
         tools = Tools(self.project, tell, self.launch)
         return trainer_for(tools, trainer_of(self.page.tool, self.task.trainer), self.page.phase)

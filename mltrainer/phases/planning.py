@@ -105,7 +105,7 @@ def run(ctx: Context) -> Result:
         **({"program": probes.second.program.model_dump()} if probes.second.program else {}),
         "opened": None if opened is None else dumped(opened),
         "unsteady": unsteady,
-        "trackers": trackers(),
+        "trackers": dumped(trackers()),
     }
     data = [*data_of(first).files, *(opened or [])]
     inputs = [*rows_with_role(data, "data"), *code_rows(first.code_files)]

@@ -149,8 +149,8 @@ def _tracking(project: Project, earlier: Mapping[str, Record]) -> Tracking | Non
 
     They look on, so that naming one is no reason to plan again.
     """
-    evidence = earlier["planning"].evidence
-    planned, generated = (TrainingConfig.model_validate(evidence[key]).tracking for key in ("config", "generated"))
+    found = earlier["planning"].trusted.evidence
+    planned, generated = (TrainingConfig.model_validate(config).tracking for config in (found.config, found.generated))
     path = project.phase_dir("planning") / CONFIG_FILE
     own = load_training(path, project.relative(path)).tracking if path.is_file() else planned
     return own if own != generated else load_project(project.file).tracking
@@ -172,6 +172,7 @@ def _record(ctx: Context, result: Result, evidence: dict[str, Any], waived: list
     baseline = ctx.earlier["baseline"].data.get("figures") if "baseline" in ctx.earlier else None
     now = {"phase": ctx.page.phase, "source": source, "evidence": evidence}
     return _checked(
+        ctx.page.phase,
         {
             "schema": SCHEMA,
             "mltrainer": mltrainer.__version__,
@@ -189,7 +190,7 @@ def _record(ctx: Context, result: Result, evidence: dict[str, Any], waived: list
             "since": since(now, *_earlier_version(ctx)),
             **_custom_verdicts(ctx, evidence),
             "evidence": evidence,
-        }
+        },
     )
 
 
@@ -207,17 +208,17 @@ def _custom_verdicts(ctx: Context, evidence: dict[str, Any]) -> dict[str, Any]:
     return {"custom_checks": judge(ctx.page, evidence, ctx.project.root, isolated=reason is None)}
 
 
-def _checked(content: dict[str, Any]) -> dict[str, Any]:
+def _checked(phase: str, content: dict[str, Any]) -> dict[str, Any]:
     """Return a record with its seal.
 
     Raises:
         MltrainerError: A phase handed back what its record cannot hold, which is a fault of ours.
     """
     record = seal(redacted(plain(content)))
-    _, holes = parsed(record, record["phase"])
+    _, holes = parsed(record, phase)
     if holes:
         told = "; ".join(holes[:5])
-        raise MltrainerError(f"a fault of mltrainer's own: {record['phase']} measured what its record cannot hold: {told}")
+        raise MltrainerError(f"a fault of mltrainer's own: {phase} measured what its record cannot hold: {told}")
     return record
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from mltrainer.errors import MltrainerError, error_for_exit
 from mltrainer.records.common import Measured, Metrics, Number, Part
+
+Event = dict[str, Any]  # as it is handed on, by people's own functions, too
+Tell = Callable[[Event], None]
 
 
 class Note(Part):

@@ -33,12 +33,6 @@ Results = dict[str, dict[str, Any]]  # by run
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
 _SHOWN = [entry.name for entry in fields(RunRow)]
 _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
-_EMPTY_RESULT: dict[str, Any] = {  # what is not known before a run's process has ended
-    "step_time_us": {"median": None, "p95": None},
-    "wall_s": None,
-    "numerics_class": None,
-    "weights_sha256": None,
-}
 
 
 class _Job(Part):
@@ -164,15 +158,15 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> R
 
 def _so_far(folder: Path) -> dict[str, Any]:
     """Return the state of a run without a result, by its job and its log; the metrics are those of the best evaluation so far."""
-    job = _job_of(folder)
-    history = [row for row in read_rows(folder) if isinstance(row.get("validation"), dict)]
+    job, history = _job_of(folder), read_rows(folder)
     measured = {
         "steps": steps_written(folder),
         "epochs": history[-1]["epoch"] if history else 0,
         "metrics": flat_metrics(_best(job, history)),
-        "interruptions": interruptions(folder),
+        "step_time_us": {"median": None, "p95": None},  # known once a run's process has ended
+        "interruptions": [dict(stop) for stop in interruptions(folder)],
     }
-    return {**_EMPTY_RESULT, **job.contract, "phase": job.phase, "parent": job.parent, **measured}
+    return {**job.contract, "phase": job.phase, "parent": job.parent, **measured}
 
 
 def _best(job: _Job, history: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from mltrainer.configs.tracking import Tracking
+from mltrainer.records.event import Event, Tell
 from mltrainer.trackers.process import TrackerProcess, failed, installed, kill, let_end, missing, not_installed, start
 from mltrainer.trackers.program import DONE
 from mltrainer.workspace import Project
-
-Event = dict[str, Any]
-Tell = Callable[[Event], None]
 
 
 class Beside:

@@ -16,6 +16,8 @@ from mltrainer.follow.log import Evaluation, Log, known, slim
 from mltrainer.follow.steps import Steps
 from mltrainer.follow.usage import Usage
 from mltrainer.gates.gate import Gate
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
 from mltrainer.redaction import scan_text
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.trackers.sink import Param, Point
@@ -96,7 +98,11 @@ class Feed:
 
     def state(self) -> str:
         """Return the state of a run that no process trains any more: that of its result, else "failed" or "interrupted"."""
-        return str(read_if_whole(self.folder / RESULT_FILE).get("state") or _without_result(self.folder))
+        return self._result.state or _without_result(self.folder)
+
+    @property
+    def _result(self) -> RunResult:
+        return partial(RunResult, read_if_whole(self.folder / RESULT_FILE))
 
     def poll(self) -> None:
         """Read the files' new lines."""
@@ -122,8 +128,7 @@ class Feed:
         """Return the evaluations: of a program, which has no event log, those of its result, as they stand there."""
         if not is_opaque(self._config):
             return self._log.rows
-        history = read_if_whole(self.folder / RESULT_FILE).get("history", [])
-        return [known(Evaluation, row) for row in history]
+        return [known(Evaluation, vars(row)) for row in self._result.history]
 
     @property
     def last(self) -> int:

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from mltrainer.configs.tracking import Tracker
+from mltrainer.follow.log import known
 from mltrainer.gates.gate import check_gates
 from mltrainer.records.reading import read_record, run_of
 from mltrainer.runs.contract import JOB_FILE
-from mltrainer.trackers.feed import Feed, Sent, files_upto, verdicts
+from mltrainer.trackers.feed import Feed, Sent, TrackedJob, files_upto, verdicts
 from mltrainer.trackers.sink import Begin, Place, Point
 from mltrainer.workspace import Project, read_json, write_json
 
@@ -142,7 +143,7 @@ def begun(project: Project, phase: str, since: float) -> list[str]:
     found: list[tuple[float, str]] = []
     for path in project.runs_dir.glob(f"*/{JOB_FILE}"):
         changed = path.stat().st_mtime
-        if changed >= since and dict(read_json(path)).get("phase") == phase:
+        if changed >= since and known(TrackedJob, read_json(path)).phase == phase:
             found.append((changed, path.parent.name))
     return [run for _, run in sorted(found)]
 

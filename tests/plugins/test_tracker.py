@@ -13,6 +13,7 @@ from mltrainer.configs.loading import told, validate
 from mltrainer.configs.project import ProjectConfig, config_digest
 from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError
+from mltrainer.records.planning import Tracker
 from mltrainer.trackers.beside import Beside
 from mltrainer.trackers.sanity_check import Rehearsal
 from tests.monitor.invented import PROJECT, Training, empty_project
@@ -33,7 +34,7 @@ def tracking(text: str) -> Tracking:
     return found
 
 
-def tried(root: Path, text: str) -> dict[str, Any]:
+def tried(root: Path, text: str) -> Tracker:
     with Rehearsal(empty_project(root), lambda _event: None) as rehearsal:
         (row,) = rehearsal.begin(tracking(text))()
     return row
@@ -68,7 +69,7 @@ def test_one_that_is_no_tracker_is_reported_with_what_it_lacks(tmp_path: Path, l
     (tmp_path / "project").mkdir()
     row = tried(tmp_path / "project", "[lines]")
     expected = "a pydantic model of its options with begin and check was expected"
-    assert row["reason"] == f"tracking.lines: lines of mltrainer-lines 1.0: {expected}; {missing} is missing"
+    assert row.reason == f"tracking.lines: lines of mltrainer-lines 1.0: {expected}; {missing} is missing"
 
 
 def test_it_decides_nothing(lines: Path) -> None:
@@ -92,9 +93,9 @@ def test_it_receives_the_rows_of_a_run(tmp_path: Path, lines: Path) -> None:
 
 def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
     (tmp_path / "project").mkdir()
-    assert tried(tmp_path / "project", "[lines]")["state"] == "ready"
+    assert tried(tmp_path / "project", "[lines]").state == "ready"
     row = tried(tmp_path / "project", "{lines: {options: {fil: a}}}")
-    assert (row["state"], row["reason"]) == ("failed", "tracking.lines.options: lines has no option 'fil'; its options: file")
+    assert (row.state, row.reason) == ("failed", "tracking.lines.options: lines has no option 'fil'; its options: file")
 
 
 def test_one_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> None:

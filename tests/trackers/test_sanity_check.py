@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.tracking import TensorBoard, Tracking
+from mltrainer.records.planning import Tracker
 from mltrainer.trackers import process
 from mltrainer.trackers.folders import check_folder
 from mltrainer.trackers.sanity_check import Rehearsal
@@ -23,7 +24,7 @@ if "mltrainer.trackers.program" in sys.orig_argv:
 """
 
 
-def tried(root: Path, **options: Any) -> tuple[dict[str, Any], list[str]]:
+def tried(root: Path, **options: Any) -> tuple[Tracker, list[str]]:
     """Return the row of TensorBoard, tried in a project, and the notes."""
     heard: list[dict[str, Any]] = []
     with Rehearsal(empty_project(root), heard.append) as rehearsal:
@@ -33,17 +34,17 @@ def tried(root: Path, **options: Any) -> tuple[dict[str, Any], list[str]]:
 
 def test_a_tracker_that_works_is_ready_and_shows_nothing(tmp_path: Path) -> None:
     row, notes = tried(tmp_path, folder="deep/board")
-    assert row == {"name": "tensorboard", "state": "ready", "reason": None, "mend": None}
+    assert row == Tracker(name="tensorboard", state="ready", reason=None, mend=None)
     assert notes == []
     assert not (tmp_path / "deep").exists()
 
 
 def test_a_file_where_the_folder_should_be_is_told_with_what_to_do_next(tmp_path: Path) -> None:
     row, (note,) = tried(tmp_path, folder="mltrainer.yaml/board")
-    assert row["state"] == "failed"
-    assert row["reason"] == "tracking.tensorboard.folder: the folder mltrainer.yaml/board cannot be written: Not a directory"
-    assert row["mend"].endswith("tracking.tensorboard.folder in mltrainer.yaml, then mltrainer phase run planning")
-    assert note == f"tensorboard would show nothing: {row['reason']}; training is as without it; next: {row['mend']}"
+    assert row.state == "failed"
+    assert row.reason == "tracking.tensorboard.folder: the folder mltrainer.yaml/board cannot be written: Not a directory"
+    assert row.mend.endswith("tracking.tensorboard.folder in mltrainer.yaml, then mltrainer phase run planning")
+    assert note == f"tensorboard would show nothing: {row.reason}; training is as without it; next: {row.mend}"
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,14 @@ def test_who_hangs_or_dies_is_waited_for_as_long_as_agreed(
     (tmp_path / "broken/sitecustomize.py").write_text(HANGS.format(body=body), "utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
     row, _ = tried(tmp_path, wait_s=1)
-    assert (row["state"], row["reason"]) == ("failed", why)
-    assert row["mend"] == "fix `tracking.tensorboard` in mltrainer.yaml, or take it out, then mltrainer phase run planning"
+    assert (row.state, row.reason) == ("failed", why)
+    assert row.mend == "fix `tracking.tensorboard` in mltrainer.yaml, or take it out, then mltrainer phase run planning"
 
 
 def test_who_is_killed_after_the_time_agreed_is_told_to_be_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_S", 0.0)
     row, _ = tried(tmp_path, wait_s=0.05)  # before its interpreter has begun
-    assert (row["state"], row["reason"]) == ("failed", "it did not answer within 0.05 s")
+    assert (row.state, row.reason) == ("failed", "it did not answer within 0.05 s")
 
 
 def test_planning_that_fails_waits_for_nobody(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_package_that_is_not_installed_has_a_row_too(tmp_path: Path, monkeypat
     monkeypatch.setitem(ADAPTERS, "tensorboard", Adapter("mltrainer.trackers.sinks.tensorboard", "no_such_package"))
     row, notes = tried(tmp_path)
     way = "pip install 'mltrainer[tensorboard]'"
-    assert row == {"name": "tensorboard", "state": "not_installed", "reason": "tensorboard is not installed", "mend": way}
+    assert row == Tracker(name="tensorboard", state="not_installed", reason="tensorboard is not installed", mend=way)
     assert notes == [f"tensorboard is not installed, so that it shows nothing: {way}"]
 
 

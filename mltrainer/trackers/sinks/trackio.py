@@ -30,7 +30,8 @@ class _Run:
     def __init__(self, trackio: Any, place: Place, project: str) -> None:
         self.id = place.known or place.run
         self._trackio, self._step = trackio, place.step
-        self._run = {"project": project, "run": f"{place.phase}-{place.run}", "run_id": self.id}
+        self._project, self._name = project, f"{place.phase}-{place.run}"
+        self._run = {"project": project, "run": self._name, "run_id": self.id}
         known = trackio.SQLiteStorage.get_run_config(**self._run)
         self._config: dict[str, Param] = known or {"_Group": place.phase, "_Created": _moment(time.time())}
 
@@ -58,22 +59,22 @@ class _Run:
     def figure(self, name: str, path: Path) -> None:
         """Log a figure as a page, which draws SVG."""
         page = self._trackio.Html(path.read_text("utf-8"))
-        page._save(self._run["project"], self._run["run"], self._step)
+        page._save(self._project, self._name, self._step)
         shown = Point(self._step, time.time(), {name.removesuffix(path.suffix): page._to_dict()})
         self._log([shown], [str(page._get_relative_file_path())])
 
     def artifact(self, name: str, path: Path) -> None:
         """Log a file as a version of the artifact of its name; it is new where the file differs."""
-        digest, size = self._trackio.cas.stage_blob_into_project(path, self._run["project"])
+        digest, size = self._trackio.cas.stage_blob_into_project(path, self._project)
         self._trackio.SQLiteStorage.commit_artifact_version(
-            project=self._run["project"],
+            project=self._project,
             name=re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII),
             type=KIND,
             description=None,
             manifest=[{"path": name, "digest": digest, "size": size}],
             metadata=None,
             aliases=None,
-            run_name=self._run["run"],
+            run_name=self._name,
             run_id=self.id,
         )
 

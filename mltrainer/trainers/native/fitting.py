@@ -24,8 +24,9 @@ from mltrainer.configs.templates import overlay, shipped_template
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
-from mltrainer.follow.progress import Tell, shown
+from mltrainer.follow.progress import shown
 from mltrainer.leftovers import scratch
+from mltrainer.records.event import Tell
 from mltrainer.records.job import TrainingJob
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import history_frame

@@ -226,7 +226,7 @@ class Session:
         if not self._keeps_checkpoints:
             self._take_over_start()
             return
-        self.earlier_causes = [partial(Interruption, row) for row in interruptions(self.folder)]
+        self.earlier_causes = interruptions(self.folder)
         self.earlier_s = seconds_worked(self.folder)
         found = self.checkpoints.newest(self.events)
         if found is None:

@@ -17,8 +17,8 @@ FAULTS = (
     Fault(
         "what cannot be imported ahead ends the server",
         "mltrainer/executors/fork_server.py",
-        'if command["arguments"] else (Exception,)',
-        'if command["arguments"] else ()',
+        "if order.arguments else (Exception,)",
+        "if order.arguments else ()",
         f"{FORKS} -k imported_ahead",
     ),
     Fault(
@@ -136,7 +136,7 @@ FAULTS = (
     Fault(
         "a forked process has the variables of its server",
         "mltrainer/executors/fork_server.py",
-        'os.environ.update(command["environment"])',
+        "os.environ.update(order.environment)",
         "os.environ.update({})",
         f"{FORKS} -k own_variables",
     ),
