@@ -133,13 +133,12 @@ def _git(folder: Path) -> list[Check]:
         version = git.run(folder, "--version").decode().removeprefix("git version ").strip()
     except git.GitError as error:
         return [Check("git", "note", f"{error}: file digests stand for commits", "install git, for instance apt-get install git")]
-    found = git.describe(folder)
-    if found["commit"] is None:
-        start = "mltrainer init, or git init" if found["dirty"] is None else "git add and git commit"
-        return [Check("git", "ok", version), Check("repository", "note", str(found["note"]), start)]
-    branch = found["branch"] or "no branch"
-    text = f"{found['commit'][:12]} on {branch}" + (", with uncommitted changes" if found["dirty"] else "")
-    return [Check("git", "ok", version), Check("repository", "ok", text if not found["note"] else f"{text}; {found['note']}")]
+    commit, branch, dirty, note = map(git.describe(folder).get, ("commit", "branch", "dirty", "note"))
+    if commit is None:
+        start = "mltrainer init, or git init" if dirty is None else "git add and git commit"
+        return [Check("git", "ok", version), Check("repository", "note", str(note), start)]
+    text = f"{commit[:12]} on {branch or 'no branch'}" + (", with uncommitted changes" if dirty else "")
+    return [Check("git", "ok", version), Check("repository", "ok", f"{text}; {note}" if note else text)]
 
 
 # --- the machine --------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.templates import BASELINE, PRODUCTION, TUNING, overlay
 
+Values = dict[str, Any]  # of a project file or a config template
+
 TRAIN_SHARE = 0.7  # of the rows, with the splits that `init` writes
 STEPS = 1200  # chosen by us: on the tables of docs/TABLES.md the best epoch comes before, early stopping leaves out the rest
 MOST_EPOCHS, LEAST_EPOCHS = 200, 6  # of the baseline
@@ -25,20 +27,20 @@ MOST_BATCH, LEAST_BATCH = 64, 8  # of texts and pictures
 MOST_SAMPLE_EPOCHS, LEAST_SAMPLE_EPOCHS = 60, 3  # over texts and pictures, which cost more than a table's rows
 # Beside the planned cosine. Pairs of trials that differ in it alone show no loss; other lengths of warm-up lose a little:
 # tests/benchmarks/bench_space.py, docs/BENCHMARKS.md. Not measured on texts.
-SCHEDULE: dict[str, Any] = {"schedule.name": {"choice": ["cosine", "constant"]}}
+SCHEDULE: Values = {"schedule.name": {"choice": ["cosine", "constant"]}}
 # Where the project's own config augments: which alterations keep a class, only its author knows.
-AUGMENT: dict[str, Any] = {
+AUGMENT: Values = {
     "augment.mixup": {"choice": [None, 0.2]},
     "augment.affine.rotate": {"uniform": [0.0, 30.0]},
     "augment.randaugment.magnitude": {"integer": [3, 15]},
 }
-TEXT_SPACE: dict[str, Any] = {
+TEXT_SPACE: Values = {
     "optimizer.lr": {"log_uniform": [3.0e-4, 5.0e-3]},
     "model.width": {"choice": [32, 64, 128]},
     "model.dropout": {"uniform": [0.0, 0.5]},
     "optimizer.weight_decay": {"log_uniform": [1.0e-3, 3.0e-1]},
 }
-PICTURE_SPACE: dict[str, Any] = {
+PICTURE_SPACE: Values = {
     "optimizer.lr": {"log_uniform": [3.0e-4, 1.0e-2]},
     "model.dropout": {"uniform": [0.0, 0.5]},
     "label_smoothing": {"choice": [0.0, 0.1]},
@@ -46,10 +48,10 @@ PICTURE_SPACE: dict[str, Any] = {
     **SCHEDULE,
     **AUGMENT,
 }
-MODEL: dict[str, Any] = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
+MODEL: Values = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
 EMBEDDING, WIDEST = 8, 1024  # a column's vector, and all of them together, which each member reads
 SMALL_RATES, RATES = [2.0e-4, 5.0e-3], [5.0e-4, 1.0e-2]  # lower ones underfit in so few passes over more than `SMALL` rows
-SPACE: dict[str, Any] = {
+SPACE: Values = {
     "model.hidden": {"choice": [[32], [64, 64], [128, 128], [128, 128, 128]]},
     "model.dropout": {"uniform": [0.0, 0.4]},
     "model.numbers": {"choice": ["piecewise", "periodic", "plain"]},
@@ -92,7 +94,7 @@ def batch_for(samples: int, least: int, most: int) -> int:
     return 1 << min(filled, int(math.log2(most)), max(int(math.log2(least)), wanted))
 
 
-def model_for(columns: int) -> dict[str, Any]:
+def model_for(columns: int) -> Values:
     """Return the model of a table with so many columns: the more there are, the shorter is the vector of each."""
     return {**MODEL, "embedding": max(1, min(EMBEDDING, WIDEST // max(columns, 1)))}
 
@@ -129,7 +131,7 @@ def templates_for_pictures(pictures: int) -> dict[str, str]:
     return _templates(f"{pictures} pictures", pictures, batch_for(pictures, LEAST_BATCH, MOST_BATCH), PICTURE_SPACE)
 
 
-def _templates(what: str, samples: int, batch_size: int, space: dict[str, Any]) -> dict[str, str]:
+def _templates(what: str, samples: int, batch_size: int, space: Values) -> dict[str, str]:
     per_epoch = max(1, math.ceil(TRAIN_SHARE * samples / batch_size))
     epochs = min(MOST_SAMPLE_EPOCHS, max(LEAST_SAMPLE_EPOCHS, math.ceil(STEPS / per_epoch)))
     few = epochs < LEAST_EPOCHS  # so long ones that a curve with a point for each would tell nothing
@@ -147,7 +149,7 @@ def _templates(what: str, samples: int, batch_size: int, space: dict[str, Any]) 
     }
 
 
-def baseline(size: Size) -> dict[str, Any]:
+def baseline(size: Size) -> Values:
     """Return the overrides of the handbook's baseline template for a size of data."""
     return {
         "epochs": size.epochs,
@@ -160,7 +162,7 @@ def baseline(size: Size) -> dict[str, Any]:
     }
 
 
-def tuning(size: Size) -> dict[str, Any]:
+def tuning(size: Size) -> Values:
     """Return the overrides of the handbook's tuning template: trials as long as the baseline, or half as long on large data."""
     is_large = size.rows > LARGE
     epochs = max(LEAST_EPOCHS // 2, size.epochs // 2) if is_large else size.epochs
@@ -175,7 +177,7 @@ def first_rung(epochs: int) -> dict[str, int]:
     return {"first": max(1, epochs // 9)}
 
 
-def production(size: Size) -> dict[str, Any]:
+def production(size: Size) -> Values:
     """Return the overrides of the handbook's production template: 1.5 times the epochs, and more patience."""
     return {
         "epochs": size.epochs * 3 // 2,
@@ -185,7 +187,7 @@ def production(size: Size) -> dict[str, Any]:
     }
 
 
-def _text(path: str, what: str, changes: dict[str, Any]) -> str:
+def _text(path: str, what: str, changes: Values) -> str:
     """Return the handbook's template with other values, and a line that says where they come from."""
     shipped = handbook.locate(path, None)[0].read_text("utf-8")
     values = {**overlay(yaml.parse(shipped, path).value, changes), **{key: changes[key] for key in ("space",) if key in changes}}

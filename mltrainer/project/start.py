@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
@@ -19,6 +19,7 @@ from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, T
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import model_size_defaults, text_corpora
+from mltrainer.project.model_size_defaults import Values
 from mltrainer.redaction import option_with_secret, scan_text
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml now, or `mltrainer run` asks after the baseline"
 ELSEWHERE = "ANOTHER_FOLDER"
-EXAMPLES: dict[str, dict[str, Any]] = {
+EXAMPLES: dict[str, Values] = {
     "digits": {
         "task": {"kind": "image_classification"},
         "data": {"source": "sklearn:digits"},
@@ -122,7 +123,7 @@ class Beginning:
         doubts: Sentences for the project file, above its `data`.
     """
 
-    values: dict[str, Any]
+    values: Values
     told: list[str]
     templates: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
@@ -170,13 +171,13 @@ def make_project(
     found = _from_script(script) if script is not None else _beginning(folder, example, data, target, held_out or {})
     content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
-    validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
+    config = validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
     _make_folder(folder)
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
     written += _write_templates(folder, found.templates)
     written += _data_file(folder, example)
     write_schemas(folder)
-    commented = header("mltrainer.json") + _commented(text, found.doubts) + _open_criterion(content)
+    commented = header("mltrainer.json") + _commented(text, found.doubts) + _open_criterion(config)
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
     told = [*found.told, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
@@ -201,12 +202,11 @@ def _commented(text: str, doubts: Sequence[str]) -> str:
     return "".join(next((comment for key, comment in told.items() if line.startswith(key)), "") + line for line in lines)
 
 
-def _open_criterion(content: Mapping[str, Any]) -> str:
+def _open_criterion(config: ProjectConfig) -> str:
     """Return a comment that shows how a criterion is written; nothing where there is one."""
-    if "acceptance" in content:
+    if config.acceptance:
         return ""
-    name, mode = content["metric"]["name"], content["metric"]["mode"]
-    shown = f'acceptance: {{{name}: "{">=" if mode == "max" else "<="} ..."}}'
+    shown = f'acceptance: {{{config.metric.name}: "{">=" if config.metric.mode == "max" else "<="} ..."}}'
     return f"# {shown}  # what is good enough, in units of the metric\n"
 
 
@@ -379,7 +379,7 @@ def _metric(name: str, classification: bool) -> dict[str, str]:
     return {"name": name, "mode": mode, **({"ties": "loss"} if classification else {})}
 
 
-def _model(found: InferredConfig) -> dict[str, Any]:
+def _model(found: InferredConfig) -> Values:
     is_table = found.kind.startswith("tabular")
     return (
         model_size_defaults.model_for(found.width)
@@ -395,7 +395,7 @@ def _templates(found: InferredConfig) -> dict[str, str]:
     return model_size_defaults.templates_for_texts(found.rows) if found.kind in MODELS else {}
 
 
-def _columns(found: InferredConfig) -> dict[str, Any]:
+def _columns(found: InferredConfig) -> Values:
     """Return the inferred reading of a table's columns, as the project file states it."""
     wrong = "stop" if found.has_wrong_cells else None
     said = {"ignore": found.ignored, "columns": found.columns, "missing": found.missing, "wrong_cells": wrong}

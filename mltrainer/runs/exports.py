@@ -8,9 +8,11 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import production_template
 from mltrainer.records.common import Export
 from mltrainer.records.run import RunResult, read_result
+from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.exporting import ExportSettings, run_manager
+from mltrainer.runs.find import config_of
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import LOCK_FILE, locked, read_json
+from mltrainer.workspace import LOCK_FILE, locked
 
 
 def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, trained: bool = False) -> list[Export]:
@@ -28,9 +30,8 @@ def export_run(tools: Tools, run: str, formats: tuple[str, ...], out: Path, *, t
         GateError: Its best checkpoint is damaged.
     """
     project = tools.project
-    folder = project.runs_dir / run
-    result = read_result(folder / "result.json", RunResult)
-    config = TrainingConfig.model_validate(read_json(folder / "job.json")["config"])
+    result = read_result(project.runs_dir / run / RESULT_FILE, RunResult)
+    config = TrainingConfig.model_validate(config_of(project, run))
     chosen = ExportSettings(**{**production_template(project.root)["export"], "trained": trained})
     chosen = chosen.model_copy(update={"formats": list(formats) or chosen.formats})
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):

@@ -16,10 +16,11 @@ from mltrainer.diagnostics.rules import diagnose, suggested_changes
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import interruptions, read_rows, steps_written
-from mltrainer.records.common import MetricChoice, Metrics, Part
+from mltrainer.records.common import Part
 from mltrainer.records.diagnostics import AdvisedDiagnosis, Diagnosis
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import Record, read_record, run_of, sound_records
+from mltrainer.records.run import TrainingResult
 from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
 from mltrainer.reproducibility import fingerprint
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
@@ -42,14 +43,6 @@ class _Job(Part):
     parent: str | None
     contract: dict[str, str]
     config: dict[str, Any]
-
-
-class _Measured(Part):
-    """The part of a result by which two runs are compared."""
-
-    metric: MetricChoice
-    metrics: Metrics
-    measured_samples: dict[str, int]
 
 
 def find_run(project: Project, name: str | None) -> str:
@@ -216,7 +209,7 @@ def metric_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Me
 
     None where the two have no such metric in common.
     """
-    sides = [partial(_Measured, side) for side in (first, second)]
+    sides = [partial(TrainingResult, side) for side in (first, second)]
     name, mode = sides[0].metric.name, sides[0].metric.mode
     old, new = (side.metrics.get(name) for side in sides)
     if sides[0].metric != sides[1].metric or not isinstance(old, int | float) or not isinstance(new, int | float):

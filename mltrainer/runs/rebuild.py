@@ -7,14 +7,13 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 from mltrainer.errors import InputError, KilledError, ended_with
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import answered, run
+from mltrainer.records.event import Tell
 from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.pins import builds, requirements
 from mltrainer.workspace import Project, redact_file, write_text
@@ -24,7 +23,7 @@ PINS_FILE, LOG_FILE, DONE_FILE = "requirements.txt", "pip.log", "done"
 SHOWN_LINES = 6  # of pip's, when it fails
 
 
-def rebuild(project: Project, environment: Environment, tell: Callable[[dict[str, Any]], None]) -> Path:
+def rebuild(project: Project, environment: Environment, tell: Tell) -> Path:
     """Return the interpreter of a virtual environment that holds what was recorded; made now, or found complete.
 
     Args:
