@@ -36,10 +36,10 @@ def run(
     if gates and not gates[-1].holds:
         print(describe(gates[-1]))
         return 4
-    return _asked(project, until) or _conclude(project, gates)
+    return _print_decision(project, until) or _conclude(project, gates)
 
 
-def _asked(project: Project, until: str | None) -> int:
+def _print_decision(project: Project, until: str | None) -> int:
     """Print the decision that the walk waits for and return 4; return 0 where there is none, or it lies beyond `until`."""
     found = project.status().advice
     if found is None or not found.asks or (until is not None and PHASES.index(found.phase) > PHASES.index(until)):

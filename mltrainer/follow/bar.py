@@ -29,7 +29,7 @@ class Line:
 
 
 class Bar:
-    """Some lines on standard error that are drawn anew when told, and leave nothing behind.
+    """Some lines on standard error that are redrawn on request, and leave nothing behind.
 
     Nothing draws by itself, so that no thread runs beside the command, and none can draw over a line that was just printed.
     """

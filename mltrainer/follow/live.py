@@ -22,7 +22,7 @@ def running_study(state_dir: Path, begun: Path) -> Study | None:
         state_dir: The project's `.mltrainer`.
         begun: The file that was written when the phase began; what is older belongs to an earlier study that was killed.
     """
-    from mltrainer.records.event import Study  # only who looks at a running search waits for its model
+    from mltrainer.records.event import Study  # imported late: only a running search needs its model
 
     try:
         told = {path: path.stat().st_mtime for path in state_dir.glob(f"{STUDIES}/*/{LIVE_FILE}")}

@@ -28,7 +28,7 @@ OPTIONAL: dict[str, dict[str, type]] = {  # what may be there, as what
     "signals": {"early": dict, "spikes": list},
 }
 KINDS = ("row", "resume", "observed", "stopped")  # what a run is followed by; the others, which are longer, are not parsed
-ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by whoever watched it
+ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by the process that watched it
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ def _is_number(value: Any) -> bool:
 
 
 def note_alert(folder: Path, alert: Event) -> None:
-    """Append an alert to a run's alerts, which `mltrainer monitor` shows to who looks later; they are no evidence."""
+    """Append an alert to a run's alerts, which `mltrainer monitor` shows later; they are no evidence."""
     with contextlib.suppress(OSError, MachineError):
         append_json_line(folder / ALERTS_FILE, alert)
 
@@ -134,10 +134,10 @@ class Log(Generic[T]):
 
     def poll(self) -> bool:
         """Take what is new; return whether anything is."""
-        anew, data = self._tail.read()
-        if not (anew or data):
+        has_restarted, data = self._tail.read()
+        if not (has_restarted or data):
             return False
-        if anew:
+        if has_restarted:
             self._by_step, self.stopped = {}, []
         self.take(events_of(data, KINDS))
         return True

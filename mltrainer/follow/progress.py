@@ -44,7 +44,7 @@ class Training:
 class Progress:
     """Shows events on standard error: a bar on a terminal, a plain line now and then in a log.
 
-    Under continuous integration (`CI` is set and nobody looks on), only phases, notes and trials. As a context manager it
+    Under continuous integration (`CI` is set and there is no terminal), only phases, notes and trials. As a context manager it
     leaves the terminal as it was.
     """
 
@@ -88,7 +88,7 @@ class Progress:
         _tell(text)
 
     def _status(self, event: Event, text: Callable[[Training], str]) -> None:
-        """Show a passing state: drawn anew on a terminal; in a log at most every few seconds."""
+        """Show a passing state: redrawn on a terminal; in a log at most every few seconds."""
         self._state = self._state.after(event)
         now = time.monotonic()
         if self._live:
@@ -107,7 +107,7 @@ class Progress:
         self._show((self._state.step or 0, self._state.steps or 0, first, rest))
 
     def _show(self, *lines: Drawn) -> None:
-        from mltrainer.follow.bar import Bar, Line  # only who looks at it waits for its library
+        from mltrainer.follow.bar import Bar, Line  # imported late: only a terminal needs its library
 
         self._bar = self._bar or Bar()
         self._bar.show(*(Line(*line) for line in lines))

@@ -70,8 +70,8 @@ class Steps:
         """Take what is new; return whether the run went back behind what was read, and whether there is anything new."""
         before, went_back = self.count, False
         while True:
-            anew, data = self._tail.read()
-            if anew:
+            has_restarted, data = self._tail.read()
+            if has_restarted:
                 self.first, self.count, went_back = 1, 0, True
             if not data:
                 return went_back, went_back or self.count > before

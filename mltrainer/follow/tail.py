@@ -43,8 +43,8 @@ class Tail:
     def _read(self) -> tuple[bool, bytes]:
         with open(self._path, "rb") as file:
             file.seek(self._offset - len(self._before))
-            anew = file.read(len(self._before)) != self._before
-            if anew:
+            has_restarted = file.read(len(self._before)) != self._before
+            if has_restarted:
                 self._offset, self._before = 0, b""
                 file.seek(0)
             data = file.read(self._piece)
@@ -53,4 +53,4 @@ class Tail:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         self._before = (self._before + whole[-REMEMBERED:])[-REMEMBERED:]
-        return anew, whole
+        return has_restarted, whole

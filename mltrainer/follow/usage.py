@@ -39,7 +39,7 @@ class Usage:
 
     Args:
         lock: The file, which says who holds it.
-        device: Where it trains; with "cuda" the machine's GPUs are told, too.
+        device: Where it trains; with "cuda" the machine's GPUs are reported, too.
 
     Attributes:
         last: The last sample; None before anything is known.

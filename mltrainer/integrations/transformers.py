@@ -73,7 +73,7 @@ class Texts(Task):
         lora: dict[str, Any] | None = None,
         architecture: str | None = None,
     ) -> None:
-        self._data, self._given, self._text, self._length = data, model, text, length
+        self._data, self._model_source, self._text, self._length = data, model, text, length
         self._lora, self._architecture = lora, architecture
         if isinstance(model, str):
             _refuse_folder(Path(model))
@@ -88,7 +88,7 @@ class Texts(Task):
 
     def bound_files(self) -> list[str]:
         """Return the texts, the tokenizer and the model's folder."""
-        folder = Path(self._given) if isinstance(self._given, str) else None
+        folder = Path(self._model_source) if isinstance(self._model_source, str) else None
         model = [] if folder is None else [str(folder / CONFIG_FILE), *map(str, sorted(folder.glob("*.safetensors")))]
         return [*(row.path for row in self._source.files), str(self._tokenizer_file), *model]
 
@@ -111,7 +111,7 @@ class Texts(Task):
         """Return a new model, with drawn weights or those of its folder."""
         config = self._config()
         self._refuse_misfit(config)
-        net = _made(self._kind(), config, self._given)
+        net = _made(self._kind(), config, self._model_source)
         if self._lora is not None:
             _adapt(net, self._lora, new_head=self._head_is_new)
         return Reader(net, self._padding if self._sees_padding else None)
@@ -125,12 +125,12 @@ class Texts(Task):
 
     def _config(self) -> Any:
         transformers = _library("transformers")
-        if isinstance(self._given, str):
-            with _told(f"{self._given}/{CONFIG_FILE}"):
-                kept = transformers.AutoConfig.from_pretrained(self._given, local_files_only=True, trust_remote_code=False)
+        if isinstance(self._model_source, str):
+            with _faults_at(f"{self._model_source}/{CONFIG_FILE}"):
+                kept = transformers.AutoConfig.from_pretrained(self._model_source, local_files_only=True, trust_remote_code=False)
                 kept.update(self._extra_keys())
                 return kept
-        keys = dict(self._given)
+        keys = dict(self._model_source)
         kind = keys.pop("model_type", None)
         _refuse_unknown(str(kind), list(transformers.CONFIG_MAPPING), "model_type", "model")
         plain = transformers.AutoConfig.for_model(kind)
@@ -138,7 +138,7 @@ class Texts(Task):
             if not hasattr(plain, key):
                 _refuse_unknown(key, list(plain.to_dict()), f"key of a {kind}'s config", "model")
         known = {"vocab_size": self._tokenizer.get_vocab_size(), "pad_token_id": self._padding}
-        with _told(f"{OPTIONS}.model"):
+        with _faults_at(f"{OPTIONS}.model"):
             return transformers.AutoConfig.for_model(kind, **{**known, **keys, **self._extra_keys()})
 
     def _kind(self) -> Any:
@@ -287,14 +287,14 @@ class LanguageModel(Texts):
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
         """Return each token's cost and rightness, and the labels of those that count: logits of all would fill the memory."""
-        ids, labels = self._asked(*batch)
+        ids, labels = self._inputs_and_labels(*batch)
         logits = model(ids).float()
         logits, labels = self._aligned(logits, labels)
         costs = functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
         return {"costs": costs[..., None], "right": logits.argmax(2) == labels}, {"labels": labels}
 
     @abstractmethod
-    def _asked(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _inputs_and_labels(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's input ids, and the labels of the tokens that it is asked for, `IGNORED` elsewhere."""
 
     @abstractmethod
@@ -329,7 +329,7 @@ class CausalLM(LanguageModel):
     auto = "AutoModelForCausalLM"
     _sees_padding = False  # it comes after what a token sees
 
-    def _asked(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _inputs_and_labels(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return ids, labels
 
     def _aligned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -381,13 +381,13 @@ class MaskedLM(LanguageModel):
         special = [number for number, token in self._tokenizer.get_added_tokens_decoder().items() if token.special]
         self._special = torch.tensor(sorted({*special, self._padding}))
 
-    def _asked(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _inputs_and_labels(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens with some masked; the draws are those of the step, or of the evaluation's batch."""
         chosen, how = torch.rand((2, *ids.shape)).to(ids.device)
         drawn = torch.randint(self._tokenizer.get_vocab_size(), ids.shape).to(ids.device)
-        is_asked = (chosen < self._share) & ~torch.isin(ids, self._special.to(ids.device))
+        is_masked = (chosen < self._share) & ~torch.isin(ids, self._special.to(ids.device))
         replaced = torch.where(how < MASKED, self._mask, torch.where(how < 1 - KEPT, drawn, ids))
-        return torch.where(is_asked, replaced, ids), labels.where(is_asked, IGNORED)
+        return torch.where(is_masked, replaced, ids), labels.where(is_masked, IGNORED)
 
     def _aligned(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return logits, labels
@@ -418,7 +418,7 @@ def _library(name: str) -> Any:
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
+def _faults_at(where: str) -> Iterator[None]:
     """Turn what transformers or peft raise about a config or a folder into an `InputError`."""
     try:
         yield
@@ -429,7 +429,7 @@ def _told(where: str) -> Iterator[None]:
 
 def _made(kind: Any, config: Any, given: dict[str, Any] | str) -> Any:
     """Return a model in fp32; of a folder, nothing but safetensors is read."""
-    with _told(f"{OPTIONS}.model"):
+    with _faults_at(f"{OPTIONS}.model"):
         if isinstance(given, str):
             safe = {"local_files_only": True, "use_safetensors": True}
             safe |= {"trust_remote_code": False} if kind.__name__.startswith("Auto") else {}
@@ -445,7 +445,7 @@ def _adapt(net: Any, options: dict[str, Any], *, new_head: bool) -> None:
         InputError: An option is none of `LoraConfig`'s, or peft does not know where such a model's adapters go.
     """
     peft = _library("peft")
-    with _told(f"{OPTIONS}.lora"):
+    with _faults_at(f"{OPTIONS}.lora"):
         peft.inject_adapter_in_model(peft.LoraConfig(**options), net)
     for name, parameter in net.named_parameters():
         is_head = new_head and not name.startswith(f"{net.base_model_prefix}.")

@@ -136,7 +136,7 @@ class Monitor(App[int]):
     def __init__(self, project: Project, follower: Follower, chosen: Sequence[str]) -> None:
         super().__init__()
         self._project, self._follower = project, follower
-        self._chosen, self._is_asked = list(chosen), bool(chosen)
+        self._selected, self._has_selection = list(chosen), bool(chosen)
         self._watched, self._stack = list[WatchedRun](), contextlib.ExitStack()
         self._shows_gates = self._is_over = False
         self._shown: dict[str, Text] = {}
@@ -161,7 +161,7 @@ class Monitor(App[int]):
     def on_mount(self) -> None:
         """Begin to follow, and end by SIGTERM as by `q`: an exception in its place would leave textual half ended."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, TERMINATED)
-        self._choose(self._chosen or [*self._follower.shown.unasked])
+        self._choose(self._selected or [*self._follower.shown.unasked])
         self.run_worker(self._wait, thread=True, exclusive=True)
 
     def on_unmount(self) -> None:
@@ -184,13 +184,13 @@ class Monitor(App[int]):
     def _choose(self, runs: list[str]) -> None:
         self._stack.close()
         runs = [run for run in runs if run in {one.id for one in self._follower.shown.runs}]
-        self._chosen = runs
+        self._selected = runs
         self._watched = self._stack.enter_context(self._follower.watching(runs))
         self._draw()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Show one run alone."""
-        self._is_asked = True
+        self._has_selection = True
         self._choose([str(event.option.id)])
 
     def action_add(self) -> None:
@@ -198,8 +198,8 @@ class Monitor(App[int]):
         options = self.query_one("#list", OptionList)
         if options.highlighted is None:
             return
-        run, self._is_asked = str(options.get_option_at_index(options.highlighted).id), True
-        self._choose([one for one in self._chosen if one != run] if run in self._chosen else [*self._chosen, run])
+        run, self._has_selection = str(options.get_option_at_index(options.highlighted).id), True
+        self._choose([one for one in self._selected if one != run] if run in self._selected else [*self._selected, run])
 
     def action_gates(self) -> None:
         """Show each phase's gate, or no longer."""
@@ -221,7 +221,7 @@ class Monitor(App[int]):
     def _draw(self) -> None:
         if isinstance(self.screen, Pages):
             return
-        if not self._is_asked and (wanted := [*self._follower.shown.unasked]) != self._chosen:
+        if not self._has_selection and (wanted := [*self._follower.shown.unasked]) != self._selected:
             self._choose(wanted)
             return
         shown, width = self._follower.shown, max(20, self.query_one("#loss").size.width - MARGIN)
@@ -247,10 +247,10 @@ class Monitor(App[int]):
             place.update(text, layout=before is None or len(before) != len(text))  # of equal length it takes the same room
 
     def _list(self, runs: Sequence[RunSummary]) -> None:
-        rows = [run_text(run, self._chosen) for run in reversed(runs)]
-        if self._listed == (rows, self._chosen):
+        rows = [run_text(run, self._selected) for run in reversed(runs)]
+        if self._listed == (rows, self._selected):
             return
-        self._listed = rows, [*self._chosen]
+        self._listed = rows, [*self._selected]
         options = self.query_one("#list", OptionList)
         place = options.highlighted or 0
         options.clear_options()

@@ -33,7 +33,7 @@ class Start(Part):
 
 
 class Progress(Part):
-    """How far it has come; `steps_per_s` is the rate of late."""
+    """How far it has come; `steps_per_s` is its recent rate."""
 
     event: Literal["progress"]
     epoch: int | None = None
@@ -72,7 +72,7 @@ class Running(Part):
     Attributes:
         nr: The trial's number, or the run's in the comparison.
         value: The metric of its last evaluation.
-        steps_per_s: Its rate of late.
+        steps_per_s: Its recent rate.
     """
 
     nr: int
@@ -116,7 +116,7 @@ class Size(Part):
 
 
 class Alert(Part):
-    """A diagnostic that fired while a run trained; no tool sends it, but whoever watches the run."""
+    """A diagnostic that fired while a run trained; the process that watches the run sends it, no tool."""
 
     event: Literal["alert"] = "alert"
     run: str

@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class TrackedJob:
-    """What a tracker is told of a run's job."""
+    """The entries of a run's job that trackers show."""
 
     phase: str | None = None
     config: dict[str, Any] | None = None

@@ -89,7 +89,7 @@ def _follow(project: Project, phase: str, since: float, tracker: str, own: Track
     follower: PhaseSender
 
     def late() -> None:
-        give_up(f"it did not answer for {own.wait_s:g} s; {follower.told()}")
+        give_up(f"it did not answer for {own.wait_s:g} s; {follower.progress()}")
 
     with within(own.wait_s, lambda: give_up(f"its package was not imported within {own.wait_s:g} s")):
         begin = adapter(tracker).begin()
@@ -98,7 +98,7 @@ def _follow(project: Project, phase: str, since: float, tracker: str, own: Track
     while word is not None:
         said += word
         word = heard(0.0 if follower.look() else POLL_S)
-    with within(own.wait_s, lambda: give_up(f"it did not take what was left within {own.wait_s:g} s; {follower.told()}")):
+    with within(own.wait_s, lambda: give_up(f"it did not take what was left within {own.wait_s:g} s; {follower.progress()}")):
         follower.end(DONE in said)
 
 

@@ -53,17 +53,17 @@ class Rehearsal:
         def wait() -> list[Tracker]:
             begun = time.monotonic()
             while self._processes:
-                row = _tried(self._processes[0], begun)
+                row = _outcome(self._processes[0], begun)
                 del self._processes[0]
                 found[row.name] = row
             rows = [found[name] for name, _ in tracking.named()] if tracking is not None else []
             for row in rows:
-                self._tell_of(row)
+                self._report(row)
             return rows
 
         return wait
 
-    def _tell_of(self, row: Tracker) -> None:
+    def _report(self, row: Tracker) -> None:
         if row.state == "not_installed":
             self._tell({"event": "note", "text": not_installed(row.name)})
         elif row.state == "failed":
@@ -71,7 +71,7 @@ class Rehearsal:
             self._tell({"event": "note", "text": text})
 
 
-def _tried(process: TrackerProcess, begun: float) -> Tracker:
+def _outcome(process: TrackerProcess, begun: float) -> Tracker:
     """Return the row of a tracker that is being tried, once its process has ended, or was ended."""
     process.wait(begun)
     is_late = process.running.poll() is None

@@ -42,7 +42,7 @@ class PhaseSender:
 
     def look(self) -> bool:
         """Send the news of the phase's runs, a piece of each; return True where there may be more."""
-        runs = begun(self._project, self._phase, self._since)
+        runs = runs_since(self._project, self._phase, self._since)
         return sum(self._of(run).send(is_running=True) for run in runs) > 0
 
     def end(self, has_ended: bool) -> None:
@@ -68,7 +68,7 @@ class PhaseSender:
                 self._shown[run] = _Shown(self._project, run, self._tracker, self._options, self._begin, self._late)
         return self._shown[run]
 
-    def told(self) -> str:
+    def progress(self) -> str:
         """Return each run's sent steps in words, for the report that it ended before all was sent."""
         parts = [f"run {run}: step {shown.sent.step} of {shown.feed.last}" for run, shown in self._shown.items()]
         return "; ".join(parts) or "nothing was sent"
@@ -138,7 +138,7 @@ def within(seconds: float, late: Late) -> Iterator[None]:
         timer.cancel()
 
 
-def begun(project: Project, phase: str, since: float) -> list[str]:
+def runs_since(project: Project, phase: str, since: float) -> list[str]:
     """Return the runs that a phase began, or went on with, since a moment."""
     found: list[tuple[float, str]] = []
     for path in project.runs_dir.glob(f"*/{JOB_FILE}"):

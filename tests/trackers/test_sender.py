@@ -88,7 +88,7 @@ def test_a_long_history_comes_in_pieces_of_which_each_is_noted(tmp_path: Path) -
     dying = PhaseSender(project, "baseline", 0.0, "kept", Tracker(), begin, lambda: None)
     with pytest.raises(ConnectionError):
         dying.end(has_ended=False)
-    assert dying.told() == f"run {training.run}: step {MOST} of {2 * MOST + 7}"
+    assert dying.progress() == f"run {training.run}: step {MOST} of {2 * MOST + 7}"
     follower(project, kept).end(has_ended=False)
     assert [step for step, _ in kept.of("step/loss")] == list(range(1, 2 * MOST + 8))
 

@@ -51,8 +51,8 @@ FAULTS = (
     Fault(
         "a file cut back to the same length is read on",
         "mltrainer/follow/tail.py",
-        "anew = file.read(len(self._before)) != self._before",
-        "anew = False",
+        "has_restarted = file.read(len(self._before)) != self._before",
+        "has_restarted = False",
         "tests/follow/test_steps.py",
     ),
     Fault(
