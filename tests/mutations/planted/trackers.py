@@ -71,7 +71,7 @@ FAULTS = (
     Fault(
         "runs of another phase are sent",
         "mltrainer/trackers/sender.py",
-        'if changed >= since and dict(read_json(path)).get("phase") == phase:',
+        "if changed >= since and known(TrackedJob, read_json(path)).phase == phase:",
         "if changed >= since:",
         "tests/trackers/test_sender.py::test_only_runs_that_the_phase_itself_began_are_followed",
     ),
