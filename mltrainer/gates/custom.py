@@ -16,14 +16,16 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mltrainer.configs.pages import Item, PhasePage
 from mltrainer.executors.limited import Limits, run
 from mltrainer.executors.running import Ended
 from mltrainer.executors.sandbox import closed_off
 from mltrainer.gates.check import Outcome
+from mltrainer.gates.sandboxed_check import Question
 from mltrainer.records.envelope import CustomVerdict, Envelope
 from mltrainer.redaction import redacted, shortened
 from mltrainer.reports.filters import VERDICTS as SHOWN
@@ -148,14 +150,20 @@ def _changes(
 # --- calling --------------------------------------------------------------------------------------
 
 
+class _Answer(NamedTuple):
+    """What a check's process answered: what its function returned, and the files that it read; neither is trusted."""
+
+    found: Any
+    files: Any
+
+
 def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolated: bool) -> tuple[Outcome, list[str]]:
     """Return a custom check's outcome and the project's files that it read; an error or an invalid answer fails its item."""
     assert item.check is not None
     file = module_file(item.check, root)
     if file is None:
         return _failed(item, f"there is no module {item.check.partition(':')[0]!r} in the project", phase), []
-    asked = {"root": str(root.resolve()), "check": item.check, "phase": phase, "evidence": evidence, "settings": item.settings}
-    question = json.dumps(asked).encode()
+    question = json.dumps(Question(str(root.resolve()), item.check, phase, evidence, item.settings)._asdict()).encode()
     limits = Limits(float(item.settings.get("seconds", SECONDS)), MEMORY, OUTPUT)
     command = [sys.executable, "-P", "-m", "mltrainer.gates.sandboxed_check"]
     start = closed_off if isolated else run
@@ -164,35 +172,34 @@ def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolat
     if isinstance(answer, str):
         return _failed(item, answer, phase), [own]
     files = sorted({own, *_files_of(answer, root)})
-    fault = fault_of(answer["found"])
-    if fault is not None:
-        return _failed(item, fault, phase), files
-    found = answer["found"]
-    hint = found.get("mend") or _hint(item, phase)
-    return Outcome(found["verdict"], found.get("evidence", {}), hint if found["verdict"] == "fail" else None), files
+    outcome = _outcome_of(answer.found)
+    if isinstance(outcome, str):
+        return _failed(item, outcome, phase), files
+    return replace(outcome, mend=(outcome.mend or _hint(item, phase)) if outcome.verdict == "fail" else None), files
 
 
-def _files_of(answer: _Row, root: Path) -> Iterable[str]:
+def _files_of(answer: _Answer, root: Path) -> Iterable[str]:
     """Return the files that a check read, of them those of the project: the process that answers is not trusted."""
-    names = answer["files"] if isinstance(answer["files"], list) else []
+    names = answer.files if isinstance(answer.files, list) else []
     places = [(root / name).resolve() for name in names if isinstance(name, str)]
     whole = root.resolve()
     return [path.relative_to(whole).as_posix() for path in places if path.is_relative_to(whole) and path.is_file()]
 
 
-def _answer(ended: Ended, limits: Limits) -> _Row | str:
+def _answer(ended: Ended, limits: Limits) -> _Answer | str:
     """Return the answer of a check's process, or a text with the reason for its absence."""
     if not ended.in_time:
         return f"it took longer than {limits.seconds:g} s"
     if ended.code != 0:
         return shortened(f"it ended with exit code {ended.code}: {ended.last_words}", 500)
     try:
-        answer = redacted(json.loads(ended.out.decode("utf-8", errors="replace")))
+        content = redacted(json.loads(ended.out.decode("utf-8", errors="replace")))
     except (ValueError, RecursionError):
         return "its answer is no JSON: the process ended before the function returned"
-    if not isinstance(answer, dict) or answer.keys() != {"found", "files"}:
+    if not isinstance(content, dict) or content.keys() != {*_Answer._fields}:
         return "its process gave another answer"
-    size = len(json.dumps(answer["found"]))
+    answer = _Answer(**content)
+    size = len(json.dumps(answer.found))
     return answer if size <= LARGEST else f"its answer has {size} characters; at most {LARGEST} are shown in a report"
 
 
@@ -204,18 +211,18 @@ def _hint(item: Item, phase: str) -> str:
     return f"fix what {item.check} names, then mltrainer phase run {phase}"
 
 
-def fault_of(found: Any) -> str | None:
-    """Return the first fault in the form of a function's answer, or None."""
+def _outcome_of(found: Any) -> Outcome | str:
+    """Return the outcome that a function returned, or the first fault in its form."""
     if not isinstance(found, dict) or not found.keys() <= {"verdict", "evidence", "mend"}:
         return "it must return a mapping with verdict, evidence and, for a failure, mend"
-    if found.get("verdict") not in VERDICTS:
-        return f"its verdict is {found.get('verdict')!r}, expected one of {', '.join(VERDICTS)}"
-    evidence, mend = found.get("evidence", {}), found.get("mend")
+    verdict, evidence, mend = found.get("verdict"), found.get("evidence", {}), found.get("mend")
+    if verdict not in VERDICTS:
+        return f"its verdict is {verdict!r}, expected one of {', '.join(VERDICTS)}"
     if not isinstance(evidence, dict) or not isinstance(mend, str | None):
         return "its evidence must be a mapping, and mend a text"
-    if found["verdict"] == "not_applicable" and not evidence.get("rule"):
+    if verdict == "not_applicable" and not evidence.get("rule"):
         return "an item that does not apply names the rule that says so: evidence['rule']"
-    return None
+    return Outcome(verdict, evidence, mend)
 
 
 def module_file(check: str, root: Path) -> Path | None:

@@ -568,9 +568,8 @@ def _first_difference(found: bytes, expected: bytes) -> int:
 def _attested(look: _Look) -> Iterator[str]:
     """Reports of another version are compared with the digests in the gate record."""
     path = look.project.phase_dir(look.page.phase) / GATE_FILE
-    try:
-        subjects = {s["name"]: s["digest"]["sha256"] for s in read_json(path)["subject"]}
-    except (InputError, KeyError, TypeError):
+    subjects = subjects_of(path)
+    if subjects is None:
         yield f"{look.project.relative(path)} is missing or not readable; next: {look.rerun}"
         return
     folder = look.project.relative(path.parent)
@@ -580,6 +579,14 @@ def _attested(look: _Look) -> Iterator[str]:
     for name, expected in sorted(subjects.items()):
         if look.digests.of(look.project.root / name) != expected:
             yield f"{name} is not what the gate record says; next: {look.rerun}"
+
+
+def subjects_of(path: Path) -> dict[str, str] | None:
+    """Return the digests that a gate record binds, by file; None where it is missing or not readable."""
+    try:
+        return {str(row["name"]): row["digest"]["sha256"] for row in read_json(path)["subject"]}
+    except (InputError, KeyError, TypeError):
+        return None
 
 
 def statement(project: Project, record: Record, rendered: dict[str, str]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mltrainer.gates.digests import FileDigests
 from mltrainer.records.finalization import Test
-from mltrainer.records.openings import LEDGER_FILE, breaks, missing
+from mltrainer.records.openings import LEDGER_FILE, breaks, missing, openings_in
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import ledgers, marks
 from mltrainer.workspace import Project, digest, read_if_whole
@@ -55,8 +55,7 @@ def forgotten(project: Project, test: Test, digests: FileDigests) -> list[str]:
         committed = ledgers(project.root, f"{project.relative(record.parent)}/{LEDGER_FILE}", every_branch=False)
     except GitError:
         return []
-    rows = [row for part in committed for row in (part.get("openings") if isinstance(part, dict) else None) or []]
-    lost = missing((row for row in rows if isinstance(row, dict) and row.get("run")), [row.written() for row in test.openings])
+    lost = missing((row for part in committed for row in openings_in(part)), [row.written() for row in test.openings])
     if not lost:
         digests.agree("ledger", record, state)
     return [f"the opening by run {run}" for run in dict.fromkeys(str(row["run"]) for row in lost)]

@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
@@ -22,17 +22,27 @@ from mltrainer.records.envelope import adapter
 NOT_CODE = {"__pycache__", ".git", ".mltrainer"}  # folders whose files no check is judged by
 
 
+class Question(NamedTuple):
+    """The project's folder, a check's function as `module:function`, the phase, its evidence, and the item's settings."""
+
+    root: str
+    check: str
+    phase: str
+    evidence: Any
+    settings: Any
+
+
 def main() -> None:
     """Answer the question on standard input."""
-    asked = json.load(sys.stdin)
+    question = Question(**json.load(sys.stdin))
     answer = os.dup(1)
     os.dup2(2, 1)  # so that a print of the project's code is no part of the answer
-    root = Path(asked["root"])
+    root = Path(question.root)
     sys.path.append(str(root))  # last: a file of the project named like a library does not take its place
     opened: set[str] = set()
     sys.addaudithook(lambda event, about: _note(opened, event, about))
     try:
-        found = _answer(asked, root)
+        found = _answer(question, root)
         told = json.dumps({"found": to_jsonable_python(found), "files": _files(opened, root)}, allow_nan=False).encode()
     except Exception as error:
         traceback.print_exc()
@@ -41,13 +51,13 @@ def main() -> None:
         file.write(told)
 
 
-def _answer(asked: dict[str, Any], root: Path) -> Any:
+def _answer(question: Question, root: Path) -> Any:
     """Return the check function's answer to the evidence and the settings."""
-    name, _, function = asked["check"].partition(":")
+    name, _, function = question.check.partition(":")
     module = importlib.import_module(name)
     if not Path(str(module.__file__)).resolve().is_relative_to(root):
         raise ImportError(f"{name} is {module.__file__}, which is not the project's: give the module another name")
-    return getattr(module, function)(adapter(asked["phase"]).validate_python(asked["evidence"]), asked["settings"])
+    return getattr(module, function)(adapter(question.phase).validate_python(question.evidence), question.settings)
 
 
 def _note(opened: set[str], event: str, about: tuple[Any, ...]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
-from mltrainer.records.openings import LEDGER_FILE, Row, merged, missing
+from mltrainer.records.openings import LEDGER_FILE, Row, merged, missing, openings_in
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import ledgers
 from mltrainer.runs.contract import JOB_FILE, run_id
@@ -46,13 +46,13 @@ def known_openings(ctx: Context) -> Ledger:
     ledger, tested = read_if_whole(ctx.folder / LEDGER_FILE), _tested(ctx)
     record = ctx.last.test.written() if ctx.last else {}
     committed = _committed(ctx)
-    here = merged(*map(_openings, (ledger, record, *tested)))
-    lost = missing([row for part in committed for row in _openings(part)], here)
+    here = merged(*map(openings_in, (ledger, record, *tested)))
+    lost = missing([row for part in committed for row in openings_in(part)], here)
     if lost:
         ctx.note(f"git's history holds {len(lost)} more of the test split's openings than the files here: they count")
     sources = (ledger, record, *committed, *tested)
     splits = {name: rows for part in sources for name, rows in _splits(part)}
-    return Ledger(merged(*map(_openings, sources)), splits)
+    return Ledger(merged(*map(openings_in, sources)), splits)
 
 
 def salt_of(ctx: Context, ledger: Ledger) -> str:
@@ -60,12 +60,6 @@ def salt_of(ctx: Context, ledger: Ledger) -> str:
     earlier = next((str(rows["salt"]) for rows in ledger.splits.values()), None)
     project = load_project(ctx.project.file)
     return earlier or digest(["test rows", project.id or project.name])[:32]
-
-
-def _openings(part: Any) -> list[Row]:
-    """Return the openings in a ledger or a record; none where it was removed or damaged, which the gate tells."""
-    rows = part.get("openings") if isinstance(part, dict) else None
-    return [dict(row) for row in rows if isinstance(row, dict) and row.get("run")] if isinstance(rows, list) else []
 
 
 def _splits(part: Any) -> Iterator[tuple[str, Row]]:

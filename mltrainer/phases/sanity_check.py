@@ -7,7 +7,6 @@ does not work is then known in seconds, before anything is trained and long befo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import mltrainer
 from mltrainer.configs.project import TrainingConfig
@@ -20,7 +19,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.planning import Environment, Rehearsal
 from mltrainer.records.run import ProbeResult
 from mltrainer.reproducibility.environment import environment_digest
-from mltrainer.runs.exporting import MANAGER
+from mltrainer.runs.exporting import MANAGER, ExportSettings
 from mltrainer.workspace import digest
 
 DECIDING = ("task", "model", "data", "split", "seed")  # the config keys that an untrained model and its inputs come from
@@ -38,7 +37,7 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
         environment: What planning recorded of this machine.
     """
     export = production_template(ctx.project.root)["export"]
-    values = config.model_dump()
+    settings, values = ExportSettings(**export), config.model_dump()
     tried = {
         "version": mltrainer.__version__,
         "config": {key: values[key] for key in DECIDING},
@@ -51,16 +50,16 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
     last: Rehearsal | None = getattr(ctx.last, "rehearsal", None)  # none of a planning that stopped
     if last is not None and last.sha256 == name and last.fault is None:
         return lambda: last
-    prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER], export["formats"])
-    return lambda: _rehearsed(ctx, config, export, name)
+    prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER], settings.formats)
+    return lambda: _rehearsed(ctx, config, settings, name)
 
 
-def _rehearsed(ctx: Context, config: TrainingConfig, export: dict[str, Any], name: str) -> Rehearsal:
-    ctx.note(f"trying the export on the untrained model: {', '.join(export['formats'])}")
+def _rehearsed(ctx: Context, config: TrainingConfig, export: ExportSettings, name: str) -> Rehearsal:
+    ctx.note(f"trying the export on the untrained model: {', '.join(export.formats)}")
     return partial(Rehearsal, {**ctx.tools.run(MANAGER, _job(ctx, config, export)), "sha256": name})
 
 
-def _job(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> ExportJob:
+def _job(ctx: Context, config: TrainingConfig, export: ExportSettings) -> ExportJob:
     folder = ctx.project.relative(ctx.project.state_dir / "probe" / "rehearsal")
     return ExportJob(
         run="probe-rehearsal",
@@ -69,7 +68,7 @@ def _job(ctx: Context, config: TrainingConfig, export: dict[str, Any]) -> Export
         checkpoint=None,
         config=config,
         out=f"{folder}/model",
-        **export,
+        **export.written(),
         test=None,
         threads=config.threads,
     )

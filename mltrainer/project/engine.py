@@ -21,7 +21,17 @@ from mltrainer.figures.content import Figure
 from mltrainer.figures.drawn import draw, drawn_again
 from mltrainer.figures.drawn import rows as figure_rows
 from mltrainer.gates.custom import judge
-from mltrainer.gates.gate import Gate, artifacts, check_gates, digests_of, evaluate, gates_before, read_waivers, statement
+from mltrainer.gates.gate import (
+    Gate,
+    artifacts,
+    check_gates,
+    digests_of,
+    evaluate,
+    gates_before,
+    read_waivers,
+    statement,
+    subjects_of,
+)
 from mltrainer.gates.machine import RUNNING_FILE, advice, derive
 from mltrainer.gates.policy import policy_of
 from mltrainer.leftovers import sweep, sweep_below
@@ -47,7 +57,6 @@ from mltrainer.workspace import (
     from_json,
     locked,
     plain,
-    read_json,
     seal,
     sha256_file,
     write_atomic,
@@ -284,10 +293,7 @@ def _with_figures(record: Record, content: Envelope[Any], folder: Path) -> Recor
 
 def _remove_left_over(project: Project, folder: Path, bound: set[str]) -> None:
     """Remove the figures of an earlier record that this one does not bind; files that a person changed stay."""
-    try:
-        before = {str(row["name"]): row["digest"]["sha256"] for row in read_json(folder / GATE_FILE)["subject"]}
-    except (InputError, KeyError, TypeError):
-        return
+    before = subjects_of(folder / GATE_FILE) or {}
     for path in sorted(folder.glob("*.svg")):
         if path.name not in bound and path.is_file() and before.get(project.relative(path)) == sha256_file(path):
             path.unlink()

@@ -82,6 +82,12 @@ def _is_one_split(one: Opening, other: Opening, splits: Mapping[str, RowDigests]
 # --- the chain ------------------------------------------------------------------------------------
 
 
+def openings_in(part: Any) -> list[Row]:
+    """Return the openings in a ledger or a record; none where it was removed or damaged, which the gate tells."""
+    rows = part.get("openings") if isinstance(part, dict) else None
+    return [dict(row) for row in rows if isinstance(row, dict) and row.get("run")] if isinstance(rows, list) else []
+
+
 def chained(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
     """Return the ledger's entries, numbered, each with a digest that covers it and all before it."""
     found: list[Row] = []

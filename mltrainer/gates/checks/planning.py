@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSettings
 from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
@@ -75,9 +73,8 @@ def source_recorded(record: Envelope[Planned], settings: SourceSettings) -> Outc
     """The code that ran is known by commit or by digest; whether a dirty tree may pass is the item's setting."""
     source = record.source
     known = digest([recorded(row) for row in source.files]) == source.sha256
-    found: dict[str, Any] = {"commit": source.commit, "dirty": source.dirty, "files": len(source.files)}
-    if source.note:
-        found["note"] = source.note
+    noted = {"note": source.note} if source.note else {}
+    found = {"commit": source.commit, "dirty": source.dirty, "files": len(source.files), **noted}
     return when(known and (not source.dirty or settings.allow_dirty), found, f"commit your changes, then {RUN_PLANNING}")
 
 
@@ -90,7 +87,7 @@ def data_valid(record: Envelope[Planning]) -> Outcome:
         return when(bool(data.sha256), found, f"fix the data, then {RUN_PLANNING}")
     errors = [finding.what for finding in data.findings if finding.severity == "error"]
     samples = {name: split.samples for name, split in data.splits}
-    holds = not errors and bool(data.sha256) and samples["train"] > 0 and samples["validation"] > 0
+    holds = not errors and bool(data.sha256) and data.splits.train.samples > 0 and data.splits.validation.samples > 0
     found = {"samples": samples, "sha256": data.sha256, **({"errors": errors} if errors else {})}
     what = f"{'; '.join(errors)} (fix the data, or mltrainer.yaml)" if errors else "fix the data"
     return when(holds, found, f"{what}, then {RUN_PLANNING}")
@@ -129,11 +126,12 @@ def export_rehearsed(record: Envelope[Planning]) -> Outcome:
         where = f"{fault.where}: " if fault.where else ""
         return Outcome("fail", {"fault": f"{where}{fault.what}"}, f"{where}{fault.mend or 'fix the task'}; then {RUN_PLANNING}")
     bad = [row for row in rehearsal.exports if row.state == "failed" or row.agrees is False]
-    found: dict[str, Any] = {"fault": "; ".join(f"{row.format}: {row.reason}" for row in bad)} if bad else {}
-    found["agree"] = [row.format for row in rehearsal.exports if row.agrees is True]
-    found["not_available"] = [row.format for row in rehearsal.exports if row.state == "not_available"]
+    agree = [row.format for row in rehearsal.exports if row.agrees is True]
+    away = [row.format for row in rehearsal.exports if row.state == "not_available"]
+    faults = {"fault": "; ".join(f"{row.format}: {row.reason}" for row in bad)} if bad else {}
+    found = {**faults, "agree": agree, "not_available": away}
     mend = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
-    return when(bool(found["agree"]) and not bad, found, mend)
+    return when(bool(agree) and not bad, found, mend)
 
 
 @check(Planning)
