@@ -54,13 +54,13 @@ def write_deployment(
     named = {} if preprocess is None else {PREPROCESS: preprocess.name}
     # not redacted: categories and names of classes are the data's, and predictions need them
     write_atomic(folder / "inference.json", pretty_json({**inference, **named}))
-    told = {}
+    module = {}
     if preprocess is not None:
         write_atomic(folder / preprocess.name, preprocess.read_bytes())
-        told = {PREPROCESS: {"file": preprocess.name, "sha256": sha256_file(preprocess)}}
+        module = {PREPROCESS: {"file": preprocess.name, "sha256": sha256_file(preprocess)}}
     write_text(folder / "requirements.txt", requirements(exports, inference, preprocess))
     write_text(folder / "config.yaml", yaml.dump(config))
-    write_json(folder / MANIFEST_FILE, {**manifest, **told, "schema": 1, "exports": [row.written() for row in exports]})
+    write_json(folder / MANIFEST_FILE, {**manifest, **module, "schema": 1, "exports": [row.written() for row in exports]})
     write_checksums(folder, leave_out=(MODEL_CARD,))  # the card of an earlier export is written anew after these sums
 
 

@@ -178,8 +178,8 @@ def format_of(name: str) -> Format:
         return FORMATS[name]
     found = plugins.load("exporters", name, "--format")
     if not isinstance(found, Format) or Path(found.file).name != found.file or found.file in {f.file for f in FORMATS.values()}:
-        told = f"{plugins.find('exporters', name)} is no mltrainer.checkpointing.export.Format with a file name of its own"
-        raise InputError(told, where="--format", mend="install a version of it that is")
+        message = f"{plugins.find('exporters', name)} is no mltrainer.checkpointing.export.Format with a file name of its own"
+        raise InputError(message, where="--format", mend="install a version of it that is")
     return found
 
 
@@ -325,8 +325,8 @@ def _raise_machine_fault(error: Exception, path: Path) -> None:
 
 def _short(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = lines[:2] + lines[2:][-1:]  # torch.export says why in the second line, TorchScript in the last
-    return shortened(f"{type(error).__name__}: {' '.join(told)}", _REASON_LENGTH)
+    shown = lines[:2] + lines[2:][-1:]  # torch.export says why in the second line, TorchScript in the last
+    return shortened(f"{type(error).__name__}: {' '.join(shown)}", _REASON_LENGTH)
 
 
 @contextmanager

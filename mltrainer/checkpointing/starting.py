@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from mltrainer.configs.starting import Start
 from mltrainer.errors import InputError
+from mltrainer.records.common import FileRow
+from mltrainer.records.planning import Begun
 from mltrainer.workspace import machine_faults, sha256_file
 
 PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pt", "*.pth")  # in a folder; the first that is there
@@ -62,18 +64,18 @@ def _parts(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def weight_rows(start: Start, root: Path) -> list[dict[str, Any]]:
-    """Return `path`, relative to the project, `sha256` and `size` of each file of weights."""
+def weight_rows(start: Start, root: Path) -> list[FileRow]:
+    """Return the row of each file of weights."""
     files = weight_files(start, root)
     places = [Path(os.path.relpath(file, root)).as_posix() for file in files]
     with machine_faults(start.weights):
         return [
-            {"path": place, "sha256": sha256_file(file), "size": file.stat().st_size}
+            FileRow(path=place, sha256=sha256_file(file), size=file.stat().st_size)
             for place, file in zip(places, files, strict=True)
         ]
 
 
-def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> dict[str, Any]:
+def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Begun:
     """Give a new model the weights that a config names; what they do not give stays as it is.
 
     Args:
@@ -81,10 +83,6 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> di
         start: Where the weights are, and how their names are mapped.
         root: The project's folder.
         is_builtin: Whether the model is a built-in one, whose preprocessing is fitted to the data.
-
-    Returns:
-        `weights`; `loaded`, `new` and `unused`: names of the model's tensors that were loaded and that were not, and of the
-        file's that were not used.
 
     Raises:
         InputError: A file cannot be read; or a tensor is missing, left over or of another shape without being named.
@@ -101,7 +99,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> di
         for name in wanted:
             if name in given:
                 own[name].copy_(given[name])
-    return {"weights": start.weights, "loaded": wanted, "new": begins_new, "unused": unused}
+    return Begun(weights=start.weights, loaded=wanted, new=begins_new, unused=unused)
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

@@ -80,7 +80,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     _remove_earlier(out)
     inference = task.task.inference()
     preprocess = preprocess_of(inference, root)
-    exports = _written(job, model, calls, out)
+    exports = _all_formats(job, model, calls, out)
     weights = weights_sha256(state)
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
     files = task.task.delivered()
@@ -97,7 +97,7 @@ def _write_result(job: ExportJob, root: Path, exports: list[Export], others: dic
     write_json(root / job.folder / RESULT_FILE, {"schema": 1, "exports": rows, **others})
 
 
-def _written(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> list[Export]:
+def _all_formats(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> list[Export]:
     """Return the rows of the model's exports, written as its task calls it."""
     inputs = calls.all.tensors
     plain_model = as_called(model, calls.all)
@@ -144,7 +144,7 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
         json.dumps(plain(inference))
     preprocess_of(inference, root)
     model.eval()
-    rows = _written(job, model, real_calls(task, model, config, job.samples), root / job.out)
+    rows = _all_formats(job, model, real_calls(task, model, config, job.samples), root / job.out)
     return rows, {"inference": bool(inference), "evaluation": evaluation is not None}
 
 

@@ -131,11 +131,11 @@ def _fits(
     data: tuple[Setting, ReferenceInputs] | None = None
     for reference in references(rows.form, classification=task.classes is not None):
         place = root / job.kept / reference.name
-        if (kept := _kept(place)) is None:
+        if (kept := _stored_fit(place)) is None:
             data = data or _data(task, train, opened.split("validation").ids, config)
             events.send("note", text=f"{reference.title}, to compare with: {len(train)} training rows")
             kept = _fitted(reference, *data, len(task.classes or []), limits.fit_seconds)
-            _keep(place, kept)
+            _store_fit(place, kept)
         found.append(kept)
     return found
 
@@ -199,18 +199,18 @@ def _within(seconds: float) -> Iterator[None]:
 # --- fits that are kept ---------------------------------------------------------------------------
 
 
-def _keep(place: Path, fit: Fit) -> None:
+def _store_fit(place: Path, fit: Fit) -> None:
     """Keep a fit for other runs on the same rows: its outputs first, as without its description they count for nothing."""
     if fit.outputs is not None:
         np.save(place.with_suffix(".npy"), fit.outputs.numpy())
     write_json(place.with_suffix(".json"), {**asdict(fit), "outputs": fit.outputs is not None})
 
 
-def _kept(place: Path) -> Fit | None:
+def _stored_fit(place: Path) -> Fit | None:
     """Return a kept fit; None where there is none, or it cannot be read."""
     try:
-        told = read_json(place.with_suffix(".json"))
-        found = torch.from_numpy(np.load(place.with_suffix(".npy"), allow_pickle=False)) if told["outputs"] else None
-        return Fit(**{**told, "outputs": found})
+        stored = read_json(place.with_suffix(".json"))
+        found = torch.from_numpy(np.load(place.with_suffix(".npy"), allow_pickle=False)) if stored["outputs"] else None
+        return Fit(**{**stored, "outputs": found})
     except (InputError, OSError, ValueError, TypeError, KeyError):
         return None

@@ -14,7 +14,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.common import FileRow, dumped
-from mltrainer.records.job import file_rows
+from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.builtin import builtin_task
@@ -47,11 +47,11 @@ class OpenTask:
         self.task, self.root, self.config = data.task, root, config
         self._data = data
         self._ids_sha256 = {name: ids_digest(data.ids[name]) for name in SPLITS}
-        self._weights = file_rows(weight_rows(config.start, root)) if config.start is not None else []
+        self._weights = weight_rows(config.start, root) if config.start is not None else []
         start = {"start": [row.sha256 for row in self._weights]} if self._weights else {}
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
         self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start})
-        self.start: dict[str, Any] | None = None
+        self.start: Begun | None = None
         self._samples = BySplit({name: self._take(name) for name in ("train", "validation")})
 
     def _take(self, split: str) -> Samples:
@@ -132,7 +132,7 @@ class OpenTask:
             "source": self.config.data.source if self.config.data else self.config.task.use,
             "kind": self.config.task.kind or "own",
             "files": dumped(self.files),
-            **({"start": self.start} if self.start is not None else {}),
+            **({"start": self.start.written()} if self.start is not None else {}),
             "fingerprinted": self._data.read,
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),

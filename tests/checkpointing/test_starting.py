@@ -37,7 +37,7 @@ def test_all_tensors_are_loaded_and_told(tmp_path: Path, given: dict[str, Tensor
     new = model()
     told = begin(new, start(), tmp_path, is_builtin=False)
     assert all(torch.equal(tensor, given[name]) for name, tensor in new.state_dict().items())
-    assert told == {"weights": "other.safetensors", "loaded": list(new.state_dict()), "new": [], "unused": []}
+    assert told.written() == {"weights": "other.safetensors", "loaded": list(new.state_dict()), "new": [], "unused": []}
 
 
 def test_a_built_in_models_preprocessing_is_its_own_datas(tmp_path: Path, given: dict[str, Tensor]) -> None:
@@ -45,7 +45,7 @@ def test_a_built_in_models_preprocessing_is_its_own_datas(tmp_path: Path, given:
     told = begin(new, start(), tmp_path, is_builtin=True)
     assert new.encoder.weight.tolist() == [1, 1, 1, 1]
     expected = [name for name in given if name.startswith("encoder.")]
-    assert sorted(told["new"]) == sorted(told["unused"]) == sorted(expected)
+    assert sorted(told.new) == sorted(told.unused) == sorted(expected)
 
 
 def test_a_head_for_other_classes_begins_as_a_new_one(tmp_path: Path, given: dict[str, Tensor]) -> None:
@@ -53,7 +53,7 @@ def test_a_head_for_other_classes_begins_as_a_new_one(tmp_path: Path, given: dic
     with pytest.raises(InputError, match=r"output.weight \(\[3, 5\] in the file, \[9, 5\] in the model\).*start.replace_head"):
         begin(new, start(), tmp_path, is_builtin=False)
     told = begin(new, start(replace_head=True), tmp_path, is_builtin=False)
-    assert sorted(told["new"]) == sorted(told["unused"]) == ["output.bias", "output.weight"]
+    assert sorted(told.new) == sorted(told.unused) == ["output.bias", "output.weight"]
     assert torch.equal(new.hidden.weight, given["hidden.weight"])
 
 
@@ -80,7 +80,7 @@ def test_names_are_mapped_and_the_rest_is_named(tmp_path: Path, given: dict[str,
     torch.save({"state_dict": {**state, "decoder.weight": torch.zeros(2)}}, tmp_path / "w.ckpt")
     chosen = start(weights="w.ckpt", rename={"^backbone\\.": ""}, new=["^output\\."], unused=["^decoder\\."])
     told = begin(model(), chosen, tmp_path, is_builtin=False)
-    assert (told["new"], told["unused"]) == (["output.weight", "output.bias"], ["decoder.weight"])
+    assert (told.new, told.unused) == (["output.weight", "output.bias"], ["decoder.weight"])
 
 
 def test_a_folder_gives_all_its_parts(tmp_path: Path, given: dict[str, Tensor]) -> None:
@@ -89,9 +89,9 @@ def test_a_folder_gives_all_its_parts(tmp_path: Path, given: dict[str, Tensor]) 
     for number, part in enumerate((names[:3], names[3:])):
         path = tmp_path / f"final_model/model-{number}.safetensors"
         safetensors.torch.save_file({name: given[name] for name in part}, path)
-    assert len(begin(model(), start(weights="final_model"), tmp_path, is_builtin=False)["loaded"]) == len(names)
+    assert len(begin(model(), start(weights="final_model"), tmp_path, is_builtin=False).loaded) == len(names)
     rows = weight_rows(start(weights="final_model"), tmp_path)
-    assert [row["path"] for row in rows] == ["final_model/model-0.safetensors", "final_model/model-1.safetensors"]
+    assert [row.path for row in rows] == ["final_model/model-0.safetensors", "final_model/model-1.safetensors"]
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_of_a_sharded_model_those_parts_are_read_that_its_index_names(
     tmp_path: Path, sharded: Path, given: dict[str, Tensor]
 ) -> None:
     told = begin(model(), start(weights="hub"), tmp_path, is_builtin=False)
-    assert (sorted(told["loaded"]), told["unused"]) == (sorted(given), [])
-    parts = [row["path"] for row in weight_rows(start(weights="hub"), tmp_path)]
+    assert (sorted(told.loaded), told.unused) == (sorted(given), [])
+    parts = [row.path for row in weight_rows(start(weights="hub"), tmp_path)]
     assert parts == ["hub/model-00001-of-00002.safetensors", "hub/model-00002-of-00002.safetensors"]
 
 
@@ -139,13 +139,13 @@ def test_parts_of_torch_files_have_an_index_too(tmp_path: Path, given: dict[str,
     index = {"weight_map": dict.fromkeys(given, "pytorch_model-00001-of-00001.bin")}
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     (tmp_path / "other.safetensors").unlink()
-    assert len(begin(model(), start(weights="."), tmp_path, is_builtin=False)["loaded"]) == len(given)
+    assert len(begin(model(), start(weights="."), tmp_path, is_builtin=False).loaded) == len(given)
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
 def test_what_a_wrapper_put_before_all_names_is_left_out(tmp_path: Path, given: dict[str, Tensor], prefix: str) -> None:
     torch.save({f"{prefix}{name}": tensor for name, tensor in given.items()}, tmp_path / "w.pt")
-    assert begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False)["loaded"] == list(model().state_dict())
+    assert begin(model(), start(weights="w.pt"), tmp_path, is_builtin=False).loaded == list(model().state_dict())
     mixed = {"module.a": torch.zeros(1), "b": torch.zeros(1)}
     assert unwrapped(mixed, ["a"]) == mixed
     assert unwrapped({"module.a": mixed["b"]}, ["module.a"]) == {"module.a": mixed["b"]}

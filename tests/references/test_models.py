@@ -127,14 +127,14 @@ def test_more_rows_than_the_limits_allow_are_drawn_by_the_seed() -> None:
 
 def test_a_fit_is_kept_for_the_next_run_on_the_same_rows(tmp_path: Any) -> None:
     found = fitted(lambda asked: references("texts", classification=True)[1].make(asked))
-    job._keep(tmp_path / "it", found)
-    kept = job._kept(tmp_path / "it")
+    job._store_fit(tmp_path / "it", found)
+    kept = job._stored_fit(tmp_path / "it")
     assert kept is not None
     assert found.outputs is not None
     assert torch.equal(kept.outputs, found.outputs)
     assert (kept.seconds, kept.rows) == (found.seconds, 40)
     (tmp_path / "it.npy").write_bytes(b"damaged")
-    assert job._kept(tmp_path / "it") is None
+    assert job._stored_fit(tmp_path / "it") is None
 
 
 def test_a_task_without_plain_rows_has_no_models() -> None:

@@ -134,8 +134,8 @@ class Session:
     def _tell_start(self) -> None:
         """Send a note with the counts of tensors loaded, new and unused, where the config names weights to begin with."""
         if (start := self.task.start) is not None:
-            counts = ", ".join(f"{len(start[key])} {told}" for key, told in START_TOLD.items())
-            self.events.send("note", text=f"begins with {start['weights']}: {counts}")
+            counts = ", ".join(f"{len(getattr(start, key))} {told}" for key, told in START_TOLD.items())
+            self.events.send("note", text=f"begins with {start.weights}: {counts}")
 
     def _begin_trace(self) -> Tracer | None:
         """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
