@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -223,11 +224,11 @@ def add_cells(digest: Any, cells: Cells) -> None:
 
     digest.update(f"|O({len(cells)},)".encode())
     for part in range(0, len(cells), 100_000):  # in parts: the joined text is as large as the column
-        some = cells[part : part + 100_000]
-        joined = some.to_frame("c").select(
-            (polars.col("c").str.len_bytes().cast(polars.String) + ":" + polars.col("c")).str.join("")
+        some, joined = cells[part : part + 100_000], io.BytesIO()
+        polars.select(some.str.len_bytes().alias("bytes"), some.alias("cells")).write_csv(
+            joined, include_header=False, separator=":", line_terminator="", quote_style="never"
         )
-        digest.update(joined.item().encode())
+        digest.update(joined.getbuffer())
 
 
 def add_array(digest: Any, array: np.ndarray) -> None:

@@ -140,7 +140,7 @@ class _BuiltinAdapter(DataAdapter):
         if self._split.repeats == "anywhere" or bound_otherwise or not self.task.binds_repeats():
             return []
         repeats = data_findings.repeats_finding(self.task.keys(), self.task.hashes(np.arange(self.task.size)))
-        return [*repeats, *self._giant_repeat()]
+        return [*repeats, *(self._giant_repeat() if repeats else [])]
 
     def _giant_repeat(self) -> list[Finding]:
         """Return a finding on the row with the most copies, where they fill a split."""

@@ -17,6 +17,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Metric, Split, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES
+from mltrainer.tasks.distinct import common, distinct
 from mltrainer.tasks.splits import FEW_COPIES
 
 CLASSIFICATION_METRICS = (
@@ -35,6 +36,7 @@ MOST_INTERVALS = 20  # of a feature, in which classes are looked for
 LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 SPLITS = 3  # training, validation and test
+BLOCK = 1 << 15  # hashes that are mixed together: as many as the processor's cache holds
 MOST_RARE = 5  # rare classes that are named
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
 
@@ -216,21 +218,24 @@ def row_hashes(parts: Sequence[np.ndarray]) -> np.ndarray:
         rows = np.ascontiguousarray(part).reshape(len(part), math.prod(part.shape[1:]))  # -1 knows no size of no rows
         words = rows.view(np.uint64) if rows.dtype.itemsize == 8 else rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
         for word in words.T:
-            found = _mixed(found ^ word.astype(np.uint64))
+            found ^= word
+            for start in range(0, len(found), BLOCK):
+                _mix(found[start : start + BLOCK])
     return found
 
 
-def _mixed(words: np.ndarray) -> np.ndarray:
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = words ^ (words >> np.uint64(31))
-    return mixed
+def _mix(words: np.ndarray) -> None:
+    words += np.uint64(0x9E3779B97F4A7C15)
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
 
 
 def repeated(hashes: np.ndarray, training: np.ndarray) -> int:
     """Return the number of rows, given by hash, that the training split has too."""
-    return int(np.isin(hashes, training).sum())
+    return common(hashes, training)
 
 
 def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
@@ -240,7 +245,7 @@ def repeats_finding(features: np.ndarray, whole: np.ndarray) -> list[Finding]:
         features: A hash of each row's features.
         whole: A hash of each row's features with its target.
     """
-    alike, same = len(features) - len(np.unique(features)), len(whole) - len(np.unique(whole))
+    alike, same = len(features) - len(distinct(features)), len(whole) - len(distinct(whole))
     if not alike:
         return []
     text = f"{alike} of {len(features)} rows repeat the features of another, {same} of them its target too"

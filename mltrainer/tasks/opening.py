@@ -20,6 +20,7 @@ from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.builtin import builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.samples import Samples, pick
 from mltrainer.tasks.sketch import sketch
 from mltrainer.tasks.sources import read_source
@@ -163,7 +164,7 @@ class OpenTask:
         """
         training, held_out = (self._data.hashes(name) for name in ("train", "validation"))
         shared = data_findings.repeated(held_out, training) / max(1, len(held_out))
-        return {"shared": shared, "repeated": 1 - len(np.unique(training)) / max(1, len(training)) if len(training) else 0.0}
+        return {"shared": shared, "repeated": 1 - len(distinct(training)) / max(1, len(training)) if len(training) else 0.0}
 
     def _classes(self) -> dict[str, Any]:
         names, labels = self._data.classes, self._data.labels

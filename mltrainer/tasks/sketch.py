@@ -12,6 +12,7 @@ import hashlib
 import numpy as np
 
 from mltrainer.tasks.data_findings import row_hashes
+from mltrainer.tasks.distinct import distinct
 
 KEPT = 1024
 DIGEST_BYTES = 6
@@ -26,7 +27,7 @@ def sketch(hashes: np.ndarray, salt: str) -> str:
     """
     key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
     word = np.frombuffer(key[:8], dtype="<u8")
-    rows = np.unique(hashes)
+    rows = distinct(hashes)
     order = row_hashes([np.broadcast_to(word, rows.shape).astype(np.uint64), rows.astype(np.uint64)])
     chosen = rows[np.argsort(order, kind="stable")[:KEPT]].astype("<u8")
     return " ".join(sorted(hashlib.blake2b(row.tobytes(), digest_size=DIGEST_BYTES, key=key).hexdigest() for row in chosen))

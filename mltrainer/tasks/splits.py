@@ -233,15 +233,14 @@ def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, constr
     """Return the samples dealt stratum by stratum, whole units at a time; a unit belongs to the stratum of its first sample."""
     n = len(strata)
     units = np.arange(n) if constraints.units is None else np.unique(constraints.units, return_inverse=True)[1]
-    order = np.argsort(units, kind="stable")
-    firsts = order[np.flatnonzero(np.diff(units[order], prepend=-1))]
-    sizes = np.bincount(units)
+    sizes, firsts = np.bincount(units), np.empty(n, dtype=np.int64)
+    firsts[units[::-1]] = np.arange(n)[::-1]  # of a unit that is assigned several times, the last one stays
+    is_first = np.equal(firsts[units], np.arange(n))
     giants = giant_units(units, constraints, split)
     parts = [SplitIds(train=giants, validation=giants[:0], test=giants[:0])]
     for number, name in enumerate(names):
-        whole = units[firsts[strata[firsts] == number]]
+        whole = units[is_first & (strata == number)]
         members = whole[~np.isin(whole, giants)]
-        members = members[np.argsort(firsts[members], kind="stable")]
         if len(members):
             counts = _left(_counts(int(sizes[whole].sum()), split), int(sizes[members].sum()))
             parts.append(_deal(members, sizes, counts, _generator(seed, *name.split("/"))))

@@ -24,6 +24,7 @@ from mltrainer.checkpointing.inference_script import (
     word_counts,
 )
 from mltrainer.configs.project import ColumnKind
+from mltrainer.tasks.distinct import distinct
 
 if TYPE_CHECKING:
     from mltrainer.tasks.cells import Cells
@@ -73,7 +74,7 @@ class Column:
 
     def distinct(self, ids: np.ndarray) -> int:
         """Return the number of distinct values in some rows, missing ones aside."""
-        return len(np.unique(self.values[ids][~self.missing[ids]]))
+        return len(distinct(self.values[ids][~self.missing[ids]]))
 
     def is_constant(self, ids: np.ndarray) -> bool:
         """Return True if some rows have one value, all of them or none missing."""
@@ -159,8 +160,8 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     missing = cells.is_in(list(MISSING)).to_numpy()
     is_unread = np.isnan(numbers) & ~missing
     if is_unread.any():
-        unread = cells.filter(polars.Series(is_unread))
-        for text in unread.filter(unread.str.contains(r"\d|(?i)inf")).unique():
+        unread = cells.filter(polars.Series(is_unread)).unique()
+        for text in unread.filter(unread.str.contains(r"\d|(?i)inf")):
             if not np.isnan(number := _number(text)):  # what Python takes for a number is one
                 numbers[(cells == text).to_numpy()] = number
     numbers[missing] = np.nan

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs.project import TableModel
-from mltrainer.tasks.tables.encoder import Statistics
+from mltrainer.tasks.tables.encoder import Statistics, ordered
 
 CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
 NARROWEST = 1e-6  # deviations: a narrower bin would not change what float32 can tell apart, and its inverse could overflow
@@ -27,15 +27,10 @@ def fit_edges(matrix: np.ndarray, statistics: Statistics, bins: int) -> list[np.
         bins: The most for one column; ties leave fewer, and a column with one value has none.
     """
     shares = np.linspace(0, 1, bins + 1)
-    edges = [np.quantile(_present(matrix[:, place]), shares, method="lower") for place in statistics.numbers]
+    columns = [ordered(matrix[:, place]) for place in statistics.numbers]
+    edges = [values[np.floor((len(values) - 1) * shares).astype(np.int64)].astype(np.float64) for values in columns]
     rows = zip(edges, statistics.mean, statistics.std, strict=True)
     return [np.unique(((values - mean) / std).astype(np.float32)) for values, mean, std in rows]
-
-
-def _present(column: np.ndarray) -> np.ndarray:
-    """Return a column's numbers in float64; a 0 for a column without any."""
-    values: np.ndarray = column[~np.isnan(column)].astype(np.float64)
-    return values if len(values) else np.zeros(1)
 
 
 class PiecewiseLinear(nn.Module):

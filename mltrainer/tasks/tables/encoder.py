@@ -42,13 +42,24 @@ def fit_statistics(matrix: np.ndarray, categories: dict[int, int]) -> Statistics
     numbers = [place for place in range(matrix.shape[1]) if place not in categories]
     values = matrix[:, numbers].astype(np.float64)
     missing = np.isnan(values)
-    median = np.array([np.median(v[~gone]) if not gone.all() else 0.0 for v, gone in zip(values.T, missing.T, strict=True)])
-    filled = np.where(missing, median, values)
+    median = np.array([_median(ordered(matrix[:, place])) for place in numbers])
+    filled = np.where(missing, median, values) if missing.any() else values
     std = filled.std(axis=0)
     slots = [(place, count, bool((matrix[:, place] < 0).any())) for place, count in categories.items()]
     return Statistics(
         numbers, median, filled.mean(axis=0), np.where(std > 0, std, 1.0), np.flatnonzero(missing.any(axis=0)).tolist(), slots
     )
+
+
+def ordered(column: np.ndarray) -> np.ndarray:
+    """Return a column's numbers, sorted; a 0 for a column without any."""
+    values: np.ndarray = np.sort(column[~np.isnan(column)])
+    return values if len(values) else np.zeros(1)
+
+
+def _median(values: np.ndarray) -> float:
+    """Return the median of sorted values, in float64."""
+    return float(values[[(len(values) - 1) // 2, len(values) // 2]].astype(np.float64).mean())
 
 
 class TabularEncoder(nn.Module):

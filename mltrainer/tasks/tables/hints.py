@@ -103,12 +103,9 @@ def _is_part(column: Column, part: str) -> bool:
 
 def _groups(schema: Schema) -> list[str]:
     """Return questions on rows of one person or thing, where a column's name says so, or others depend on it."""
-    every = np.arange(len(schema))
-    sizes = [
-        (column, column.distinct(every)) for column in schema.features if column.kind not in ("text", "date", "date_day_first")
-    ]
-    likely = [column for column, distinct in sizes if distinct >= LEAST_NAMES and ROWS_OF_ONE * distinct <= len(schema)]
-    called = [column for column in likely if BELONGS.search(column.name)]
+    named = [c for c in schema.features if c.kind not in ("text", "date", "date_day_first") and BELONGS.search(c.name)]
+    sizes = [column.distinct(np.arange(len(schema))) for column in named]
+    called = [c for c, size in zip(named, sizes, strict=True) if size >= LEAST_NAMES and ROWS_OF_ONE * size <= len(schema)]
     found = [
         c.name for c in called if len(called) <= MOST_ASKED or any(_hangs(one, c) for one in schema.features if one is not c)
     ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -30,7 +31,8 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
     if len(columns) < LEAST_COLUMNS:
         return []
     rows = _spread(held_out)
-    found = [*_but_one(columns, train, rows, limits), *_but_digits(columns, train, rows, limits)]
+    hashes = [_hashes(column.values, place) for place, column in enumerate(columns)]
+    found = [*_but_one(columns, hashes, train, rows, limits), *_but_digits(columns, hashes, train, rows, limits)]
     if not found:
         return []
     count, how = max(found)
@@ -39,10 +41,11 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
     return [Finding("warning", f"{text}: {mend}")]
 
 
-def _but_one(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, limits: DataLimits) -> list[tuple[int, str]]:
+def _but_one(
+    columns: Sequence[Column], hashes: Sequence[np.ndarray], train: np.ndarray, rows: np.ndarray, limits: DataLimits
+) -> list[tuple[int, str]]:
     """Return counts of rows equal to a training row but for one column, each with its words, where more than by chance."""
-    hashes = [_hashes(column.values, place) for place, column in enumerate(columns)]
-    whole = np.add.reduce(hashes)
+    whole = _sum(hashes)
     alike = np.array([_alike(column.values, train) for column in columns])
     found = []
     for place, column in enumerate(columns):
@@ -53,13 +56,16 @@ def _but_one(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, lim
     return found
 
 
-def _but_digits(columns: Sequence[Column], train: np.ndarray, rows: np.ndarray, limits: DataLimits) -> list[tuple[int, str]]:
+def _but_digits(
+    columns: Sequence[Column], hashes: Sequence[np.ndarray], train: np.ndarray, rows: np.ndarray, limits: DataLimits
+) -> list[tuple[int, str]]:
     """Return the count of rows equal to a training row in three digits of each number, with its words, if above chance."""
     coarse = [_rounded(column.values) for column in columns]
-    if all(part is column.values for part, column in zip(coarse, columns, strict=True)):
+    same = [part is column.values for part, column in zip(coarse, columns, strict=True)]
+    if all(same):
         return []
-    whole = np.add.reduce([_hashes(column.values, place) for place, column in enumerate(columns)])
-    count = _near(np.add.reduce([_hashes(part, place) for place, part in enumerate(coarse)]), whole, train, rows)
+    keys = (hashes[place] if same[place] else _hashes(part, place) for place, part in enumerate(coarse))
+    count = _near(_sum(keys), _sum(hashes), train, rows)
     chance = len(train) * float(np.prod([_alike(part, train) for part in coarse]))
     return [(count, f"in {DIGITS} digits of each number")] if _is_more(count, chance, len(rows), limits) else []
 
@@ -75,6 +81,10 @@ def _is_more(count: int, chance: float, rows: int, limits: DataLimits) -> bool:
 def _hashes(values: np.ndarray, place: int) -> np.ndarray:
     """Return a hash of each cell, of which those of a row's columns may be summed."""
     return data_findings.row_hashes([values]) * np.uint64(2 * place + 1)
+
+
+def _sum(hashes: Iterable[np.ndarray]) -> np.ndarray:
+    return functools.reduce(np.add, hashes)  # one by one: numpy's sum of several copies them all beside each other
 
 
 def _near(keys: np.ndarray, whole: np.ndarray, train: np.ndarray, rows: np.ndarray) -> int:

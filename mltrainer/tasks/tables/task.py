@@ -18,6 +18,7 @@ from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.calibration import residuals
 from mltrainer.tasks.content import Arrays, Source, cells_of
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.models import build
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature, segments
@@ -115,7 +116,7 @@ class _Tabular(BuiltinTask):
             return True
         values = np.exp(sum(_entropy(column) for column in self._schema.features))
         expected = -values * np.expm1(-self.size / values)
-        return bool(len(np.unique(self.keys())) < max(expected / 2, expected - COPIED * self.size))
+        return bool(len(distinct(self.keys())) < max(expected / 2, expected - COPIED * self.size))
 
     def features(self, ids: np.ndarray) -> list[SegmentFeature]:
         """Return the columns that are features, free text aside."""

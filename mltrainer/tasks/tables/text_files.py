@@ -107,9 +107,8 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     frame = polars_csv.frame_of(data, names, delimiter, header)
     if frame is None:
         return None
-    return Table(
-        polars_csv.stripped(frame), lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else []
-    )
+    cells = polars_csv.stripped(frame) if polars_csv.may_have_blanks(data) else {one.name: one for one in frame.get_columns()}
+    return Table(cells, lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else [])
 
 
 def _line_numbers(data: bytes, place: str, header: bool) -> np.ndarray:
