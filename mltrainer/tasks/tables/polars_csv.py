@@ -76,16 +76,16 @@ def is_regular(data: bytes, delimiter: bytes, width: int) -> bool:
         if has_quotes:
             parity = np.logical_xor.accumulate(np.equal(block, QUOTE[0])) ^ quoted
             outside, quoted = ~parity, bool(parity[-1])
-        ends = np.flatnonzero(np.equal(block, NEWLINE[0]) & outside)
-        marks = np.flatnonzero(np.equal(block, delimiter[0]) & outside)
-        if not len(ends):
+        marks = np.flatnonzero((np.equal(block, NEWLINE[0]) | np.equal(block, delimiter[0])) & outside)
+        nth = np.flatnonzero(np.equal(block[marks], NEWLINE[0]))  # among the marks, those that end a line
+        if not len(nth):
             open_cells += len(marks)
             continue
-        counts = np.diff(np.searchsorted(marks, ends), prepend=-open_cells)
-        lengths = np.diff(ends + start, prepend=last_end)
-        if (counts != width - 1).any() or (lengths <= 1).any() or (lengths > FIELD_LIMIT).any():
+        ends = marks[nth] + start
+        cells, lengths = np.diff(nth, prepend=-1 - open_cells), np.diff(ends, prepend=last_end)
+        if (cells != width).any() or (lengths <= 1).any() or (lengths > FIELD_LIMIT).any():
             return False
-        open_cells, last_end = len(marks) - int(np.searchsorted(marks, ends[-1])), int(ends[-1]) + start
+        open_cells, last_end = len(marks) - 1 - int(nth[-1]), int(ends[-1])
     return not quoted
 
 

@@ -17,6 +17,7 @@ from mltrainer.checkpointing.inference_script import DATES, DAY
 from mltrainer.configs.project import ColumnKind
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES, Table
+from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.tables.columns import Column, parse_column
 
 UNKNOWN = -1.0
@@ -259,7 +260,7 @@ def quantities_of(schema: Schema) -> np.ndarray:
 def vocabularies(schema: Schema, train: np.ndarray) -> dict[str, list[str]]:
     """Return the categories of each category column that occur in the training rows, sorted."""
     columns = [column for column in schema.features if column.kind == "category"]
-    return {c.name: [c.texts[code] for code in np.unique(c.values[train]) if code >= 0] for c in columns}
+    return {c.name: [c.texts[code] for code in distinct(c.values[train]) if code >= 0] for c in columns}
 
 
 def encode(schema: Schema, vocabulary: dict[str, list[str]], ids: np.ndarray) -> np.ndarray:

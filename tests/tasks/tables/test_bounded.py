@@ -130,3 +130,15 @@ def many_sentinels(count: int) -> Callable[[], Any]:
 def test_the_search_for_numbers_that_mean_no_value_grows_with_the_columns_and_not_with_their_square() -> None:
     few, many = (work_of(many_sentinels(count)).total() for count in (100, 400))
     assert many < 4.5 * few
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t", "\x1f", "\u00a0", "\u3000"])
+def test_spaces_around_the_cells_of_a_long_file_are_left_out(blank: str) -> None:
+    data = b"a,b\n" + f"{blank}x,y{blank}\n".encode() * (text_files.FAST_FROM // 4)
+    columns = text_files.read_csv(data, "t.csv").columns
+    assert [columns[name].unique().to_list() for name in "ab"] == [["x"], ["y"]]
+
+
+def test_a_line_end_at_the_end_of_a_quoted_cell_of_a_long_file_is_left_out() -> None:
+    table = text_files.read_csv(b'a,b\n"x\n",y\n' * (text_files.FAST_FROM // 6), "t.csv", header=False)
+    assert sorted(table.columns["column_1"].unique().to_list()) == ["a", "x"]
