@@ -76,6 +76,10 @@ Folder = Annotated[
     typer.Option("--project", metavar="DIR", parser=path_name, help="The project's folder (default: upwards from here)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Train in so many processes together; the bits do not depend on it."),
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(

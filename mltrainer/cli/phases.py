@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import Assignments, Folder, Phase, group, one_of
+from mltrainer.cli.common import Assignments, Folder, Phase, Processes, group, one_of
 from mltrainer.cli.gates import describe
 from mltrainer.gates.gate import Gate
 from mltrainer.project.front import Project
@@ -70,6 +70,7 @@ def run_one(
         str | None,
         typer.Option(metavar="PATH-OR-NAME", help="Plan from this template, and keep to it, in place of the baseline's."),
     ] = None,
+    processes: Processes = None,
     folder: Folder = None,
 ) -> int:
     """Run one phase: planning, baseline, diagnostics, optimization or finalization.
@@ -78,6 +79,6 @@ def run_one(
     baseline's config changes too, which is planning's: planning then runs again first.
     """
     project = Project(folder)
-    gate = project.phase(name, set=assignments, template=template)
+    gate = project.phase(name, set=assignments, template=template, processes=processes)
     print(describe(gate))
     return _conclude(project, [gate])

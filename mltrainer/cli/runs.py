@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mltrainer.cli import output
-from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Run, group, open_project
+from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Processes, Run, group, open_project
 from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
@@ -93,6 +93,7 @@ def reproduce(
     environment: Annotated[
         bool, typer.Option("--environment", help="Rebuild the recorded environment first, and reproduce in it.")
     ] = False,
+    processes: Processes = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
@@ -108,7 +109,7 @@ def reproduce(
     if environment:
         with Progress() as progress:
             return reproduce_elsewhere(project, find_run(project, run), progress, steps, as_json=as_json)
-    with Progress() as progress, tools_of(project, progress) as tools:
+    with Progress() as progress, tools_of(project, progress, processes) as tools:
         found = reproduce_run(tools, find_run(project, run), steps)
     bound = verification_page(project.root).settings.loss_bound
     emit(found.written()) if as_json else print(printable(_verdict(found, bound)))

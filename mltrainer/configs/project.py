@@ -536,6 +536,32 @@ def _spelled_out(given: Any) -> Any:
     return {"use": given} if isinstance(given, str) else given
 
 
+class Launching(Strict):
+    """How a training is started; nothing here changes the bits."""
+
+    processes: int = Field(
+        1, ge=1, le=4096, description="processes that train together, a power of two and no more than `accumulate` fills"
+    )
+
+
+def refuse_processes(processes: int, accumulate: int, batch_size: int) -> str | None:
+    """Return the reason that so many processes cannot share the steps of a config, with what to type instead; None if they can.
+
+    Each takes a block of the shards of a step, of which there are `accumulate`, padded to a power of two: the sum over all
+    processes is then the sum of one process, bit for bit.
+    """
+    if processes & (processes - 1):
+        return f"processes: {processes} is no power of two, and only those share the sum of a step without changing its bits"
+    if processes <= 1 << (accumulate - 1).bit_length():
+        return None
+    smaller = max(1, batch_size * accumulate // processes)
+    return (
+        f"processes: {processes} need as many shards of a step, and accumulate: {accumulate} has fewer: each process computes "
+        f"whole shards, so that their sum does not depend on how many there are. With the same samples in a step: "
+        f"mltrainer phase run planning --set accumulate={processes} --set batch_size={smaller}"
+    )
+
+
 OF_PROGRAMS = frozenset(  # the keys that mean something where the task is a program; all others are the program's own affair
     ("name", "id", "seed", "task", "metric", "acceptance", "budget", "tracking", "threads", "numerics", "signals")
 )
@@ -653,12 +679,19 @@ class TrainingConfig(ProjectConfig):
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
     checkpoint: Annotated[Checkpoint, Decides.KEPT] = Field(default_factory=lambda: Checkpoint())
     loader: Annotated[Loader, Decides.NOTHING] = Field(default_factory=lambda: Loader())
+    launch: Annotated[Launching, Decides.NOTHING, Later("0.3")] = Field(default_factory=lambda: Launching())
     signals: Annotated[bool, Decides.NOTHING, Later("0.2")] = Field(
         True, description="whether the model is observed beside its training, which the diagnostics read; the bits are the same"
     )
     callbacks: list[Annotated[Callback, BeforeValidator(_spelled_out, json_schema_input_type=str | Callback)]] = Field(
         [], description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
     )
+
+    @model_validator(mode="after")
+    def _processes_share_shards(self) -> Self:
+        if (why := refuse_processes(self.launch.processes, self.accumulate, self.batch_size)) is not None:
+            raise ValueError(why)
+        return self
 
     @field_validator("gradient_checkpointing")
     @classmethod

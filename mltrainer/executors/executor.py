@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import IO, Protocol
 
 NOTHING, PIPE = subprocess.DEVNULL, subprocess.PIPE
+RANK, WORLD_SIZE, RENDEZVOUS = "RANK", "WORLD_SIZE", "MLTRAINER_RENDEZVOUS"  # the first two are torchrun's
+ALIVE = b"alive "  # begins the line by which one of several processes, whose rank follows, shows that it lives
 EVENTS = "{events}"  # an argument that stands for the descriptor of the pipe that a process writes its events to
 
 
@@ -25,6 +27,7 @@ class Command:
         errors: Its standard error, an open file or descriptor; None: with the output.
         has_session: Whether it has a session of its own: Ctrl-C in the terminal does not reach it, and it ends with its group.
         imports: Modules that it will import, which an executor may have imported before it starts.
+        processes: How many of it are started, to work together: each has its `RANK` and their number, `WORLD_SIZE`.
         forks: Whether it starts such processes itself; they find imported what it does.
     """
 
@@ -37,6 +40,7 @@ class Command:
     has_session: bool = False
     imports: Sequence[str] = ()
     forks: bool = False
+    processes: int = 1
 
 
 class Process(Protocol):

@@ -175,13 +175,22 @@ class Project:
         with self._tools(tell) as tools:
             return Gates(engine.walk(tools, last))
 
-    def phase(self, name: str, *, set: Changes | None = None, template: str | None = None, tell: Tell | None = None) -> Gate:
+    def phase(
+        self,
+        name: str,
+        *,
+        set: Changes | None = None,
+        template: str | None = None,
+        processes: int | None = None,
+        tell: Tell | None = None,
+    ) -> Gate:
         """Run one phase and return its gate, recomputed from what was written.
 
         Args:
             name: planning, baseline, diagnostics, optimization or finalization.
             set: Changes of the config; the baseline's are planning's, which runs again first.
             template: The template that planning starts from, by path or name.
+            processes: How many processes train a run together, in place of the config's `launch.processes`.
             tell: Takes the events.
 
         Raises:
@@ -189,7 +198,7 @@ class Project:
             GateError: The gate before it does not hold; the item and the fixing command are named.
             MltrainerError: The phase failed or was stopped.
         """
-        with self._tools(tell) as tools:
+        with self._tools(tell, processes) as tools:
             return engine.run_phase(tools, _known(name), as_assignments(set), template)
 
     def waive(self, phase: str, item: str, reason: str) -> Gate:
@@ -261,15 +270,18 @@ class Project:
         """Return each phase's record, by phase; a phase that has not run is not in it."""
         return read_records(self._places)
 
-    def reproduce(self, run: str | None = None, *, steps: int | None = None, tell: Tell | None = None) -> Found:
+    def reproduce(
+        self, run: str | None = None, *, steps: int | None = None, processes: int | None = None, tell: Tell | None = None
+    ) -> Found:
         """Train a run again in a fresh process and return the comparison, as `mltrainer reproduce --json` prints it.
 
         Args:
             run: As in `load_run`.
             steps: Compare only the first so many steps; of a fork those after its parent's.
+            processes: How many processes train it together, however many trained it before.
             tell: Takes the events.
         """
-        with self._tools(tell) as tools:
+        with self._tools(tell, processes) as tools:
             return reproduce_run(tools, find_run(self._places, run), steps).written()
 
     def fork(self, run: str, *, step: int | None = None, set: Changes | None = None, tell: Tell | None = None) -> Run:
@@ -361,10 +373,10 @@ class Project:
         return train(self.config(set=set), self.folder, tell=tell)
 
     @contextlib.contextmanager
-    def _tools(self, tell: Tell | None) -> Iterator[Tools]:
+    def _tools(self, tell: Tell | None, processes: int | None = None) -> Iterator[Tools]:
         """Yield the project's tools; without `tell` their progress is shown meanwhile."""
         with shown(tell) as taker:
-            with tools_of(self._places, taker) as tools:
+            with tools_of(self._places, taker, processes) as tools:
                 yield tools
 
 

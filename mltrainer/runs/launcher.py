@@ -18,13 +18,13 @@ from typing import Any, Protocol, Self
 
 from mltrainer import plugins
 from mltrainer.configs.pages import ToolPage, tool_page
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, refuse_processes
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
-from mltrainer.executors import local
+from mltrainer.executors import gang, local
 from mltrainer.executors.executor import EVENTS, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.event import Error, read
-from mltrainer.records.job import JobBase
+from mltrainer.records.job import JobBase, TrainingJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.workspace import Project, machine_faults, read_json, redact_file, write_json
@@ -116,10 +116,16 @@ class Tools:
 
 
 @contextlib.contextmanager
-def tools_of(project: Project, tell: Tell) -> Iterator[Tools]:
-    """Return a project's tools, each started as a separate process: what the command line and a notebook use."""
+def tools_of(project: Project, tell: Tell, processes: int | None = None) -> Iterator[Tools]:
+    """Return a project's tools, each started as a separate process: what the command line and a notebook use.
+
+    Args:
+        project: The project.
+        tell: Shows an event.
+        processes: How many of them train together, in place of the config's number.
+    """
     with ForkServers(late=(VARIABLE,)) as forks:
-        yield Tools(project, tell, functools.partial(launch, forks=forks), forks)
+        yield Tools(project, tell, functools.partial(launch, forks=forks, processes=processes), forks)
 
 
 def launch(
@@ -129,6 +135,7 @@ def launch(
     on_event: Tell,
     variables: Mapping[str, str] | None = None,
     forks: Executor | None = None,
+    processes: int | None = None,
 ) -> None:
     """Run a tool on a job and return when it has ended well.
 
@@ -139,6 +146,7 @@ def launch(
         on_event: Called with each event that the tool sends.
         variables: Set beside those that the tool's page declares, before its interpreter starts.
         forks: Starts the tools of `FORKED`; None: as all others.
+        processes: How many processes train a run together; None: as the config says.
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
@@ -147,10 +155,10 @@ def launch(
     folder = project.root / job.folder
     launch, mark = new_mark()
     write_json(folder / "job.json", job.model_copy(update={"launch": launch}).written())
-    command = _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark})
+    command = _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark}, processes)
     with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
         with machine_faults(str(folder / LOG_FILE)):
-            process = _executor(forks if command.imports else None).start(command)
+            process = _executor(command, forks).start(command)
         signals.pass_on_to(process)
         try:
             code, end = _follow(process, on_event, signals)
@@ -159,20 +167,21 @@ def launch(
     _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
 
 
-def _executor(forks: Executor | None) -> Executor:
-    """Return the executor that the machine's user names, else the one that forks where that is given, else the local one.
+def _executor(command: Command, forks: Executor | None) -> Executor:
+    """Return the executor that the machine's user names; else that of several processes, the one that forks, or the local one.
 
     Raises:
         InputError: It is not installed.
     """
     name = os.environ.get(EXECUTOR_VARIABLE)
     if not name:
-        return forks or EXECUTOR
+        several: Executor = gang
+        return several if command.processes > 1 else (command.imports and forks) or EXECUTOR
     found: Executor = plugins.load("executors", name, EXECUTOR_VARIABLE)
     return found
 
 
-def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[str, str]) -> Command:
+def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[str, str], processes: int | None) -> Command:
     """Return the command of a tool on the job in its folder, with what it needs set before its interpreter starts."""
     # -P: a file of the project named like a library must not take its place before the project's own code is imported
     module, *entry_point = program_of(page)
@@ -185,7 +194,24 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
         output=folder / LOG_FILE,
         imports=FORKED.get(page.entry_point, ()),
         forks=page.entry_point in POOLED,
+        processes=_processes(page, job, processes),
     )
+
+
+def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
+    """Return how many processes do a job together: one, but for a run and its reproduction.
+
+    Raises:
+        InputError: The trainer, or the config's number of shards, does not go with so many.
+    """
+    if not isinstance(job, TrainingJob) or job.purpose not in ("train", "reproduction"):
+        return 1
+    processes = job.config.launch.processes if chosen is None else chosen
+    if processes > 1 and page.tool != ORCHESTRATOR:
+        raise InputError(f"{page.tool} trains in one process of its own, not in {processes}", where="processes")
+    if (why := refuse_processes(processes, job.config.accumulate, job.config.batch_size)) is not None:
+        raise InputError(why, where="processes")
+    return processes
 
 
 def _variables(page: ToolPage, config: TrainingConfig, threads: int) -> dict[str, str]:

@@ -22,6 +22,7 @@ from mltrainer.errors import (
     out_of_memory,
     raise_terminated,
 )
+from mltrainer.executors.executor import RANK, RENDEZVOUS
 from mltrainer.records.job import JobBase, parsed
 from mltrainer.redaction import redacted
 from mltrainer.tasks.user_code import user_frame
@@ -38,10 +39,11 @@ class Events:
 
     Args:
         descriptor: The pipe's write end, or None to print to standard output.
+        rank: Which of several processes this is: those after the first tell of errors alone.
     """
 
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int | None, rank: int = 0) -> None:
+        self._descriptor, self._rank = descriptor, rank
         self._parent = os.getppid()
         self._broken = False
 
@@ -52,13 +54,18 @@ class Events:
 
     def send(self, event: str, **values: Any) -> None:
         """Send one event; what it says is shown and kept, so that no secret stays in it."""
+        if self._rank and event != "error":
+            return
         line = json.dumps(redacted(plain({"event": event, **values}))).encode() + b"\n"
         if self._descriptor is None:
             sys.stdout.buffer.write(line)
             sys.stdout.flush()
             return
+        self._write(self._descriptor, line)
+
+    def _write(self, descriptor: int, line: bytes) -> None:
         try:
-            os.write(self._descriptor, line)
+            os.write(descriptor, line)
         except BrokenPipeError:
             self._broken = True
 
@@ -118,7 +125,8 @@ def run_program(work: Callable[[Any, Path, Events], object]) -> None:
         work: Takes the job, the project's folder and the events; what goes wrong, it raises.
     """
     job_file = Path(sys.argv[1])
-    events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    rank = int(os.environ[RANK]) if RENDEZVOUS in os.environ else 0
+    events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None, rank)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, raise_terminated)

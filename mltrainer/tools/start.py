@@ -6,15 +6,22 @@ although it was asked to stop. Before the job has begun there is nothing to save
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
+from mltrainer.executors.executor import ALIVE, RANK, RENDEZVOUS
 from mltrainer.tools.mark import require_mark
+
+ALIVE_S = 1.0  # between two signs of life
 
 
 def start(program: str, entry_point: str | None = None) -> None:
@@ -32,9 +39,19 @@ def start(program: str, entry_point: str | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices that, and saves
+    if RENDEZVOUS in os.environ:  # before the import: a process may be stopped, or its machine lost, in these seconds too
+        threading.Thread(target=_show_life, args=(int(sys.argv[2]), os.environ[RANK]), daemon=True).start()
     module, common = imported(program, "mltrainer.tools.program")
     work = module.work_of(entry_point) if entry_point else module.work
     common.run_program(work)
+
+
+def _show_life(descriptor: int, rank: str) -> None:
+    """Write every second that this one of several processes lives, until nobody listens."""
+    with contextlib.suppress(OSError):
+        while True:
+            os.write(descriptor, ALIVE + f"{rank}\n".encode())
+            time.sleep(ALIVE_S)
 
 
 def imported(*names: str) -> list[Any]:

@@ -33,7 +33,7 @@ Values = Callable[[int, int], float | None]  # of a side, from 0 for the whole c
 def invented(values: Values, jobs: list[dict[str, Any]]) -> Any:
     """Return what takes the tool's place and trains nothing."""
 
-    def launch(project: Project, tool: str, job: AblationJob, on_event: Any, variables: Any = None, forks: Any = None) -> None:
+    def launch(project: Project, tool: str, job: AblationJob, on_event: Any, variables: Any = None, **_: Any) -> None:
         assert tool == "ablation_study"
         jobs.append(job.written())
         sides = [[_run(values(side, nr)) for nr in range(job.seeds)] for side in range(1 + len(job.variants))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult, sealed
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, noting_errors, run_lock
 from mltrainer.trainers.native.data.workers import Limits
+from mltrainer.trainers.native.ranks import Ranks, joined
 from mltrainer.trainers.native.result import build_result
 from mltrainer.trainers.native.session import Session
 from mltrainer.workspace import write_json
@@ -28,7 +30,11 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
     Raises:
         MltrainerError: The job was refused, or a signal stopped it.
     """
-    result = partial(RunResult, run_job(job, root, events, StopSignals(events), is_launched=True))
+    with joined(job.config.device) as ranks:
+        if not ranks.writes:
+            _take_part(job, root, events, ranks)
+            return 0
+        result = partial(RunResult, run_job(job, root, events, StopSignals(events), is_launched=True, ranks=ranks))
     if result.stop_reason == "signal":
         cause, is_saved = result.interruptions[-1].cause, job.purpose == "train"
         place = f"step {result.steps} of {result.planned_steps}" + ("; the state is saved" if is_saved else "")
@@ -39,8 +45,25 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
     return 0
 
 
+def _take_part(job: TrainingJob, root: Path, events: Events, ranks: Ranks) -> None:
+    """Take the steps of a job with the process that writes them down, and stop where it stops."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one has all stop
+    ranks.gather(None)  # what is read next is as the first process leaves it, once it has the run's lock
+    session = Session(job, root / job.folder, events, lambda: None, root, ranks=ranks)
+    session.prepare()
+    session.train()
+    session.task.close()
+
+
 def run_job(
-    job: TrainingJob, root: Path, events: Events, stop_signal: Callable[[], str | None], *, is_launched: bool = False
+    job: TrainingJob,
+    root: Path,
+    events: Events,
+    stop_signal: Callable[[], str | None],
+    *,
+    is_launched: bool = False,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Train what a job describes and return its result, which is also written to `result.json`; an error to `error.json`.
 
@@ -51,13 +74,16 @@ def run_job(
         stop_signal: Returns the name of a caught SIGINT or SIGTERM, or None.
         is_launched: Whether the workflow started this, after it looked at the gates. Where it did not, the result's purpose is
             `explore`, which no phase takes for evidence.
+        ranks: The processes that train together, of which this is the first; None: this one alone.
     """
     started = time.perf_counter()
     folder = root / job.folder
     # The lock comes first: entering the other, and `sweep`, remove files of a process that may still be running.
     with run_lock(job, root, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
-        session = Session(job, folder, events, stop_signal, root)
+        ranks = ranks or Ranks()
+        ranks.gather(None)
+        session = Session(job, folder, events, stop_signal, root, ranks=ranks)
         session.prepare()
         outcome = session.train()
         result = build_result(session, outcome, started)

@@ -98,6 +98,7 @@ class Recorder:
         planned_steps: Steps of the whole run, which bounds the size of the gradients' file.
         clip_norm: The norm above which a step's gradients are clipped, to count those steps.
         batch_size: Samples of a full step.
+        writes: Whether there are files: one of several processes writes them.
     """
 
     def __init__(
@@ -107,8 +108,9 @@ class Recorder:
         planned_steps: int,
         clip_norm: float | None = None,
         batch_size: int = 1,
+        writes: bool = True,
     ) -> None:
-        self.folder, self._batch_size = folder, batch_size
+        self.folder, self._batch_size, self._writes = folder, batch_size, writes
         self.head = Head()
         self.interval = Interval()
         self.losses = Losses()
@@ -120,7 +122,7 @@ class Recorder:
         self._ids: list[np.ndarray] = []
         self._first_step = 0
         self._gradients = hashlib.sha256()
-        self._keeps_gradients = planned_steps * parameters * 4 <= GRADIENTS_BYTES
+        self._keeps_gradients = writes and planned_steps * parameters * 4 <= GRADIENTS_BYTES
 
     @property
     def full(self) -> bool:
@@ -183,7 +185,8 @@ class Recorder:
 
     def _append(self, entries: list[str]) -> list[str]:
         self.head, lines = fingerprint.extend(self.head, entries)
-        fingerprint.append(self.folder / fingerprint.CHAIN_FILE, lines)
+        if self._writes:
+            fingerprint.append(self.folder / fingerprint.CHAIN_FILE, lines)
         return lines
 
     @property
@@ -210,9 +213,10 @@ class Recorder:
         Raises:
             GateError: The chain's file does not lead to the checkpoint, or the gradients' file is another.
         """
-        fingerprint.cut(self.folder / fingerprint.CHAIN_FILE, head)
+        if self._writes:
+            fingerprint.cut(self.folder / fingerprint.CHAIN_FILE, head)
         self.begin(size)
-        if self.gradients_sha256 != gradients_sha256:
+        if self._writes and self.gradients_sha256 != gradients_sha256:
             raise GateError(
                 f"the checkpoint continues gradient norms of digest {gradients_sha256[:12]}, "
                 f"the file has {self.gradients_sha256[:12]}",

@@ -41,6 +41,7 @@ from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.optimization.gradients import clipped_above
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
+from mltrainer.trainers.native.ranks import Ranks, require_alike
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.observing import at_start, of_data
@@ -65,6 +66,7 @@ class Session:
         stop_signal: Tells of SIGINT and SIGTERM.
         root: The project's folder.
         task: A task that is made already, in place of the one that the config names.
+        ranks: The processes that train together; None: this one alone.
     """
 
     def __init__(
@@ -75,9 +77,11 @@ class Session:
         stop_signal: Callable[[], str | None],
         root: Path,
         task: Task | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.job, self.folder, self.events, self.stop_signal = job, folder, events, stop_signal
         self.root, self._given_task = root, task
+        self.ranks = ranks or Ranks()
         self.config = job.config
         self.earlier_causes: list[Interruption] = []
         self.earlier_s = 0.0  # what earlier processes worked on this run
@@ -110,10 +114,10 @@ class Session:
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
         full = self.plan.batch_size * self.plan.accumulate
-        recorder = Recorder(self.folder, trainable, self.plan.steps, clipped_above(config), full)
+        recorder = Recorder(self.folder, trainable, self.plan.steps, clipped_above(config), full, self.ranks.writes)
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         until = Until(self.job.max_steps, self._stops_at_difference(), self.job.rungs or ())
-        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until)
+        self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until, self.ranks)
         if self.job.purpose == "probe":  # which takes as many steps as are compared, whatever they give
             self.trainer.stepper.looks = False
         run = self.job.run
@@ -125,6 +129,7 @@ class Session:
         self.at_start = self._observe_start()
         self._expected = self._expected_chain()
         self._restore()
+        self._require_alike_ranks()
         self.gpu = GpuWatch(config.device)
 
     def open(self) -> OpenTask:
@@ -164,7 +169,8 @@ class Session:
             tensors={name: weights_sha256({name: tensor})[:16] for name, tensor in state.items()},
             trainable=[name for name, p in self.model.named_parameters() if p.requires_grad],
         )
-        write_json(self.folder / INITIAL_FILE, begun.written())
+        if self.ranks.writes:
+            write_json(self.folder / INITIAL_FILE, begun.written())
         return weights_sha256(state)
 
     def _check_contract(self) -> None:
@@ -205,7 +211,7 @@ class Session:
 
     def _observe_start(self) -> dict[str, Any] | None:
         """Return the signals of model and data before the first step; in one of many runs on the same data, the model's alone."""
-        if not self.config.signals or self.job.purpose not in ("train", "explore"):
+        if not (self.config.signals and self.ranks.writes) or self.job.purpose not in ("train", "explore"):
             return None
         return self._observed_start()
 
@@ -260,7 +266,7 @@ class Session:
         """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
         if (self.folder / fingerprint.CHAIN_FILE).exists():
             self.earlier_causes.append(Interruption(step=0, cause="killed"))
-        for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE):
+        for name in (fingerprint.CHAIN_FILE, GRADIENTS_FILE) if self.ranks.writes else ():
             (self.folder / name).unlink(missing_ok=True)
         self._take_over_start()
 
@@ -303,8 +309,12 @@ class Session:
     def _keeps_checkpoints(self) -> bool:
         return self.job.purpose == "train" or self.job.resumable
 
+    def _require_alike_ranks(self) -> None:
+        facts = {**self.contract, "the weights' digest": self.init_sha256, "the step to go on from": self.trainer.step}
+        require_alike(self.ranks, facts, "give every process the same code, data, packages and files of the run")
+
     def _save(self, tree: dict[str, Any], step: int, due: Due) -> None:
-        if self._keeps_checkpoints and self.checkpoints.submit(tree, step, self.trainer.history, due):
+        if self.ranks.writes and self._keeps_checkpoints and self.checkpoints.submit(tree, step, self.trainer.history, due):
             self.callbacks.checkpoint(step)
 
     def _row(self, row: dict[str, Any]) -> None:
@@ -372,7 +382,8 @@ class Session:
 
     def _log(self, *events: dict[str, Any]) -> None:
         """Append to the run's own log; a full disk here stops the run like any other."""
-        append_json_lines(self.folder / EVENTS_FILE, events)
+        if self.ranks.writes:
+            append_json_lines(self.folder / EVENTS_FILE, events)
 
     # --- the run ---
 
@@ -384,7 +395,13 @@ class Session:
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
+            if self.opened is not None and not self.ranks.writes:
+                self.opened.end(is_over=False)
+            self.ranks.gather(None)  # after which the first process removes what all have noted
+            self.trainer.leave_others()
             self._rehearse_row(outcome)
+        if not self.ranks.writes:
+            return outcome
         if outcome.nonfinite is not None and self.job.purpose in ("train", "explore") and self.job.phase not in OF_MANY:
             located = self._located(outcome.nonfinite.step)
             outcome.nonfinite = outcome.nonfinite.model_copy(update={"located": located})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from mltrainer.trainers.native.interval import Interval
 from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import counts_clipped
+from mltrainer.trainers.native.ranks import Ranks, require_alike
 from mltrainer.trainers.native.recording import NonFiniteError, Recorder
 from mltrainer.trainers.native.saving import Due
 from mltrainer.trainers.native.signals.early import BATCHES, Early, EarlySteps, update_ratios
@@ -39,6 +41,8 @@ from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
 from mltrainer.trainers.native.stepping import Measured, Stepper
 from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
+
+BUFFERS_APART = "a buffer that each process changes by its own samples, such as a batch norm's: train with --processes 1"
 
 
 class Stage(enum.Enum):
@@ -111,6 +115,7 @@ class Trainer:
         callbacks: The user's own, of which some take part in each step.
         held: The parameters that are not trained, or not yet.
         until: Where it ends before its plan does.
+        ranks: The processes that take the steps together.
     """
 
     def __init__(
@@ -124,9 +129,11 @@ class Trainer:
         callbacks: Callbacks,
         held: Held,
         until: Until,
+        ranks: Ranks,
     ) -> None:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
+        self.ranks = ranks
         self.length = Length(plan.steps, plan.steps_per_epoch)
         self.stepper = self._stepper()
         callbacks.attach(self.stepper)
@@ -139,7 +146,8 @@ class Trainer:
         self.watch = watch_for(plan)
         self.margins = Margins(config, plan.epochs, task.split("train").ids)
         self.stepper.saw = self.margins.note
-        self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if config.signals else [])
+        self.observes = config.signals and ranks.writes
+        self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if self.observes else [])
         self.history: list[dict[str, Any]] = []
         self.step = 0
         self.until = until
@@ -150,11 +158,13 @@ class Trainer:
         self._samples_seen = 0
         self._waited = 0.0
         self._delivered: State | None = None
+        ranks.polls = (self._signal, self._minutes_passed)
+        self._buffers_are_alike = ranks.size == 1
         self.refused: int | None = None  # the step that would have spoiled the weights, and was not taken
 
     def _stepper(self) -> Stepper:
         own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
-        return Stepper(self.task.task, self.model, self.config, own)
+        return Stepper(self.task.task, self.model, self.config, own, self.ranks)
 
     def _take(self, number: int, step: Step) -> Measured:
         """Take the step of a number (from 1) at its learning rate."""
@@ -259,7 +269,7 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
-            self.outcome.seen = self._at_evaluation() if self.config.signals else None
+            self.outcome.seen = self._at_evaluation() if self.observes else None
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
 
@@ -289,17 +299,36 @@ class Trainer:
             if self.step + 1 == boundary and self._evaluation_due(boundary):
                 self._remember_weights()
             self._train_step()
-            if (cause := self.sinks.stop_signal()) is not None:
+            signal_number, minutes_passed = self.ranks.decided()
+            if signal_number:
                 self.outcome.reason = "signal"
+                cause = signal.Signals(signal_number).name
                 self.outcome.interruptions.append(Interruption(step=self.step, cause=cause))
                 break
-            if self._minutes_passed():
+            if minutes_passed:
                 break
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
         if diverged:
             return Stage.STOP
         return Stage.EVALUATE if self._evaluation_due(self.step) else Stage.CHECKPOINT
+
+    def _require_alike_buffers(self) -> None:
+        """Refuse a model whose buffers processes change apart, such as running statistics: its weights would depend on them.
+
+        Raises:
+            InputError: With the buffer's name.
+        """
+        require_alike(self.ranks, {name: weights_sha256({name: b}) for name, b in self.model.named_buffers()}, BUFFERS_APART)
+        self._buffers_are_alike = True
+
+    def leave_others(self) -> None:
+        """Take every further step alone."""
+        self.ranks = self.stepper.ranks = Ranks()
+
+    def _signal(self) -> int:
+        cause = self.sinks.stop_signal()
+        return 0 if cause is None else signal.Signals[cause].value
 
     def _train_step(self) -> None:
         begun = time.perf_counter()
@@ -309,13 +338,15 @@ class Trainer:
         epoch = self.plan.place(self.step)[0] + 1
         self.held.enter(epoch)
         self.margins.enter(epoch)
-        if self.step <= BATCHES and self.config.signals:
+        if self.step <= BATCHES and self.observes:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self._take(self.step, step)
+        if len(step.micro_batches) > 1 and not self._buffers_are_alike:
+            self._require_alike_buffers()
         if measured.taken:
             self.early.after(self.step)
             self.average.update(self.step)
-            self.margins.took(step.ids, len(step.micro_batches))
+            self.margins.took(*self._own(step))
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
@@ -324,6 +355,14 @@ class Trainer:
         if not measured.taken:
             self.refused = self.step
             self._fetch()  # raises
+
+    def _own(self, step: Step) -> tuple[np.ndarray, int]:
+        """Return the ids of the samples of this process's micro-batches of a step, and how many of these there are."""
+        if len(step.micro_batches) == 1:  # which every process computes
+            return (step.ids, 1) if self.ranks.writes else (step.ids[:0], 0)
+        block, size = self.ranks.block(self.plan.accumulate), self.plan.batch_size
+        own = self.ranks.own(step.micro_batches, self.plan.accumulate)
+        return step.ids[block.start * size : block.stop * size], len(own)
 
     def take_again(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
@@ -365,7 +404,7 @@ class Trainer:
         """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
         lines = self.recorder.fetch(self.stepper.may_overflow())
         self.early.fetch()
-        self.margins.fetch()
+        self.margins.fetch(self.ranks)
         if losses := self.recorder.interval.recent["losses"]:
             self.sinks.progress(self.step, losses[-1])
         return self._differs(lines)
@@ -379,6 +418,8 @@ class Trainer:
         return True
 
     def _note_weights(self) -> bool:
+        if self.ranks.size > 1:
+            self._require_alike_buffers()
         return self._differs(self.recorder.note_weights(self.step, weights_sha256(self.model.state_dict())))
 
     # --- evaluation ---
@@ -440,7 +481,7 @@ class Trainer:
     def _observed(self) -> dict[str, Any]:
         """Return the model's signals at some of the evaluations, chosen by the plan alone; empty at the others."""
         planned = max(1, self.plan.steps // (self.step // (len(self.history) + 1)))
-        watched = self.config.signals and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
+        watched = self.observes and is_watched(len(self.history) + 1, planned, self.watch.evaluations)
         return {"signals": self._at_evaluation()} if watched else {}
 
     def _at_evaluation(self) -> dict[str, Any]:

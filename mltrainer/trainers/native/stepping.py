@@ -21,6 +21,7 @@ from mltrainer.trainers.native.optimization.groups import parameter_groups
 from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, build_optimizer, kind_of
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
 from mltrainer.trainers.native.preparing import lay_out_like_parameters
+from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.shards import TreeSum, shard_key, update_key
 
 
@@ -65,10 +66,15 @@ class Stepper:
         model: On its device.
         config: Optimizer, gradients, precision, seed.
         own: The task's own updates, where the config leaves them to it.
+        ranks: The processes that take the steps together.
     """
 
-    def __init__(self, task: Task, model: nn.Module, config: TrainingConfig, own: OwnUpdates | None = None) -> None:
+    def __init__(
+        self, task: Task, model: nn.Module, config: TrainingConfig, own: OwnUpdates | None = None, ranks: Ranks | None = None
+    ) -> None:
         self.task, self.model, self.config, self.own = task, model, config, own
+        self.ranks = ranks or Ranks()
+        self._loss_dtype: torch.dtype | None = None
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer: Any = build_optimizer(config.optimizer, model) if own is None else own.optimizer
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
@@ -198,16 +204,22 @@ class Stepper:
 
     def _accumulate(self, number: int, micro_batches: list[Batch]) -> Tensor:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
-        tree = TreeSum()
-        for shard, micro in enumerate(micro_batches):
+        tree, first = TreeSum(), self.ranks.block(self.config.accumulate).start
+        own = self.ranks.own(micro_batches, self.config.accumulate)
+        for shard, micro in enumerate(own, first):
             self.seed(number, shard)
             tree.add(self._weighted(micro))
-        *gradients, total, weight = tree.total()
+        *gradients, total, weight = self.ranks.tree_sum(tree.total() if own else self._nothing())
         torch._foreach_div_(gradients, weight)
         for p, gradient in zip(self.parameters, gradients, strict=True):
             p.grad = gradient if p.requires_grad else None
         seeds.seed_everything(update_key(self.config.seed, number))  # not where the last shard's draws ended
         return total / weight
+
+    def _nothing(self) -> list[Tensor]:
+        """Return what a process without a shard adds: x + -0.0 has the bits of x, also where x is -0.0."""
+        scalar = torch.full((), -0.0, dtype=self._loss_dtype, device=self.config.device)
+        return [*(torch.full_like(p, -0.0) for p in self.parameters), scalar, scalar.float()]
 
     def _weighted(self, micro: Batch) -> list[Tensor]:
         """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
@@ -218,6 +230,7 @@ class Stepper:
         for p in self.parameters:
             p.grad = None
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
+        self._loss_dtype = loss.dtype
         return [*gradients, summed(loss.detach(), share), weight]
 
     def _loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:

@@ -7,6 +7,7 @@ are kept as they are until some have come together, so that no step waits for a 
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.trainers.native.optimization.precision import full
+from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.workspace import write_atomic
 
 EPOCHS = 8  # of a run at most, evenly spaced, in which margins are noted: more change a mean little
@@ -86,12 +88,13 @@ class Margins:
         self._made.append((np.concatenate(self._ids), margins(full(torch.cat(self._outputs)), labels)))
         self._outputs, self._targets, self._ids, self._held = [], [], [], 0
 
-    def fetch(self) -> None:
-        """Bring the margins to the host and add them up."""
+    def fetch(self, ranks: Ranks) -> None:
+        """Bring the margins of all processes to the host and add them up."""
         if self._ids:
             self._make()
-        for ids, found in self._made:
-            kept, places = found.cpu(), torch.from_numpy(ids)
+        made = [(ids, found.cpu()) for ids, found in self._made]
+        for ids, kept in itertools.chain(*ranks.gather(made)) if self._is_on else ():
+            places = torch.from_numpy(ids)
             known = kept.isfinite()
             self._sums.index_add_(0, places, torch.where(known, kept, 0.0))
             self._counts.index_add_(0, places, known.int())

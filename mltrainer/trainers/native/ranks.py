@@ -1,0 +1,199 @@
+"""The processes that take one training's steps together: which shards each computes, and how their sums become one.
+
+A step with `accumulate: L` is L logical shards (`shards.py`). W processes, a power of two, take contiguous blocks of them, so
+that the tree over each block is a subtree of the tree over all, and the tree over the processes is its top: the sum has the
+bits that one process gives, whatever W is. A process without a shard adds -0.0, because x + -0.0 is x for every x, -0.0 too.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import FileStore
+
+from mltrainer.errors import InputError, KilledError
+from mltrainer.executors.executor import RANK, RENDEZVOUS, WORLD_SIZE
+from mltrainer.trainers.native.shards import TreeSum
+
+T = TypeVar("T")
+LONGEST_WAIT = datetime.timedelta(minutes=30)  # for a process that lives; one that died or hangs is noticed by the executor
+PATIENCE_S = 20.0  # longer than an executor takes to notice that a process ended
+Poll = Callable[[], int]
+
+
+class Ranks:
+    """One process alone, which needs nobody; `Group` is several.
+
+    Attributes:
+        rank: Which process this is, from 0.
+        size: How many there are.
+        polls: What rank 0 alone can know and all must act on after the same step, such as a signal: numbers, 0 for nothing.
+    """
+
+    rank, size = 0, 1
+
+    def __init__(self) -> None:
+        self.polls: Sequence[Poll] = ()
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files and tells people: all compute, one writes."""
+        return self.rank == 0
+
+    def own(self, shards: Sequence[T], planned: int) -> Sequence[T]:
+        """Return this process's block of a step's shards.
+
+        Args:
+            shards: All of them; the last step of an epoch may have fewer than planned.
+            planned: `accumulate`.
+        """
+        block = self.block(planned)
+        return shards[block.start : block.stop]
+
+    def block(self, planned: int) -> range:
+        """Return the numbers of the shards that this process computes, of as many as are planned, padded to a power of two."""
+        each = padded(planned) // self.size
+        return range(self.rank * each, (self.rank + 1) * each)
+
+    def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the sums over all processes, in the order of the tree; a sum's tensors may be those that were given."""
+        return tensors
+
+    def decided(self) -> list[int]:
+        """Return what rank 0 polled at the last sum, or here where this process is alone."""
+        return [poll() for poll in self.polls]
+
+    def gather(self, value: T) -> list[T]:
+        """Return every process's value, in the order of ranks."""
+        return [value]
+
+
+def padded(count: int) -> int:
+    """Return the smallest power of two that is not below a count."""
+    return 1 << (count - 1).bit_length()
+
+
+class Group(Ranks):
+    """This process among others, which all make the same calls in the same order.
+
+    Args:
+        rank: Which one it is.
+        size: How many there are.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__()
+        self.rank, self.size = rank, size
+        self._decided: list[int] = []
+
+    def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the sums over all processes; what rank 0 polls rides along."""
+        polled = [float(poll()) if self.writes else -0.0 for poll in self.polls]
+        flags = torch.tensor(polled, dtype=torch.float32, device=tensors[0].device)
+        *sums, summed = self._summed([*tensors, flags])
+        self._decided = [int(number) for number in summed.tolist()]
+        return sums
+
+    def decided(self) -> list[int]:
+        """Return what rank 0 polled at the last sum, once; nothing where no sum was needed since."""
+        decided, self._decided = self._decided, []
+        return decided or [0 for _ in self.polls]
+
+    def gather(self, value: T) -> list[T]:
+        """Return every process's value, in the order of ranks."""
+        found: list[Any] = [None] * self.size
+        with _others_may_be_lost():
+            dist.all_gather_object(found, value)
+        return found
+
+    def _summed(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Sum tensors of several types; a type's tensors travel as one."""
+        sums: dict[int, Tensor] = {}
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
+            flat = self._flat_sum(torch.cat([tensors[place].reshape(-1) for place in places]))
+            parts = flat.split([tensors[place].numel() for place in places])
+            sums |= {place: part.view(tensors[place].shape) for place, part in zip(places, parts, strict=True)}
+        return [sums[place] for place in range(len(tensors))]
+
+    def _flat_sum(self, flat: Tensor) -> Tensor:
+        """Sum by exchange: each process adds up one slice of everybody's numbers, and hands its sum to all.
+
+        2 (W - 1) / W of the numbers go out of each process, as in a ring, but each sum's order is the tree's.
+        """
+        count = flat.numel()
+        each = -(-count // self.size)
+        sent = torch.nn.functional.pad(flat, (0, each * self.size - count))
+        received = torch.empty_like(sent)
+        with _others_may_be_lost():
+            dist.all_to_all_single(received, sent)
+        tree = TreeSum()
+        for slice_of_rank in received.split(each):
+            tree.add([slice_of_rank])
+        with _others_may_be_lost():
+            dist.all_gather_single(sent, tree.total()[0].contiguous())
+        return sent[:count]
+
+
+@contextmanager
+def joined(device: str, environment: Mapping[str, str] = os.environ) -> Iterator[Ranks]:
+    """Yield this process's place among those that its executor started for one training; alone, where it started one.
+
+    Args:
+        device: Where the model is trained, "cpu" or "cuda"; each process takes the GPU of its number.
+        environment: The executor's variables.
+    """
+    if RENDEZVOUS not in environment:  # torchrun's variables alone may be those of a program that this one was started by
+        yield Ranks()
+        return
+    rank, size = int(environment[RANK]), int(environment[WORLD_SIZE])
+    if device == "cuda":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    store = FileStore(str(Path(environment[RENDEZVOUS])), size)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    try:
+        yield Group(rank, size)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _others_may_be_lost() -> Iterator[None]:
+    """Wait, where another process is gone, to be ended by the executor, which knows which one and why.
+
+    Raises:
+        KilledError: Nobody ended this process.
+    """
+    try:
+        yield
+    except (RuntimeError, dist.DistError) as error:
+        time.sleep(PATIENCE_S)
+        raise KilledError(f"another process of this training was lost: {error}", mend="type the same command again") from error
+
+
+def require_alike(ranks: Ranks, facts: Mapping[str, Any], mend: str) -> None:
+    """Refuse that processes differ in something that decides the bits.
+
+    Args:
+        ranks: The processes.
+        facts: Of this process, by name.
+        mend: What to do about a difference.
+
+    Raises:
+        InputError: Naming the first rank that differs from rank 0, and in what.
+    """
+    first, *others = ranks.gather(dict(facts))
+    for rank, other in enumerate(others, 1):
+        for name, value in first.items():
+            if other.get(name) != value:
+                what = f"{name} of process {rank} is {other.get(name)}, of process 0 {value}"
+                raise InputError(what, where="processes", mend=mend)

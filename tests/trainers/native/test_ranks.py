@@ -1,0 +1,191 @@
+"""Several processes of one training: the bits of one, and all of them or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from mltrainer.configs.project import refuse_processes
+from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.executors import gang
+from mltrainer.records.job import TrainingJob
+from mltrainer.runs.launcher import launch
+from mltrainer.trainers.native.ranks import Ranks, padded
+from mltrainer.trainers.native.shards import TreeSum
+from mltrainer.workspace import Project, read_json
+from tests.trainers.native.digits_runs import job, make, train
+
+# 96 training samples: 24 of each step but the last of an epoch's; micro-batches of 6, so that a step has 4 shards.
+SETTING: dict[str, Any] = {
+    "task": {"use": "digits_task:Digits", "options": {"model": "transformer"}},
+    "batch_size": 5,
+    "accumulate": 4,
+    "epochs": 2,
+}
+Event = dict[str, Any]
+
+
+def train_on(root: Path, processes: int, tell: Callable[[Event], None] = lambda _: None, **changes: Any) -> dict[str, Any]:
+    """Train in so many processes, and return the result."""
+    work = TrainingJob.model_validate(job({**SETTING, **changes}))
+    launch(Project(root), "training_orchestrator", work, tell, processes=processes)
+    return dict(read_json(root / work.folder / "result.json"))
+
+
+def bits(result: dict[str, Any], root: Path) -> tuple[Any, ...]:
+    """Return what must not depend on the number of processes."""
+    margins = root / ".mltrainer/runs/run/margins.f32"
+    gradients = root / ".mltrainer/runs/run/gradients.f32"
+    files = [path.read_bytes() for path in (margins, gradients) if path.exists()]
+    return result["chain"], result["weights_sha256"], result["metrics"], files
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    root = make(tmp_path_factory.mktemp("alone"))
+    return bits(train(root, **SETTING), root)
+
+
+def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ...]) -> None:
+    assert bits(train_on(make(tmp_path), 2), tmp_path) == alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"accumulate": 5, "batch_size": 7, "clip": {"value": 0.01}},
+        {"accumulate": 6, "batch_size": 3, "averaging": {"name": "ema", "decay": 0.9}},
+        {"precision": "bf16", "optimizer": {"name": "sgd", "lr": 0.01, "sam": {"rho": 0.05}}},
+        {"task": {"use": "digits_task:Digits", "options": {"model": "lstm"}}, "loader": {"workers": 2}},
+        {"gradients": {"noise": {"eta": 0.01}}, "gradient_checkpointing": ["encoder.layers.0"]},
+        {"optimizer": {"name": "lamb", "lr": 0.01}, "evaluate": {"every_n_steps": 2}},
+    ],
+    ids=["plain", "5 shards", "6 shards, averaged", "bf16, SAM", "LSTM, loader processes", "noise, recomputed", "LAMB"],
+)
+def test_the_number_of_processes_does_not_matter(tmp_path: Path, processes: int, changes: dict[str, Any]) -> None:
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    assert bits(train_on(several, processes, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
+
+
+def ranks_of(root: Path) -> list[psutil.Process]:
+    """Return the processes that train in a folder, in the order in which they were started."""
+    found = [p for p in psutil.Process().children() if str(root) in " ".join(p.cmdline())]
+    return sorted(found, key=lambda p: p.pid)
+
+
+def at_step(step: int, do: Callable[[], None]) -> Callable[[Event], None]:
+    """Return a listener that does something once, when so many steps are taken."""
+    done: list[bool] = []
+
+    def tell(event: Event) -> None:
+        if event["event"] in ("progress", "row") and event["step"] >= step and not done:
+            done.append(True)
+            do()
+
+    return tell
+
+
+def killed(root: Path, rank: int, number: int) -> None:
+    os.kill(ranks_of(root)[rank].pid, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path: Path, rank: int) -> None:
+    root, one = make(tmp_path / "run"), make(tmp_path / "one")
+    more = {"epochs": 12}
+    with pytest.raises(MltrainerError) as caught:
+        train_on(root, 4, at_step(10, lambda: killed(root, rank, signal.SIGKILL)), **more)
+    assert f"process {rank} of 4 was ended by signal 9" in caught.value.message
+    assert caught.value.exit_code == 7
+    assert not ranks_of(root)
+    with pytest.raises(StoppedError):
+        train_on(root, 2, at_step(25, lambda: signal.raise_signal(signal.SIGINT)), **more)
+    assert not ranks_of(root)
+    result = train_on(root, 1, **more)
+    assert [row["cause"] for row in result["interruptions"]] == ["killed", "SIGINT"]
+    assert bits(result, root) == bits(train(one, **{**SETTING, **more}), one)
+
+
+@pytest.mark.slow
+def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang, "SILENT_S", 4.0)
+    root = make(tmp_path)
+    begun: list[float] = []
+
+    def freeze() -> None:
+        begun.append(time.monotonic())
+        killed(root, 1, signal.SIGSTOP)
+
+    with pytest.raises(MltrainerError, match="process 1 of 2 gave no sign of life for 4 s"):
+        train_on(root, 2, at_step(5, freeze), epochs=400, early_stopping=None)
+    assert time.monotonic() - begun[0] < 30
+    assert not ranks_of(root)
+
+
+@pytest.mark.slow
+def test_running_statistics_are_refused_by_name(tmp_path: Path) -> None:
+    root = make(tmp_path)
+    with pytest.raises(InputError) as caught:
+        train_on(root, 2, task={"use": "digits_task:Digits", "options": {"model": "mlp"}})
+    assert "2.running_mean of process 1 is" in caught.value.message
+    assert "--processes 1" in str(caught.value.mend)
+    assert not (root / ".mltrainer/runs/run/result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_fault_of_the_users_code_in_a_later_process_is_reported_as_such(tmp_path: Path) -> None:
+    root = make(tmp_path)
+    task = root / "digits_task.py"
+    broken = "def loss(self, outputs, targets):\n        import os\n        assert os.environ.get('RANK') != '1', 'of rank 1'\n"
+    task.write_text(task.read_text().replace("def loss(self, outputs, targets):\n", broken))
+    with pytest.raises(InputError, match="of rank 1"):
+        train_on(root, 2)
+    assert not ranks_of(root)
+
+
+def test_a_number_that_steps_cannot_be_shared_by_is_refused_with_what_to_type() -> None:
+    assert refuse_processes(4, 3, 16) is None
+    assert "no power of two" in str(refuse_processes(3, 4, 16))
+    assert "--set accumulate=4 --set batch_size=16" in str(refuse_processes(4, 1, 64))
+
+
+def test_another_trainer_trains_in_one_process(tmp_path: Path) -> None:
+    work = TrainingJob.model_validate(job(SETTING))
+    with pytest.raises(InputError, match="script_runner trains in one process"):
+        launch(Project(make(tmp_path)), "script_runner", work, lambda _: None, processes=2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("shards", range(1, 9))
+def test_blocks_of_shards_are_subtrees_of_the_tree_over_all(size: int, shards: int) -> None:
+    parts = [[torch.randn(9, generator=torch.Generator().manual_seed(shard)) * 10**shard] for shard in range(shards)]
+    blocks = []
+    for rank in range(size):
+        ranks = Ranks()
+        ranks.rank, ranks.size = rank, size
+        own = ranks.own([[tensor.clone() for tensor in part] for part in parts], 8)
+        blocks.append(summed(own) if own else [torch.full((9,), -0.0)])
+    assert torch.equal(summed(blocks)[0], summed([[tensor.clone() for tensor in part] for part in parts])[0])
+
+
+def summed(parts: Any) -> list[torch.Tensor]:
+    tree = TreeSum()
+    for part in parts:
+        tree.add(part)
+    return tree.total()
+
+
+def test_a_count_is_padded_to_a_power_of_two() -> None:
+    assert [padded(count) for count in (1, 2, 3, 4, 5, 8, 9)] == [1, 2, 4, 4, 8, 8, 16]
