@@ -199,7 +199,7 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
 
 
 def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
-    """Return how many processes do a job together: one, but for a run and its reproduction.
+    """Return the number of processes that do a job together: one, but for a run and its reproduction.
 
     Raises:
         InputError: The trainer, or the config's number of shards, does not go with so many.

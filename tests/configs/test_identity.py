@@ -33,6 +33,7 @@ LATER = {  # keys that came after version 0.1, each with a default that means "a
     "class_weights",
     "image",
     "label_smoothing",
+    "launch",
     "signals",
     "start",
     "text",

@@ -49,27 +49,26 @@ class Ranks:
         """Whether this process writes files and tells people: all compute, one writes."""
         return self.rank == 0
 
-    def own(self, shards: Sequence[T], planned: int) -> Sequence[T]:
-        """Return this process's block of a step's shards.
+    def own(self, count: int, planned: int) -> range:
+        """Return the numbers of this process's shards: a block of as many as are planned, padded to a power of two.
+
+        A step that is one shard has no sum, and every process computes it.
 
         Args:
-            shards: All of them; the last step of an epoch may have fewer than planned.
+            count: The step's shards; the last step of an epoch may have fewer than planned.
             planned: `accumulate`.
         """
-        block = self.block(planned)
-        return shards[block.start : block.stop]
-
-    def block(self, planned: int) -> range:
-        """Return the numbers of the shards that this process computes, of as many as are planned, padded to a power of two."""
+        if count == 1:
+            return range(1)
         each = padded(planned) // self.size
-        return range(self.rank * each, (self.rank + 1) * each)
+        return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sums over all processes, in the order of the tree; a sum's tensors may be those that were given."""
         return tensors
 
     def decided(self) -> list[int]:
-        """Return what rank 0 polled at the last sum, or here where this process is alone."""
+        """Return the numbers that rank 0 polled at the last sum, or of polls made now where this process is alone."""
         return [poll() for poll in self.polls]
 
     def gather(self, value: T) -> list[T]:
@@ -104,7 +103,7 @@ class Group(Ranks):
         return sums
 
     def decided(self) -> list[int]:
-        """Return what rank 0 polled at the last sum, once; nothing where no sum was needed since."""
+        """Return the numbers that rank 0 polled at the last sum, once; zeros where no sum was needed since."""
         decided, self._decided = self._decided, []
         return decided or [0 for _ in self.polls]
 

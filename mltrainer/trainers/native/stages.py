@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -256,8 +257,7 @@ class Trainer:
         self.model.train()
         if not self.recorder.head.entries and self._note_weights():
             return self.outcome
-        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
-        self._steps = altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
+        self._steps = self._training_steps()
         self._row_started = self._saved_at = time.perf_counter()  # what was prepared before is no time of training
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
         state = Stage.TRAIN if self._more_to_do() else Stage.STOP
@@ -272,6 +272,12 @@ class Trainer:
             self.outcome.seen = self._at_evaluation() if self.observes else None
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
+
+    def _training_steps(self) -> Iterator[Step]:
+        """Yield the steps after the present one, each with the micro-batches that this process computes."""
+        own = functools.partial(self.ranks.own, planned=self.plan.accumulate)
+        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step, own)
+        return altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
 
     def _more_to_do(self) -> bool:
         if patience_is_over(self.history, self.config):
@@ -341,12 +347,12 @@ class Trainer:
         if self.step <= BATCHES and self.observes:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self._take(self.step, step)
-        if len(step.micro_batches) > 1 and not self._buffers_are_alike:
+        if step.count > 1 and not self._buffers_are_alike:
             self._require_alike_buffers()
         if measured.taken:
             self.early.after(self.step)
             self.average.update(self.step)
-            self.margins.took(*self._own(step))
+            self.margins.took(self._own_ids(step), len(step.shards))
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
@@ -356,13 +362,12 @@ class Trainer:
             self.refused = self.step
             self._fetch()  # raises
 
-    def _own(self, step: Step) -> tuple[np.ndarray, int]:
-        """Return the ids of the samples of this process's micro-batches of a step, and how many of these there are."""
-        if len(step.micro_batches) == 1:  # which every process computes
-            return (step.ids, 1) if self.ranks.writes else (step.ids[:0], 0)
-        block, size = self.ranks.block(self.plan.accumulate), self.plan.batch_size
-        own = self.ranks.own(step.micro_batches, self.plan.accumulate)
-        return step.ids[block.start * size : block.stop * size], len(own)
+    def _own_ids(self, step: Step) -> np.ndarray:
+        """Return the ids of the samples in this process's micro-batches, each sample in one process alone."""
+        if step.count == 1 and not self.ranks.writes:
+            return step.ids[:0]
+        size = self.plan.batch_size
+        return step.ids[step.shards.start * size : step.shards.stop * size]
 
     def take_again(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
@@ -373,9 +378,7 @@ class Trainer:
         self.model.train()
         later = [row for row in self.history if row["step"] > self.step]
         self.history = [row for row in self.history if row["step"] <= self.step]
-        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step)
-        steps = altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
-        for number, step in enumerate(steps, self.step + 1):
+        for number, step in enumerate(self._training_steps(), self.step + 1):
             self.held.enter(self.plan.place(number)[0] + 1)
             if number == until:
                 break

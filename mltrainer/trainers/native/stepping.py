@@ -195,21 +195,20 @@ class Stepper:
     def _backward(self, number: int, step: Step) -> Tensor:
         """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
         self.clear()
-        if len(step.micro_batches) > 1:
-            return self._accumulate(number, step.micro_batches)
+        if step.count > 1:
+            return self._accumulate(number, step)
         self.seed(number, 0)
         loss, _ = self._loss(step.micro_batches[0])
         self.scaler.scale(loss).backward()
         return loss.detach()
 
-    def _accumulate(self, number: int, micro_batches: list[Batch]) -> Tensor:
+    def _accumulate(self, number: int, step: Step) -> Tensor:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
-        tree, first = TreeSum(), self.ranks.block(self.config.accumulate).start
-        own = self.ranks.own(micro_batches, self.config.accumulate)
-        for shard, micro in enumerate(own, first):
+        tree = TreeSum()
+        for shard, micro in zip(step.shards, step.micro_batches, strict=True):
             self.seed(number, shard)
             tree.add(self._weighted(micro))
-        *gradients, total, weight = self.ranks.tree_sum(tree.total() if own else self._nothing())
+        *gradients, total, weight = self.ranks.tree_sum(tree.total() if step.shards else self._nothing())
         torch._foreach_div_(gradients, weight)
         for p, gradient in zip(self.parameters, gradients, strict=True):
             p.grad = gradient if p.requires_grad else None
@@ -217,7 +216,7 @@ class Stepper:
         return total / weight
 
     def _nothing(self) -> list[Tensor]:
-        """Return what a process without a shard adds: x + -0.0 has the bits of x, also where x is -0.0."""
+        """Return the summands of a process without a shard: x + -0.0 has the bits of x, also where x is -0.0."""
         scalar = torch.full((), -0.0, dtype=self._loss_dtype, device=self.config.device)
         return [*(torch.full_like(p, -0.0) for p in self.parameters), scalar, scalar.float()]
 

@@ -16,6 +16,7 @@ import mltrainer
 from mltrainer.errors import InputError
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Plan
+from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES, chosen_layers, histogram, histograms, some_of
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
@@ -230,7 +231,7 @@ def test_a_margin_is_what_the_own_class_has_above_the_others() -> None:
     found.note(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))
     found.note(torch.full((2, 3), 9.0), torch.tensor([0, 0]))  # a second pass, such as that of SAM
     found.took(np.array([3, 1]), passes=1)
-    found.fetch()
+    found.fetch(Ranks())
     assert found.means().nan_to_num(-99).tolist() == [-99, -4, -99, 1]
 
 
@@ -241,7 +242,7 @@ def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
     found = noted()
     found.note(torch.zeros(2, 3), targets)
     found.took(np.array([0, 1]), passes=1)
-    found.fetch()
+    found.fetch(Ranks())
     assert bool(found.means().isnan().all())
 
 

@@ -61,13 +61,18 @@ class Rows(mltrainer.Task):
         return (targets != -100).sum()
 
 
+def whole_step(samples: int, micro_batches: list[Any]) -> Step:
+    """Return a step of which this process computes every micro-batch."""
+    return Step(np.arange(samples), micro_batches, range(len(micro_batches)), len(micro_batches))
+
+
 def data(steps: int, accumulate: int) -> list[Step]:
     generator = torch.Generator().manual_seed(3)
     rows = [
         (torch.randn(BATCH, 8, generator=generator), torch.randint(5, (BATCH,), generator=generator))
         for _ in range(steps * accumulate)
     ]
-    return [Step(np.arange(BATCH * accumulate), rows[n * accumulate : (n + 1) * accumulate]) for n in range(steps)]
+    return [whole_step(BATCH * accumulate, rows[n * accumulate : (n + 1) * accumulate]) for n in range(steps)]
 
 
 class Run:
@@ -178,7 +183,7 @@ def test_sparse_gradients_take_the_steps_of_full_ones(chosen: dict[str, Any]) ->
         model = Words().model(sparse)
         stepper = Stepper(Words(), model, config({"clip": {"norm": 0.5}, **chosen}))
         for number in (1, 2):
-            stepper.take(number, 0.1, Step(np.arange(8), micros[2 * number - 2 : 2 * number]))
+            stepper.take(number, 0.1, whole_step(8, micros[2 * number - 2 : 2 * number]))
         found.append([p.detach() for p in model.parameters()])
     assert all(torch.allclose(full, sparse, atol=1e-6) for full, sparse in zip(*found, strict=True))
 
@@ -233,8 +238,7 @@ def test_the_state_of_an_optimizer_of_another_kind_is_refused(theirs: dict[str, 
 
 def gradients(micro_batches: list[tuple[Tensor, Tensor]], model: nn.Module) -> tuple[Tensor, list[Tensor]]:
     stepper = Stepper(Rows(), model, config({"clip": None, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 1.0}}))
-    ids = np.arange(sum(len(x) for x, _ in micro_batches))
-    measured = stepper.take(1, 0.0, Step(ids, micro_batches))
+    measured = stepper.take(1, 0.0, whole_step(sum(len(x) for x, _ in micro_batches), micro_batches))
     return measured.loss, [p.grad for p in model.parameters() if p.grad is not None]
 
 
@@ -297,7 +301,7 @@ def test_a_sharp_step_is_sgd_with_the_gradient_at_the_worst_point_nearby() -> No
     leaves = [w.clone().requires_grad_() for w in worst]
     there = torch.autograd.grad(Rows().loss(nn.functional.linear(x, *leaves), y), leaves)
     chosen = {"clip": None, "optimizer": {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "sam": {"rho": 0.05}}}
-    Stepper(Rows(), model, config(chosen)).take(1, 0.1, Step(np.arange(4), [(x, y)]))
+    Stepper(Rows(), model, config(chosen)).take(1, 0.1, whole_step(4, [(x, y)]))
     for p, begun, g in zip(model.parameters(), start, there, strict=True):
         assert torch.allclose(p, begun - 0.1 * g, atol=1e-6)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
@@ -27,11 +27,15 @@ class Step:
 
     Attributes:
         ids: The ids of its samples, int64.
-        micro_batches: One batch per forward and backward pass.
+        micro_batches: One batch per forward and backward pass; of several processes those that this one computes.
+        shards: Their numbers, from 0.
+        count: How many the whole step has.
     """
 
     ids: np.ndarray
     micro_batches: list[Batch]
+    shards: range
+    count: int
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,49 @@ def plan_for(config: TrainingConfig, samples: int) -> Plan:
     return Plan(samples, config.batch_size, config.accumulate, config.epochs)
 
 
-def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: int) -> Iterator[Step]:
-    """Yield the steps after `start`, without end of memory: rows are gathered in blocks, or loaded by workers."""
+@dataclass(frozen=True)
+class Place:
+    """Where one step lies in its epoch's order.
+
+    Attributes:
+        positions: Of all its samples, in order.
+        shards: The numbers, from 0, of the micro-batches that this process computes.
+        count: How many the whole step has.
+        own: The positions of each of `shards`.
+    """
+
+    positions: np.ndarray
+    shards: range
+    count: int
+    own: list[np.ndarray]
+
+
+Own = Callable[[int], range]  # of so many micro-batches of a step, the numbers of those that this process computes
+
+
+def places(order: np.ndarray, plan: Plan, done: int, own: Own) -> Iterator[Place]:
+    """Yield the place of each step of an epoch but for the first `done`."""
+    for low in range(done * plan.step_samples, plan.samples, plan.step_samples):
+        positions = order[low : low + plan.step_samples]
+        count = math.ceil(len(positions) / plan.batch_size)
+        shards = own(count)
+        parts = [positions[shard * plan.batch_size : (shard + 1) * plan.batch_size] for shard in shards]
+        yield Place(positions, shards, count, parts)
+
+
+def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own = range) -> Iterator[Step]:
+    """Yield the steps after `start`, without end of memory: rows are gathered in blocks, or loaded by workers.
+
+    Args:
+        samples: Of the training split.
+        plan: Where each step lies.
+        config: Seed, device and loader.
+        start: Steps that are taken already.
+        own: The micro-batches that are read; by default all.
+    """
     if samples.tensors is None:
-        return _loaded(samples, plan, config, start)
-    return _gathered(samples, plan, config, start)
+        return _loaded(samples, plan, config, start, own)
+    return _gathered(samples, plan, config, start, own)
 
 
 def altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform | None) -> Iterator[Step]:
@@ -90,45 +132,42 @@ def altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform
 def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform) -> Iterator[Step]:
     for number, step in enumerate(steps, start + 1):
         epoch, _ = plan.place(number)
-        ids = np.split(step.ids, range(plan.batch_size, len(step.ids), plan.batch_size))
-        yield Step(step.ids, [alter(*each, epoch) for each in zip(step.micro_batches, ids, strict=True)])
+        ids = [step.ids[shard * plan.batch_size : (shard + 1) * plan.batch_size] for shard in step.shards]
+        yield replace(step, micro_batches=[alter(*each, epoch) for each in zip(step.micro_batches, ids, strict=True)])
 
 
-def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int) -> Iterator[Step]:
+def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own) -> Iterator[Step]:
     assert samples.tensors is not None
-    tensors = samples.tensors
-    row_bytes = max(1, sum(t[:1].numel() * t.element_size() for t in tensors))
+    row_bytes = max(1, sum(t[:1].numel() * t.element_size() for t in samples.tensors))
     block_steps = max(1, BLOCK_BYTES // (row_bytes * plan.step_samples))
-    device = torch.device(config.device)
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
         order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples))
-        ids = samples.ids[order]
-        for low in range(done if epoch == first_epoch else 0, plan.steps_per_epoch, block_steps):
-            rows = slice(low * plan.step_samples, (low + block_steps) * plan.step_samples)
-            index = torch.from_numpy(order[rows])
-            block = [t.index_select(0, index).to(device, non_blocking=True) for t in tensors]
-            yield from _cut(ids[rows], block, plan, samples)
+        steps = places(order, plan, done if epoch == first_epoch else 0, own)
+        while block := list(itertools.islice(steps, block_steps)):
+            micros = _micro_batches(samples, [part for place in block for part in place.own], config.device)
+            for place in block:
+                yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
 
 
-def _cut(ids: np.ndarray, block: list[Tensor], plan: Plan, samples: Samples) -> Iterator[Step]:
-    """Cut a block of rows into steps and their micro-batches."""
-    micros: list[Batch] = list(zip(*(t.split(plan.batch_size) for t in block), strict=True))
-    if samples.names is not None:
-        micros = [samples.batch(micro) for micro in micros]  # type: ignore[arg-type]
-    for number in range(math.ceil(len(ids) / plan.step_samples)):
-        rows = slice(number * plan.step_samples, (number + 1) * plan.step_samples)
-        yield Step(ids[rows], micros[number * plan.accumulate : (number + 1) * plan.accumulate])
+def _micro_batches(samples: Samples, parts: list[np.ndarray], device: str) -> Iterator[Batch]:
+    """Yield the samples at each part's positions, gathered at once."""
+    assert samples.tensors is not None
+    index, sizes = torch.from_numpy(np.concatenate(parts or [np.zeros(0, np.int64)])), [len(part) for part in parts]
+    rows = [tensor.index_select(0, index).to(device, non_blocking=True) for tensor in samples.tensors]
+    for micro in zip(*(tensor.split(sizes) for tensor in rows), strict=True):
+        yield micro if samples.names is None else samples.batch(micro)
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The (epoch, position) of every sample of every micro-batch after a step, in order."""
+    """The (epoch, position) of every sample of every micro-batch after a step, in order; of those that `own` chooses."""
 
     plan: Plan
     samples: Samples
     seed: int
     start: int
+    own: Own = range
 
     def __len__(self) -> int:
         return math.ceil(self.plan.samples / self.plan.batch_size) * self.plan.epochs
@@ -136,24 +175,21 @@ class Addresses:
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first, done = divmod(self.start, self.plan.steps_per_epoch)
         for epoch in range(first, self.plan.epochs):
-            order = self.samples.order(self.seed, epoch).tolist()
-            skip = done * self.plan.step_samples if epoch == first else 0
-            for low in range(skip, self.plan.samples, self.plan.batch_size):
-                yield [(epoch, position) for position in order[low : low + self.plan.batch_size]]
+            order = self.samples.order(self.seed, epoch)
+            for place in places(order, self.plan, done if epoch == first else 0, self.own):
+                for part in place.own:
+                    yield [(epoch, position) for position in part.tolist()]
 
 
-def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int) -> Iterator[Step]:
+def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own) -> Iterator[Step]:
     """Yield steps from one loader, whose workers live as long as the run."""
-    device = torch.device(config.device)
-    micros = batches_of(make_loader(samples, config, "sample", Addresses(plan, samples, config.seed, start)), device)
+    addresses = Addresses(plan, samples, config.seed, start, own)
+    micros = batches_of(make_loader(samples, config, "sample", addresses), torch.device(config.device))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
         order = samples.order(config.seed, epoch)
-        skip = done * plan.step_samples if epoch == first_epoch else 0
-        for low in range(skip, plan.samples, plan.step_samples):
-            positions = order[low : low + plan.step_samples]
-            count = math.ceil(len(positions) / plan.batch_size)
-            yield Step(samples.ids[positions], [next(micros) for _ in range(count)])
+        for place in places(order, plan, done if epoch == first_epoch else 0, own):
+            yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
 
 
 def evaluation_batches(samples: Samples, positions: np.ndarray, config: TrainingConfig, split: str) -> Iterator[Batch]:

@@ -8,6 +8,7 @@ are kept as they are until some have come together, so that no step waits for a 
 from __future__ import annotations
 
 import itertools
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,14 @@ class Margins:
         self._targets: list[Tensor] = []
         self._ids: list[np.ndarray] = []
         self._held = 0
-        self._made: list[tuple[np.ndarray, Tensor]] = []
+        self._epoch = 0
+        self._made: list[tuple[int, np.ndarray, Tensor]] = []
 
     def enter(self, epoch: int) -> None:
         """Begin a step of an epoch, from 1."""
+        if self._ids and epoch != self._epoch:
+            self._make()
+        self._epoch = epoch
         self._epoch_is_on = self._is_on and (epoch * EPOCHS // self._epochs > (epoch - 1) * EPOCHS // self._epochs)
         self._of_step = []
 
@@ -85,15 +90,16 @@ class Margins:
         """Make margins of the outputs that are kept."""
         targets = torch.cat(self._targets)
         labels = targets.argmax(1) if targets.dim() == 2 else targets
-        self._made.append((np.concatenate(self._ids), margins(full(torch.cat(self._outputs)), labels)))
+        self._made.append((self._epoch, np.concatenate(self._ids), margins(full(torch.cat(self._outputs)), labels)))
         self._outputs, self._targets, self._ids, self._held = [], [], [], 0
 
     def fetch(self, ranks: Ranks) -> None:
         """Bring the margins of all processes to the host and add them up."""
         if self._ids:
             self._make()
-        made = [(ids, found.cpu()) for ids, found in self._made]
-        for ids, kept in itertools.chain(*ranks.gather(made)) if self._is_on else ():
+        made = ranks.gather([(epoch, ids, found.cpu()) for epoch, ids, found in self._made]) if self._is_on else []
+        # By epochs: a sample has one margin in each, in whichever process, so that its sum has one order.
+        for _, ids, kept in sorted(itertools.chain(*made), key=operator.itemgetter(0)):
             places = torch.from_numpy(ids)
             known = kept.isfinite()
             self._sums.index_add_(0, places, torch.where(known, kept, 0.0))
