@@ -510,7 +510,7 @@ class Program(Part):
 
 
 class TrainingResult(Part):
-    """What every training ends with, its entries as of `Run`; of a probe no contract is known."""
+    """What every training ends with, its entries as of `Run`; of a probe no contract is known. `processes`: None for one."""
 
     schema_number: int = Field(alias="schema")
     id: str
@@ -545,6 +545,7 @@ class TrainingResult(Part):
     planned_epochs: int
     batch_size: int
     accumulate: int
+    processes: int | None = None
     train_samples: int
     measured_samples: dict[str, int]
     chain: Chain

@@ -21,7 +21,7 @@ from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, refuse_processes
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.executors import gang, local
-from mltrainer.executors.executor import EVENTS, Command, Executor, Process
+from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.event import Error, read
 from mltrainer.records.job import JobBase, TrainingJob
@@ -34,6 +34,7 @@ Tell = Callable[[Event], None]
 LOG_FILE = "log.txt"
 EXECUTOR: Executor = local
 EXECUTOR_VARIABLE = "MLTRAINER_EXECUTOR"  # names an installed executor: where processes run is the machine's matter, no project's
+TORCHRUN = "TORCHELASTIC_RUN_ID"  # which torchrun sets for each process that it starts
 # What a tool imports that proves nothing, so that it need not start in a fresh interpreter: forked ones share addresses, and so
 # the order of a set of objects, which hides what probes, reproductions and wrapped runs must find.
 FORKED = {
@@ -123,9 +124,26 @@ def tools_of(project: Project, tell: Tell, processes: int | None = None) -> Iter
         project: The project.
         tell: Shows an event.
         processes: How many of them train together, in place of the config's number.
+
+    Raises:
+        InputError: This process is one of several of torchrun.
     """
+    _refuse_torchrun(os.environ)
     with ForkServers(late=(VARIABLE,)) as forks:
         yield Tools(project, tell, functools.partial(launch, forks=forks, processes=processes), forks)
+
+
+def _refuse_torchrun(environment: Mapping[str, str]) -> None:
+    """Refuse to be one of several workflows on one project.
+
+    Raises:
+        InputError: With the command that trains in as many processes.
+    """
+    size = environment.get(WORLD_SIZE, "1")
+    if TORCHRUN not in environment or size == "1":
+        return
+    what = f"torchrun started {size} processes, and each would walk the project; mltrainer starts those of a training itself"
+    raise InputError(what, where=TORCHRUN, mend=f"without torchrun: mltrainer phase run baseline --processes {size}")
 
 
 def launch(

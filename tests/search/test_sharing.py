@@ -114,7 +114,7 @@ def test_machines_share_the_trials_and_have_the_table_of_one(tmp_path: Path, mon
     assert set(tables.values()) == {alone}
     begun = [number for runs in machines.values() for number in runs.begun]
     assert set(begun) == set(range(1, 13))
-    assert len(begun) < 16  # two threads of one process may claim one trial at once, where the file system's locks are weak
+    assert len(begun) < 16  # one that both claim at once, seen once on a busy machine, costs time and decides nothing
     assert all(runs.begun for runs in machines.values())
 
 

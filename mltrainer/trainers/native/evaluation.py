@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import math
 import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,9 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.structures import joined, mapped, tensors_in
 from mltrainer.tasks.task import Task
-from mltrainer.trainers.native.data.addresses import evaluation_batches
+from mltrainer.trainers.native.data.addresses import EVALUATION_BATCH, evaluation_batches
 from mltrainer.trainers.native.optimization.precision import autocast, full
+from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.stepping import buffers_kept, summed
 
 MEND = "return numbers from {method}, such as tensor.item()"
@@ -48,10 +51,26 @@ class Evaluated:
 
 
 def measure(
-    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray | None = None
+    task: Task,
+    model: nn.Module,
+    config: TrainingConfig,
+    samples: Samples,
+    split: str,
+    positions: np.ndarray | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, float]:
     """Return loss and metrics over samples in evaluation mode; as `evaluate`."""
-    return evaluate(task, model, config, samples, split, positions).metrics
+    return evaluate(task, model, config, samples, split, positions, ranks=ranks).metrics
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One batch of an evaluation: its number, outputs and targets where they are held, the sum of its loss, and over how much."""
+
+    number: int
+    held: tuple[Any, Any] | None
+    loss: Tensor
+    items: Any
 
 
 @torch.no_grad()
@@ -63,6 +82,7 @@ def evaluate(
     split: str,
     positions: np.ndarray | None = None,
     hold: bool = False,
+    ranks: Ranks | None = None,
 ) -> Evaluated:
     """Measure loss and metrics over samples in evaluation mode.
 
@@ -74,35 +94,51 @@ def evaluate(
         split: Its name, which addresses its draws.
         positions: Which of the samples, in order; None for all.
         hold: Whether outputs and targets are held also where the task's metrics do not need them.
+        ranks: The processes that share the batches, unless the task accumulates its metrics; None: this one alone.
 
     Raises:
         InputError: Metrics are no numbers, or batches that must be held do not fit together.
     """
     positions = np.arange(len(samples)) if positions is None else positions
-    found, targets, weighted, items = [], [], [], []
-    streams = accumulates(task)
-    keep = hold or needs_outputs(task)
-    state = None
+    streams, keep, state = accumulates(task), hold or needs_outputs(task), None
+    sharing = Ranks() if ranks is None or streams else ranks
+    order, own = _own_batches(positions, sharing)
+    parts = []
     with evaluating(model):
-        for number, batch in enumerate(evaluation_batches(samples, positions, config, split)):
+        for number, batch in zip(order, evaluation_batches(samples, own, config, split), strict=True):
             seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
             with autocast(config):
                 output, target = task.forward(model, batch)
                 loss = task.loss(full(output), target)
             if streams:
                 state = task.accumulate(state, full(output), target)
-            if keep:
-                found.append(output)
-                targets.append(target)
-            items.append(task.loss_items(target))
-            weighted.append(summed(loss.detach().double(), items[-1]))
-    mean = float(torch.stack(weighted).sum() / sum(items))
-    outputs, held_targets = _float(_together(found, "outputs")), _together(targets, "targets")
+            items = task.loss_items(target)
+            parts.append(_Part(number, (output, target) if keep else None, summed(loss.detach().double(), items), items))
+    parts = _in_order(parts, sharing, config.device)
+    mean = float(torch.stack([part.loss for part in parts]).sum() / sum(part.items for part in parts))
+    held = [part.held for part in parts if part.held is not None]
+    outputs, targets = _float(_together([output for output, _ in held], "outputs")), _together([t for _, t in held], "targets")
     if streams:
         measured = as_numbers(task.compute(state), "compute(self, state)")
     else:
-        measured = as_numbers(task.metrics(outputs, held_targets))
-    return Evaluated({"loss": mean, **measured}, outputs, held_targets)
+        measured = as_numbers(task.metrics(outputs, targets))
+    return Evaluated({"loss": mean, **measured}, outputs, targets)
+
+
+def _own_batches(positions: np.ndarray, ranks: Ranks) -> tuple[range, np.ndarray]:
+    """Return the numbers of the batches that this process measures, every `ranks.size`-th, and their samples' positions."""
+    own_numbers = range(math.ceil(len(positions) / EVALUATION_BATCH))[ranks.rank :: ranks.size]
+    own = [positions[number * EVALUATION_BATCH : (number + 1) * EVALUATION_BATCH] for number in own_numbers]
+    return own_numbers, np.concatenate(own) if own else positions[:0]
+
+
+def _in_order(parts: list[_Part], ranks: Ranks, device: str) -> list[_Part]:
+    """Return the batches of all processes in the order of their numbers, in which their losses are added up."""
+    if ranks.size == 1:
+        return parts
+    given = ranks.gather([replace(part, held=mapped(Tensor.cpu, part.held), loss=part.loss.cpu()) for part in parts])
+    found = sorted(itertools.chain(*given), key=lambda part: part.number)
+    return [replace(part, loss=part.loss.to(device)) for part in found]
 
 
 def accumulates(task: Task) -> bool:

@@ -46,6 +46,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         _quality(session, checkpoints, evaluation),
         _costs(session, outcome, now - started, now - checked_at),
         **shown,
+        **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
         signals=session.signals(outcome.seen),
         earlier_s=session.earlier_s,
         opened=_opened(session, identity.code, is_over=outcome.reason != "signal"),

@@ -496,7 +496,7 @@ class Trainer:
         return {"train": len(train.spread(validation)), "validation": validation}
 
     def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
-        return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions)
+        return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions, self.ranks)
 
     # --- checkpoints ---
 

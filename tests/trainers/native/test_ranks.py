@@ -17,7 +17,7 @@ from mltrainer.configs.project import refuse_processes
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
-from mltrainer.runs.launcher import launch
+from mltrainer.runs.launcher import launch, tools_of
 from mltrainer.trainers.native.ranks import Ranks, padded
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import Project, read_json
@@ -55,7 +55,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
 
 
 def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ...]) -> None:
-    assert bits(train_on(make(tmp_path), 2), tmp_path) == alone
+    result = train_on(make(tmp_path), 2)
+    assert bits(result, tmp_path) == alone
+    assert result["processes"] == 2
 
 
 @pytest.mark.slow
@@ -190,3 +192,11 @@ def summed(parts: Any) -> list[torch.Tensor]:
 
 def test_a_count_is_padded_to_a_power_of_two() -> None:
     assert [padded(count) for count in (1, 2, 3, 4, 5, 8, 9)] == [1, 2, 4, 4, 8, 8, 16]
+
+
+def test_a_workflow_that_torchrun_starts_is_told_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError) as caught, tools_of(Project(tmp_path), lambda _: None):
+        pass
+    assert "--processes 2" in str(caught.value.mend)
