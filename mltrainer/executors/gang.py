@@ -54,7 +54,8 @@ class Gang:
 
     def __init__(self, children: list[LocalProcess], meeting: Path) -> None:
         self._children, self._meeting = children, meeting
-        self._heard = dict.fromkeys(range(len(children)), time.monotonic() + STARTING_S)  # when each said last that it lives
+        self._began = time.monotonic()
+        self._signed: dict[int, float] = {}  # when each gave its last sign of life
         self._failed: int | None = None  # the exit code of the first one that failed
         self._has_error = False
         self._last_words: list[bytes] = []
@@ -76,8 +77,7 @@ class Gang:
     def _end_after(self, codes: list[int | None]) -> None:
         """Kill all where one has failed, or says nothing any more; keep the reason where it cannot give one itself."""
         failed = next(((rank, code) for rank, code in enumerate(codes) if code), None)
-        now = time.monotonic()
-        silent = next((rank for rank, at in self._heard.items() if codes[rank] is None and now - at > SILENT_S), None)
+        silent = next((rank for rank, code in enumerate(codes) if code is None and self._silent_s(rank) > SILENT_S), None)
         if failed is None and silent is None:
             return
         if failed is not None:
@@ -93,6 +93,10 @@ class Gang:
             self._last_words.append(json.dumps(row).encode())
         for child in self._children:
             child.kill()
+
+    def _silent_s(self, rank: int) -> float:
+        """Return the seconds since a process gave a sign of life, or since it should have given its first."""
+        return time.monotonic() - self._signed.get(rank, self._began + STARTING_S)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Return the exit code, None where one still runs after `timeout` seconds."""
@@ -115,7 +119,7 @@ class Gang:
 
     def _is_news(self, line: bytes) -> bool:
         if line.startswith(ALIVE):
-            self._heard[int(line.removeprefix(ALIVE))] = time.monotonic()
+            self._signed[int(line.removeprefix(ALIVE))] = time.monotonic()
             return False
         is_error = line.startswith(b'{"event": "error"')
         is_first = not (is_error and self._has_error)

@@ -8,6 +8,20 @@ TESTS = "tests/executors/test_sandbox.py"
 FORKS = "tests/executors/test_fork_server.py"
 FAULTS = (
     Fault(
+        "a lost process leaves the others waiting",
+        "mltrainer/executors/gang.py",
+        "encode())\n        for child in self._children:\n            child.kill()",
+        "encode())",
+        "tests/executors/test_gang.py -k is_killed",
+    ),
+    Fault(
+        "a frozen process is waited for",
+        "mltrainer/executors/gang.py",
+        "self._silent_s(rank) > SILENT_S",
+        "self._silent_s(rank) > 1e9",
+        "tests/executors/test_gang.py -k sign_of_life",
+    ),
+    Fault(
         "a forked process never collects its garbage",
         "mltrainer/executors/fork_server.py",
         "            gc.enable()\n",

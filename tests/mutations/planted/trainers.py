@@ -8,9 +8,23 @@ FAULTS = (
     Fault(
         "every epoch has the first one's order",
         "mltrainer/trainers/native/data/addresses.py",
-        "order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples))\n        ids = samples.ids[order]",
-        "order = seeds.epoch_order(config.seed, 0, np.arange(plan.samples))\n        ids = samples.ids[order]",
+        "order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples))",
+        "order = seeds.epoch_order(config.seed, 0, np.arange(plan.samples))",
         "tests/trainers/native/data/test_addresses.py",
+    ),
+    Fault(
+        "the sum over processes is another one than that of one process",
+        "mltrainer/trainers/native/ranks.py",
+        "for slice_of_rank in received.split(each):",
+        "for slice_of_rank in (received + received * 1e-6).split(each):",
+        "tests/trainers/native/test_ranks.py -k two_processes_give",
+    ),
+    Fault(
+        "a process computes another's shards",
+        "mltrainer/trainers/native/ranks.py",
+        "return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))",
+        "return range(min(count, self.rank), min(count, self.rank + each))",
+        "tests/trainers/native/test_ranks.py -k subtrees",
     ),
     Fault(
         "every step has the same draws",

@@ -1,0 +1,102 @@
+"""Several processes of one command: all go on, or none does, and the message names the one that was lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.executors import gang
+from mltrainer.executors.executor import EVENTS, Command
+
+WAITS = "import time; time.sleep(60)"
+ALIVE = """
+import os, sys, time
+while True:
+    os.write(int(sys.argv[1]), b"alive " + os.environ["RANK"].encode() + b"\\n")
+    time.sleep(0.05)
+"""
+
+
+def started(folder: Path, code: str, processes: int = 3) -> gang.Gang:
+    arguments = [sys.executable, "-c", code, EVENTS]
+    own = {"environment": dict(os.environ), "output": folder / "log.txt", "processes": processes}
+    return gang.start(Command(arguments=arguments, folder=folder, **own))
+
+
+def told(process: gang.Gang) -> list[Any]:
+    """Wait for the end of all and return what they told."""
+    found: list[Any] = []
+    late = time.monotonic() + 30
+    while (lines := process.listen(0.05)) is not None and time.monotonic() < late:
+        process.poll()
+        found += [json.loads(line) for line in lines]
+    while (lines := process.listen()) is not None:
+        found += [json.loads(line) for line in lines]
+    process.close()
+    return found
+
+
+def pids(process: gang.Gang) -> list[int]:
+    return [child.pid for child in process._children]
+
+
+def are_gone(numbers: list[int]) -> bool:
+    return not any(Path(f"/proc/{number}").exists() for number in numbers)
+
+
+def test_processes_that_all_end_well_end_well_together(tmp_path: Path) -> None:
+    process = started(tmp_path, "import os, sys; os.write(int(sys.argv[1]), os.environ['RANK'].encode() + b'\\n')")
+    assert process.wait(30) == 0
+    assert sorted(told(process)) == [0, 1, 2]
+    assert not process._meeting.exists()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_one_that_is_killed_is_named_and_ends_the_others(tmp_path: Path, rank: int) -> None:
+    process = started(tmp_path, WAITS)
+    numbers = pids(process)
+    os.kill(numbers[rank], signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    assert are_gone(numbers)
+    (error,) = told(process)
+    assert error["message"] == f"process {rank} of 3 was ended by signal 9 (SIGKILL); the others were ended with it"
+    assert error["exit_code"] == 7
+
+
+def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang, "SILENT_S", 1.0)
+    process = started(tmp_path, ALIVE)
+    numbers = pids(process)
+    while len(process._signed) < 3:
+        process.listen(0.05)
+    os.kill(numbers[1], signal.SIGSTOP)
+    (error,) = told(process)
+    assert error["message"] == "process 1 of 3 gave no sign of life for 1 s; the others were ended with it"
+    assert are_gone(numbers)
+
+
+def test_the_first_error_is_told_and_an_exit_code_of_its_own_needs_no_second_one(tmp_path: Path) -> None:
+    code = """
+import os, sys
+os.write(int(sys.argv[1]), b'{"event": "error", "message": "of rank ' + os.environ["RANK"].encode() + b'"}\\n')
+sys.exit(1)
+"""
+    process = started(tmp_path, code)
+    assert process.wait(30) == 1
+    assert len(told(process)) == 1
+
+
+def test_a_signal_reaches_the_first_one_alone(tmp_path: Path) -> None:
+    process = started(tmp_path, WAITS, 2)
+    process.signal(signal.SIGTERM)
+    process._children[0].wait(30)
+    assert process._children[1].poll() is None
+    assert process.wait(30) == -signal.SIGTERM
+    assert told(process) == []
