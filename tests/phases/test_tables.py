@@ -12,6 +12,7 @@ from tests.benchmarks.bench_traps import walk
 pytestmark = [pytest.mark.usefixtures("tools_here"), pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_a_table_with_wrong_cells_is_walked_to_its_end_with_what_init_wrote_and_one_answer(tmp_path: Path) -> None:
     """`make bench-traps` walks many more."""
     found = walk("wrong", tmp_path, epochs=10)

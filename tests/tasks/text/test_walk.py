@@ -12,7 +12,7 @@ from tests.tasks.text.conftest import write_reviews
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["text_classification", "text_generation"])
+@pytest.mark.parametrize("kind", ["text_classification", pytest.param("text_generation", marks=pytest.mark.long)])
 def test_texts_pass_five_gates_and_the_delivered_script_takes_them_raw(kind, tmp_path):
     is_generation = kind == "text_generation"
     data, folder = tmp_path / ("log.txt" if is_generation else "reviews.csv"), tmp_path / "project"

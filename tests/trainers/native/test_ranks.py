@@ -61,6 +61,7 @@ def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ..
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize(
     "changes",
@@ -78,6 +79,13 @@ def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ..
 def test_the_number_of_processes_does_not_matter(tmp_path: Path, processes: int, changes: dict[str, Any]) -> None:
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, processes, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
+
+
+@pytest.mark.slow
+def test_four_processes_with_shards_for_three_give_the_bits_of_one(tmp_path: Path) -> None:
+    changes = {"accumulate": 3, "clip": {"value": 0.01}, "averaging": {"name": "ema", "decay": 0.9}}
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    assert bits(train_on(several, 4, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
 
 
 def ranks_of(root: Path) -> list[psutil.Process]:
