@@ -359,7 +359,7 @@ def test_a_mistake_in_the_search_is_named_before_anything_runs(missed: Project, 
 def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched() -> None:
     given = {"name": "x", "seed": 1, "task": {"kind": "text_classification"}, "data": {"source": "x", "target": "y"}}
     model = {"name": "transformer", "width": 60, "heads": 3}
-    config = TrainingConfig.model_validate({**given, "model": model, "metric": {"name": "loss", "mode": "min"}}).model_dump()
+    config = TrainingConfig.model_validate({**given, "model": model, "metric": {"name": "loss", "mode": "min"}})
     told: list[str] = []
     ctx: Any = SimpleNamespace(note=told.append)
     space = {"model.width": {"choice": [32, 60, 96]}, "model.heads": {"choice": [7]}, "optimizer.lr": {"choice": [0.1, -1]}}
