@@ -111,10 +111,10 @@ def killed(root: Path, rank: int, number: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("rank", [3, pytest.param(0, marks=pytest.mark.long)])
 def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path: Path, rank: int) -> None:
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
-    more = {"epochs": 12}
+    more = {"epochs": 40, "early_stopping": None}  # long enough for a signal to arrive before its end
     with pytest.raises(MltrainerError) as caught:
         train_on(root, 4, at_step(10, lambda: killed(root, rank, signal.SIGKILL)), **more)
     assert f"process {rank} of 4 was ended by signal 9" in caught.value.message
@@ -148,7 +148,7 @@ def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path, monkeypat
 def test_running_statistics_are_refused_by_name(tmp_path: Path) -> None:
     root = make(tmp_path)
     with pytest.raises(InputError) as caught:
-        train_on(root, 2, task={"use": "digits_task:Digits", "options": {"model": "mlp"}})
+        train_on(root, 2, task={"use": "digits_task:Digits", "options": {"model": "mlp"}}, batch_size=6)
     assert "2.running_mean of process 1 is" in caught.value.message
     assert "--processes 1" in str(caught.value.mend)
     assert not (root / ".mltrainer/runs/run/result.json").exists()
