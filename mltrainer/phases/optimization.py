@@ -275,7 +275,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
         values={key: value for key, value in flatten(planned.model_dump()).items() if key in job.space},
     )
     evidence = Searched(
-        **{key: getattr(found, key) for key in TOLD if key in found.model_fields_set},
+        **{key: content[key] for key in TOLD if key in content},
         skipped=False,
         strategy=job.strategy,
         seed=planned.seed,
