@@ -145,7 +145,9 @@ class Forked:
         """Return the server's next number, and read nothing beyond it: what is not read yet tells that it has ended."""
         digits = b""
         while not digits.endswith(b"\n"):
-            digits += self._connection.recv(1)
+            if not (read := self._connection.recv(1)):
+                raise ConnectionError("the process that forks tools has ended")
+            digits += read
         return int(digits)
 
     def wait(self, timeout: float | None = None) -> int:

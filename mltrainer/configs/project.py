@@ -760,6 +760,10 @@ class TrainingConfig(ProjectConfig):
             return self
         return self.model_copy(update={"loader": self.loader.model_copy(update={"workers": found})})
 
+    def with_processes(self, count: int) -> Self:
+        """Return the config with another number of processes that train together."""
+        return self.model_copy(update={"launch": self.launch.model_copy(update={"processes": count})})
+
     @property
     def data_seed(self) -> int:
         """The seed that decides the samples and their splits; the run's seed, unless the splits have one of their own."""

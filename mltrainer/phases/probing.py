@@ -72,13 +72,14 @@ def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Pro
     """Train the same steps with everything changed that must not matter, and return what both times left.
 
     It stops half-way and goes on in another process, strings hash differently, another number of processes loads the samples,
-    and new memory holds NaN.
+    new memory holds NaN, and where several processes are to train together, one begins alone.
     """
     steps, trainer, as_fed = _settings(ctx).probe_steps, ctx.trainer, fed(config, first)
     halves = _job(ctx, as_fed, "second", steps, resumable=True, fill_memory=True)
     seeds = _hash_seeds(ctx, config, first)
     if "resume" in trainer.capabilities:
-        trainer.probe(halves.model_copy(update={"max_steps": _middle(steps)}), {HASH_SEED_VARIABLE: seeds[-1]})
+        begins = halves.model_copy(update={"max_steps": _middle(steps), "config": as_fed.with_processes(1)})
+        trainer.probe(begins, {HASH_SEED_VARIABLE: seeds[-1]})
         second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)
     else:
         second = _whole_again(ctx, halves, first, seeds)
@@ -240,7 +241,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
     workers = Change("workers", job={"config": _other_workers(config)})
     changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
     traced = "trace" in ctx.trainer.capabilities
-    found = find_cause(ctx.tools, _job(ctx, config, "cause", steps), changes, 1) if traced else None
+    found = find_cause(ctx.tools, _job(ctx, config.with_processes(1), "cause", steps), changes, 1) if traced else None
     step = difference.step if difference else 0
     kind = "state" if traced and step > _middle(steps) else "chance"
     found = found or Cause(kind=kind, step=step, what="the training that was stopped and gone on with", calls=[])
@@ -259,7 +260,7 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
         "checkpoint_mb": probes.checkpoint_bytes / 2**20,
         "disk_free_mb": disk_free / 2**20,
     }
-    peak_mb = max(one.memory.peak_rss_mb for one in probes.both)
+    peak_mb = config.launch.processes * max(one.memory.peak_rss_mb for one in probes.both)
     if config.task.is_opaque:  # its steps are known where a probe ran it to its end
         resumed = probes.second.program.resumed if probes.second.program else None
         steps = resumed.steps if resumed else None

@@ -217,14 +217,16 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
 
 
 def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
-    """Return the number of processes that do a job together: one, but for a run and its reproduction.
+    """Return the number of processes that do a job together: one, but for a probe, a run and its reproduction.
+
+    A probe has the config's: which one begins alone is part of what it shows.
 
     Raises:
         InputError: The trainer, or the config's number of shards, does not go with so many.
     """
-    if not isinstance(job, TrainingJob) or job.purpose not in ("train", "reproduction"):
+    if not isinstance(job, TrainingJob) or job.purpose == "explore":
         return 1
-    processes = job.config.launch.processes if chosen is None else chosen
+    processes = job.config.launch.processes if chosen is None or job.purpose == "probe" else chosen
     if processes > 1 and page.tool != ORCHESTRATOR:
         raise InputError(f"{page.tool} trains in one process of its own, not in {processes}", where="processes")
     if (why := refuse_processes(processes, job.config.accumulate, job.config.batch_size)) is not None:

@@ -22,7 +22,7 @@ from mltrainer.records.run import ProbeResult
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.projects import TASK, write_light_template, write_rings
+from tests.projects import TASK, results, write_light_template, write_rings
 from tests.results import probe_result
 
 KEY = "AKIA" + "IOSFODNN7QXAMPLE"  # put together here, so that no scanner takes this file for a leak
@@ -465,3 +465,21 @@ def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_cha
     assert "configs/quick.yaml (template) changed" in cli("gate", "check", "planning", "--project", tmp_path).out
     refused = cli("phase", "run", "diagnostics", "--template", "quick", "--project", tmp_path)
     assert (refused.code, "--template does not belong to diagnostics" in refused.err) == (1, True)
+
+
+@pytest.mark.slow
+def test_planning_with_two_processes_names_what_they_cannot_share_and_else_shows_that_the_bits_are_those_of_one(
+    tmp_path: Path, cli: Cli
+) -> None:
+    project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
+    changes = ("--set", "epochs=1", "--set", "batch_size=6", "--set", "accumulate=2", "--set", "launch.processes=2")
+    said = cli("phase", "run", "planning", "--project", tmp_path, *changes)
+    assert (said.code, "1.running_mean of process 1 is" in said.err) == (1, True), said.err
+    (tmp_path / "my_task.py").write_text(TASK.replace("nn.BatchNorm1d(32)", "nn.LayerNorm(32)"))
+    said = cli("phase", "run", "planning", "--project", tmp_path, *changes)
+    assert said.code == 0, said.out + said.err
+    probe = json.loads((project.phase_dir("planning") / "record.json").read_bytes())["evidence"]["probe"]
+    assert probe["identical"]
+    cli("phase", "run", "baseline", "--project", tmp_path)
+    (result,) = results(project).values()
+    assert (result["state"], result["processes"]) == ("finished", 2)

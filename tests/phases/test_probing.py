@@ -50,6 +50,11 @@ def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_mat
     assert tool.jobs[1].folder == tool.jobs[2].folder != tool.jobs[0].folder
 
 
+def test_of_several_processes_one_begins_the_second_probe_alone_and_all_go_on(tmp_path: Any) -> None:
+    tool = asked(tmp_path, "resume", config=CONFIG.model_copy(update={"accumulate": 4}).with_processes(4))
+    assert [job.config.launch.processes for job in tool.jobs] == [4, 1, 4]
+
+
 def test_the_first_probe_rehearses_and_finds_the_loader_processes_that_the_second_is_fed_by(tmp_path: Any) -> None:
     auto = CONFIG.model_copy(update={"loader": CONFIG.loader.model_copy(update={"workers": "auto"})})
     tool = asked(tmp_path, config=auto)

@@ -352,7 +352,7 @@ class Trainer:
         if measured.taken:
             self.early.after(self.step)
             self.average.update(self.step)
-            self.margins.took(self._own_ids(step), len(step.shards))
+            self._took_margins(step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
@@ -362,12 +362,11 @@ class Trainer:
             self.refused = self.step
             self._fetch()  # raises
 
-    def _own_ids(self, step: Step) -> np.ndarray:
-        """Return the ids of the samples in this process's micro-batches, each sample in one process alone."""
-        if step.count == 1 and not self.ranks.writes:
-            return step.ids[:0]
-        size = self.plan.batch_size
-        return step.ids[step.shards.start * size : step.shards.stop * size]
+    def _took_margins(self, step: Step) -> None:
+        """Note the margins of a step that was taken, of each sample in one process alone."""
+        if step.count > 1 or self.ranks.writes:  # a step of one shard is computed by all
+            size = self.plan.batch_size
+            self.margins.took(step.ids[step.shards.start * size : step.shards.stop * size], len(step.shards))
 
     def take_again(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
