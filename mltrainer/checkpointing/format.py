@@ -132,7 +132,7 @@ class _Copier:
 
     def copy(self, value: Any) -> Any:
         kind = type(value)
-        if kind in _SCALARS or kind is Settled:
+        if kind in _SCALARS or isinstance(value, Settled):
             return value
         if isinstance(value, dict):
             if not all(map(_is_plain_key, value)):
@@ -215,7 +215,7 @@ class _Encoder:
             return value
         if kind is dict:
             return self._dict(value, path)
-        if kind is Settled:
+        if isinstance(value, Settled):
             self._settled.append(value)
             return _SETTLED
         if isinstance(value, Tensor):

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mltrainer.configs.project import Metric
 
 Rank = tuple[float, float]
-Row = TypeVar("Row", bound=Mapping[str, Any])
 WORST: Rank = (-math.inf, math.inf)  # no tie with it is won
 
 
-def rank_of(row: Mapping[str, Any], metric: Metric) -> Rank:
+class Evaluation(Protocol):
+    """An evaluation, in whatever form."""
+
+    @property
+    def step(self) -> int:
+        """The step after which it was made."""
+
+    @property
+    def validation(self) -> Mapping[str, Any]:
+        """The metrics of the validation set by name."""
+
+
+Row = TypeVar("Row", bound=Evaluation)
+
+
+def rank_of(row: Evaluation, metric: Metric) -> Rank:
     """Return the rank of a row by its validation metrics."""
-    return rank(row["validation"], metric)
+    return rank(row.validation, metric)
 
 
 def rank(metrics: Mapping[str, Any], metric: Metric) -> Rank:
@@ -36,7 +50,7 @@ def best_row(history: Iterable[Row], metric: Metric) -> Row | None:
     """Return the first row of the best rank, or None before the first evaluation.
 
     Args:
-        history: Rows with `validation`, the metrics by name, in the order of their steps.
+        history: In the order of their steps.
         metric: Which of two values is better, and what decides between equal ones.
     """
     return max(history, key=lambda row: rank_of(row, metric), default=None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Literal
 
-from mltrainer.checkpointing.ranking import best_row
+from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.project import Metric
 from mltrainer.records.baseline import Reference, References
 from mltrainer.records.partial import known, partial
@@ -195,13 +195,8 @@ class Run:
         mode: Literal["max", "min"] = "max" if self.larger_is_better else "min"
         metric = Metric.model_construct(name=name, mode=mode, ties=self.result.metric.ties)
         values, losses = self.series("validation", name), self.series("validation", "loss")
-        rows: list[dict[str, Any]] = [
-            {"place": place, "validation": {"loss": losses[place], name: value}}
-            for place, value in enumerate(values)
-            if math.isfinite(value)
-        ]
-        found = best_row(rows, metric)
-        return None if found is None else int(found["place"])
+        places = (place for place, value in enumerate(values) if math.isfinite(value))
+        return max(places, key=lambda place: rank({"loss": losses[place], name: values[place]}, metric), default=None)
 
     # --- what was learned ---
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mltrainer.checkpointing.ranking import flat_metrics, rank_of
+from mltrainer.checkpointing.ranking import best_row, flat_metrics
 from mltrainer.configs.project import Metric, load_project
 from mltrainer.errors import MltrainerError
 from mltrainer.follow.live import running_study, study_text
@@ -231,8 +231,7 @@ def _best(rows: Sequence[Evaluation], config: KnownConfig) -> Evaluation | None:
     ties: Literal["first", "loss"] = "loss" if isinstance(given, dict) and given.get("ties") == "loss" else "first"
     metric = Metric.model_construct(name=told.name, mode=told.mode, ties=ties)  # type: ignore[arg-type]
     needed = (metric.name, "loss") if ties == "loss" else (metric.name,)
-    measured = [row for row in rows if all(row.validation.get(name) is not None for name in needed)]
-    return max(measured, key=lambda row: rank_of({"validation": row.validation}, metric), default=None)
+    return best_row((row for row in rows if all(row.validation.get(name) is not None for name in needed)), metric)
 
 
 def _last_step(folder: Path) -> int:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mltrainer.checkpointing.ranking import best_row, flat_metrics
+from mltrainer.checkpointing.ranking import flat_metrics, rank
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import Metric
 from mltrainer.diagnostics.rules import diagnose, suggested_changes
@@ -165,7 +165,8 @@ def _so_far(folder: Path) -> dict[str, Any]:
 def _best(job: _Job, history: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the best evaluation so far; None where there is none, or the job does not say by what to tell it."""
     try:
-        return best_row(history, Metric.model_validate(job.config["metric"]))
+        metric = Metric.model_validate(job.config["metric"])
+        return max(history, key=lambda row: rank(row["validation"], metric), default=None)
     except (KeyError, TypeError, ValueError):
         return None
 

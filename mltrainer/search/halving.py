@@ -98,11 +98,11 @@ def cut(history: Evaluations, limits: Rungs, metric: Metric) -> tuple[Evaluation
     epoch = missed_rung(history, limits, metric)
     if epoch is None:
         return history, None
-    last = next(nr for nr, row in enumerate(history) if row["epoch"] >= epoch)
+    last = next(nr for nr, row in enumerate(history) if row.epoch >= epoch)
     return history[: last + 1], epoch
 
 
 def best_of(history: Evaluations, metric: Metric) -> Any:
     """Return the metric of the best evaluation, as records hold it; None where there is none."""
     row = best_row(history, metric)
-    return None if row is None else row["validation"][metric.name]
+    return None if row is None else row.validation[metric.name]

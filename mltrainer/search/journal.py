@@ -61,7 +61,7 @@ class Journal:
 def points(ended: Ended) -> list[tuple[int, float]]:
     """Return a trial's curve as Optuna holds it: by epochs, or by steps where evaluations lie within epochs too."""
     whole = all(epoch == int(epoch) for epoch, _ in ended.curve)
-    places = [epoch for epoch, _ in ended.curve] if whole else [row["step"] for row in ended.history]
+    places = [epoch for epoch, _ in ended.curve] if whole else [row.step for row in ended.history]
     return [(int(place), float(value)) for place, (_, value) in zip(places, ended.curve, strict=True)]
 
 

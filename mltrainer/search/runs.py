@@ -19,7 +19,7 @@ from mltrainer.search.live import Live
 from mltrainer.search.pool import Ended, Pool
 from mltrainer.search.trial import Rungs, Trained
 from mltrainer.tools.program import EXIT_CODES, Events
-from mltrainer.trainers.native.stopping import by_epochs_seen
+from mltrainer.trainers.native.stopping import CurvePoint, by_epochs_seen
 from mltrainer.workspace import digest, read_json, write_json
 
 STATE_FILE = "state.json"
@@ -230,9 +230,10 @@ def _as_searched(result: RunResult, config: TrainingConfig) -> Trained:
     """Return a run with its evaluations' epochs as rungs count them; of an opaque task they stay as they were written."""
     opaque = config.task.is_opaque
     rows = [row for row in result.history if not opaque or config.metric.name in row.validation]
-    seen = [row.model_dump(include={"epoch", "step", "validation"}) for row in rows]
-    if not opaque:
-        seen = by_epochs_seen(seen, math.ceil(result.train_samples / (config.batch_size * config.accumulate)))
+    if opaque:
+        seen = [CurvePoint(row.epoch, row.step, row.validation) for row in rows]
+    else:
+        seen = by_epochs_seen(rows, math.ceil(result.train_samples / (config.batch_size * config.accumulate)))
     return Trained(result.id, result.metrics, seen, result.steps, result.wall_s, result=result)
 
 

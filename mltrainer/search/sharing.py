@@ -29,6 +29,7 @@ from mltrainer.search.journal import in_optuna, points
 from mltrainer.search.suggest import new_study, state_of
 from mltrainer.search.trial import Ended, FoldOutcome
 from mltrainer.tools.program import Events
+from mltrainer.trainers.native.stopping import CurvePoint
 from mltrainer.workspace import digest, plain
 
 if TYPE_CHECKING:
@@ -362,9 +363,7 @@ class Shared:
 
 def encoded(row: Ended, metric: Metric) -> str:
     """Return a trial's row as JSON, its evaluations reduced to the values that rungs need."""
-    history = [
-        [each["epoch"], each["step"], *(each["validation"].get(name) for name in (metric.name, "loss"))] for each in row.history
-    ]
+    history = [[one.epoch, one.step, *(one.validation.get(name) for name in (metric.name, "loss"))] for one in row.history]
     return json.dumps(plain({**_changed(row), "history": history, "metric": metric.name}), separators=(",", ":"))
 
 
@@ -377,11 +376,9 @@ def decoded(text: str) -> Ended:
     """Return the row of a text from `encoded`."""
     row = json.loads(text)
     name = row.pop("metric")
-    folds = [FoldOutcome(**fold) for fold in row.get("folds", ())]
-    history = [
-        {"epoch": epoch, "step": step, "validation": {"loss": loss, name: value}} for epoch, step, value, loss in row["history"]
-    ]
-    return Ended(**{**row, "history": history, "value": float(row["value"]), "folds": folds})
+    folds = [FoldOutcome(**fold) for fold in row.pop("folds", ())]
+    history = [CurvePoint(epoch, step, {"loss": loss, name: value}) for epoch, step, value, loss in row.pop("history")]
+    return Ended(**{**row, "value": float(row["value"])}, history=history, folds=folds)
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:

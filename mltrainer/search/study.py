@@ -240,8 +240,8 @@ class Study:
             run=first.id,
             history=history,
             pruned_at=rung,
-            curve=[[row["epoch"], plain(row["validation"][self.metric.name])] for row in history],
-            steps=history[-1]["step"] if rung is not None else sum(result.steps for result in results),
+            curve=[[row.epoch, plain(row.validation[self.metric.name])] for row in history],
+            steps=history[-1].step if rung is not None else sum(result.steps for result in results),
             wall_s=None if first.wall_s is None else math.fsum(result.wall_s or 0.0 for result in results),
             attempts=max(self.runs.attempts(result.id) for result in results),
         )

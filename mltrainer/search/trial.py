@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from mltrainer.records.run import RunResult
+from mltrainer.trainers.native.stopping import CurvePoint
 
 State = Literal["finished", "failed", "pruned"]
-Evaluations = list[dict[str, Any]]  # rows of a run's history, as its file holds them
+Evaluations = list[CurvePoint]
 Rungs = list[tuple[float, float]]  # epochs, each with the value that is good enough to go on
 
 # Entries of a trial in the study's result, and so in optimization's record; `folds` where there are several.

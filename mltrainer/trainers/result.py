@@ -91,7 +91,7 @@ class Course:
 class Quality:
     """What was learned: the evaluations, the one that is judged, the last one, and what was kept."""
 
-    history: list[Row]
+    history: Sequence[Row]
     best: Row | None
     last: Row | None
     layers: list[str] = field(default_factory=list)

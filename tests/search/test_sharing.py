@@ -20,6 +20,7 @@ from mltrainer.search.database import Database
 from mltrainer.search.sharing import Machines, Shared, decoded, differing, encoded
 from mltrainer.search.study import Study
 from mltrainer.search.trial import Ended, FoldOutcome, Trained
+from mltrainer.trainers.native.stopping import CurvePoint
 from tests.search.test_program import SPACE, study
 from tests.search.test_study import EPOCHS, PRUNING, Imagined, Silent, search
 
@@ -201,7 +202,7 @@ ROW = Ended(
     steps=3,
     wall_s=1.0,
     curve=[[1, 0.3]],
-    history=[{"epoch": 1, "step": 3, "validation": {"accuracy": 0.1 + 0.2, "loss": "nan"}}],
+    history=[CurvePoint(1, 3, {"accuracy": 0.1 + 0.2, "loss": "nan"})],
     folds=[FoldOutcome(0, "r", 0.25)],
 )
 VALUES = {"optimizer.lr": 0.01}

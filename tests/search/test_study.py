@@ -17,6 +17,7 @@ from mltrainer.search.live import Live
 from mltrainer.search.space import draw
 from mltrainer.search.study import Study
 from mltrainer.search.trial import State, Trained, Trial, best_trial
+from mltrainer.trainers.native.stopping import CurvePoint
 from tests.search.test_program import SPACE, study
 
 EPOCHS = 9
@@ -109,9 +110,8 @@ def trained(config: Any) -> Trained:
         if config.evaluate.every_n_steps
         else range(1, EPOCHS + 1)
     )
-    rows = [{"epoch": e, "step": round(4 * e), "validation": {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}} for e in places]
-    last: Any = rows[-1]["validation"]
-    return Trained(f"{lr:.6f} {config.split.fold}", {**last}, rows, EPOCHS, 1.0)
+    rows = [CurvePoint(e, round(4 * e), {"loss": 1.0, "accuracy": end * (1 - 0.5**e)}) for e in places]
+    return Trained(f"{lr:.6f} {config.split.fold}", {**rows[-1].validation}, rows, EPOCHS, 1.0)
 
 
 def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, **changes: Any) -> tuple[str, Imagined]:

@@ -107,7 +107,7 @@ def _row(session: Session, part: float, seed: int) -> Training:
     samples = part_of(len(trained.task.split("train")), part)
     trained.task.close()
     shutil.rmtree(folder)
-    return Training(part=part, samples=samples, seed=seed, validation=best and dict(best["validation"]))
+    return Training(part=part, samples=samples, seed=seed, validation=best and dict(best.validation))
 
 
 def _of_data(session: Session, rows: list[Training], seed: int) -> FittedData | UnfittedData:

@@ -164,7 +164,7 @@ def _quality(job: TrainingJob, found: Trained) -> parts.Quality:
     history = [{**row.model_dump(), "grad_norm": unknown, **lists, **unmeasured} for row in found.history]
     if any(metric.name not in row.validation for row in found.history):
         raise InputError(f"an evaluation has no {metric.name}", where="metric.name", mend="measure it, or name another metric")
-    best = best_row(history, metric)
+    best = history[found.history.index(best)] if (best := best_row(found.history, metric)) else None
     return parts.Quality(history=history, best=best, last=history[-1], first_loss=found.losses[0], parameters=found.parameters)
 
 

@@ -218,6 +218,6 @@ class _Told(Events):
 def _take_best(session: Session) -> None:
     """Give the model the weights of the best evaluation, where that was kept, and set it to evaluate."""
     best = best_row(session.trainer.history, session.config.metric)
-    if best is not None and session.checkpoints.path(best["step"]).is_dir():
-        session.model.load_state_dict(delivered(session.checkpoints.load(best["step"])[0]), strict=True)
+    if best is not None and session.checkpoints.path(best.step).is_dir():
+        session.model.load_state_dict(delivered(session.checkpoints.load(best.step)[0]), strict=True)
     session.model.eval()

@@ -9,11 +9,13 @@ import statistics
 import time
 from collections import deque
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mltrainer.checkpointing.format import Settled
 from mltrainer.errors import GateError
 from mltrainer.records.run import Percentiles
 from mltrainer.reproducibility import fingerprint
@@ -26,6 +28,20 @@ FETCH_STEPS = 64  # numbers are fetched from the device together, every so many 
 RECENT_TIMES = 10_000  # over so many steps the step time is summed up
 GRADIENTS_FILE = "gradients.f32"
 GRADIENTS_BYTES = 256 * 2**20  # beyond this, norms per parameter and step are not kept; the chain still is
+
+
+class EvaluationRow(Settled):
+    """A row of the history, as `HistoryRow` describes it."""
+
+    @property
+    def step(self) -> int:
+        """The step after which it was made."""
+        return int(self["step"])
+
+    @property
+    def validation(self) -> dict[str, float]:
+        """The metrics of the validation set by name."""
+        return cast("dict[str, float]", self["validation"])
 
 
 class Timings:

@@ -162,7 +162,7 @@ def verify_checkpoints(session: Session) -> tuple[list[CheckpointRow], dict[str,
         verified = tree["step"] == row.step
         if "best" in row.roles:
             same, shown = _measure_again(session, tree)
-            verified = verified and same and row.step == (described or {}).get("step")
+            verified = verified and same and row.step == (described and described.step)
         rows.append(row.model_copy(update={"verified": verified}))
     return rows, shown
 
@@ -172,7 +172,7 @@ def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[s
     session.model.load_state_dict(delivered(tree), strict=True)
     samples, hold = task.split("validation"), writes(task.task, "evaluation")
     found = evaluate(task.task, session.model, session.config, samples, "validation", hold=hold)
-    recorded = next(row for row in trainer.history if row["step"] == tree["step"])["validation"]
+    recorded = next(row.validation for row in trainer.history if row.step == tree["step"])
     evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
     session.model.eval()
     same = repr(found.metrics) == repr(recorded)

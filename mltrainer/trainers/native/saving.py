@@ -21,6 +21,7 @@ from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan
+from mltrainer.trainers.native.recording import EvaluationRow
 from mltrainer.workspace import sha256_file
 
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
@@ -72,7 +73,7 @@ class Checkpoints:
 
     # --- saving ---
 
-    def submit(self, tree: dict[str, Any], step: int, history: list[dict[str, Any]], due: Due) -> bool:
+    def submit(self, tree: dict[str, Any], step: int, history: list[EvaluationRow], due: Due) -> bool:
         """Copy the state and have it written, without waiting for the disk; return whether it will be.
 
         One that is only to go on from is left out where the disk has not caught up: two newer than the last are on their way.
@@ -85,9 +86,9 @@ class Checkpoints:
         """
         if due is Due.GO_ON and not self._has_room():
             return False
-        row = history[-1] if history and history[-1]["step"] == step else None
+        row = history[-1] if history and history[-1].step == step else None
         best = best_row(history, self.config.metric)
-        is_best = best is not None and best["step"] == step
+        is_best = best is not None and best.step == step
         pending = _Pending(snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
         if self._pending is not None and not (is_best and self._pending.gives_way):
             self._hand_over(self._pending)
@@ -111,13 +112,13 @@ class Checkpoints:
         by_steps = policy.every_n_steps is not None and step % policy.every_n_steps == 0
         return by_steps or (rest == 0 and epoch % policy.every_n_epochs == 0)
 
-    def _manifest(self, step: int, row: dict[str, Any] | None) -> dict[str, Any]:
+    def _manifest(self, step: int, row: EvaluationRow | None) -> dict[str, Any]:
         return {
             "run": self.run,
             "step": step,
             "epoch": self.plan.place(step)[0] + 1,
-            "metric": None if row is None else row["validation"][self.config.metric.name],
-            "metrics": {} if row is None else row["validation"],
+            "metric": None if row is None else row.validation[self.config.metric.name],
+            "metrics": {} if row is None else row.validation,
             "periodic": self._is_periodic(step),
             "contract": self.contract,
         }

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from mltrainer.checkpointing.format import Settled
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
@@ -34,7 +33,7 @@ from mltrainer.trainers.native.optimization.averages import Average, State, deli
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import counts_clipped
 from mltrainer.trainers.native.ranks import Ranks, require_alike
-from mltrainer.trainers.native.recording import NonFiniteError, Recorder
+from mltrainer.trainers.native.recording import EvaluationRow, NonFiniteError, Recorder
 from mltrainer.trainers.native.saving import Due
 from mltrainer.trainers.native.signals.early import BATCHES, Early, EarlySteps, update_ratios
 from mltrainer.trainers.native.signals.losses import Losses
@@ -149,7 +148,7 @@ class Trainer:
         self.stepper.saw = self.margins.note
         self.observes = config.signals and ranks.writes
         self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if self.observes else [])
-        self.history: list[dict[str, Any]] = []
+        self.history: list[EvaluationRow] = []
         self.step = 0
         self.until = until
         self.last_step = min(plan.steps, until.max_steps or plan.steps)
@@ -214,7 +213,7 @@ class Trainer:
     def restore(self, tree: dict[str, Any]) -> None:
         """Continue from a checkpoint's tree, in the middle of an epoch too."""
         self._load(tree, self.stepper.load_state_dict)
-        self.history = [Settled(row) for row in tree["history"]]
+        self.history = [EvaluationRow(row) for row in tree["history"]]
         self.recorder.first_loss = tree["first_loss"]
         if "signals" in tree:  # a checkpoint of version 0.1 has none
             self.recorder.losses = Losses(**tree["signals"]["losses"])
@@ -375,13 +374,13 @@ class Trainer:
             until: Its number; the trainer stands at one before it, as `put_back` or `begin_again` leave it.
         """
         self.model.train()
-        later = [row for row in self.history if row["step"] > self.step]
-        self.history = [row for row in self.history if row["step"] <= self.step]
+        later = [row for row in self.history if row.step > self.step]
+        self.history = [row for row in self.history if row.step <= self.step]
         for number, step in enumerate(self._training_steps(), self.step + 1):
             self.held.enter(self.plan.place(number)[0] + 1)
             if number == until:
                 break
-            while later and later[0]["step"] < number:
+            while later and later[0].step < number:
                 self.history.append(later.pop(0))  # by which a plateau's rate falls
             self._take(number, step)
             self.step = number
@@ -444,7 +443,7 @@ class Trainer:
             row |= self._observed()
         if self._delivered is not None:
             row["trained"] = self._measure("validation")
-        self.history.append(Settled(row))  # whole now: from here on it is only read
+        self.history.append(EvaluationRow(row))  # whole now: from here on it is only read
         self.recorder.interval = Interval()
         self.sinks.row(row)
         diverged = self._note_weights()
@@ -537,4 +536,4 @@ class Trainer:
 
     def _is_best(self) -> bool:
         best = best_row(self.history, self.config.metric)
-        return self.config.checkpoint.save_best and best is not None and best["step"] == self.step
+        return self.config.checkpoint.save_best and best is not None and best.step == self.step

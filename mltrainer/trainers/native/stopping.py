@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from mltrainer.checkpointing.ranking import WORST, Rank, larger_is_better, rank_of
+from mltrainer.checkpointing.ranking import WORST, Evaluation, Rank, larger_is_better, rank_of
 from mltrainer.configs.project import Metric, TrainingConfig
+
+
+class CurvePoint(NamedTuple):
+    """An evaluation by the epochs that had been trained: whole at an epoch's end, else a fraction."""
+
+    epoch: float
+    step: int
+    validation: Mapping[str, Any]
 
 
 def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
@@ -14,16 +22,16 @@ def improves(rank: Rank, best: Rank, min_delta: float) -> bool:
     return rank[0] > best[0] + min_delta or (rank[0] == best[0] and rank[1] > best[1])
 
 
-def by_epochs_seen(history: Iterable[dict[str, Any]], steps_per_epoch: int) -> list[dict[str, Any]]:
-    """Return evaluations with how many epochs had been trained as their `epoch`: whole at an epoch's end, else a fraction."""
-    return [{**row, "epoch": _whole(round(row["step"] / steps_per_epoch, 9))} for row in history]
+def by_epochs_seen(history: Iterable[Evaluation], steps_per_epoch: int) -> list[CurvePoint]:
+    """Return evaluations by how many epochs had been trained."""
+    return [CurvePoint(_whole(round(row.step / steps_per_epoch, 9)), row.step, row.validation) for row in history]
 
 
 def _whole(epochs: float) -> int | float:
     return int(epochs) if epochs == int(epochs) else epochs
 
 
-def missed_rung(history: list[dict[str, Any]], rungs: Iterable[tuple[float, float]], metric: Metric) -> float | None:
+def missed_rung(history: Sequence[CurvePoint], rungs: Iterable[tuple[float, float]], metric: Metric) -> float | None:
     """Return the first rung at which the best so far is worse than it must be to go on, or None.
 
     Args:
@@ -38,13 +46,13 @@ def missed_rung(history: list[dict[str, Any]], rungs: Iterable[tuple[float, floa
     return None
 
 
-def best_at(history: list[dict[str, Any]], epoch: float, metric: Metric) -> float | None:
+def best_at(history: Sequence[CurvePoint], epoch: float, metric: Metric) -> float | None:
     """Return the best validation metric up to a rung, larger being better; None where it was not reached."""
-    rows = next((history[: nr + 1] for nr, row in enumerate(history) if row["epoch"] >= epoch), None)
+    rows = next((history[: nr + 1] for nr, row in enumerate(history) if row.epoch >= epoch), None)
     return None if rows is None else max(rank_of(row, metric)[0] for row in rows)
 
 
-def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_delta: float) -> int:
+def plateaus(history: Iterable[Evaluation], metric: Metric, patience: int, min_delta: float) -> int:
     """Return the number of plateaus: `patience` evaluations without improvement; waiting begins anew after each."""
     best, waited, found = WORST, 0, 0
     for row in history:
@@ -56,7 +64,7 @@ def plateaus(history: list[dict[str, Any]], metric: Metric, patience: int, min_d
     return found
 
 
-def patience_is_over(history: list[dict[str, Any]], config: TrainingConfig) -> bool:
+def patience_is_over(history: Iterable[Evaluation], config: TrainingConfig) -> bool:
     """Return True if the metric has not improved for `patience` evaluations; False without early stopping."""
     if config.early_stopping is None:
         return False

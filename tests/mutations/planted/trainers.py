@@ -36,7 +36,7 @@ FAULTS = (
     Fault(
         "a resumed run forgets its history",
         "mltrainer/trainers/native/stages.py",
-        'self.history = [Settled(row) for row in tree["history"]]',
+        'self.history = [EvaluationRow(row) for row in tree["history"]]',
         "self.history = []",
         "tests/trainers/native/test_saving.py tests/trainers/native/test_callbacks.py",
     ),

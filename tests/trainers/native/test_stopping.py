@@ -8,13 +8,13 @@ import pytest
 
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.project import Metric, TrainingConfig
-from mltrainer.trainers.native.stopping import patience_is_over
+from mltrainer.trainers.native.stopping import CurvePoint, patience_is_over
 
 BASE: dict[str, Any] = {"name": "x", "task": {"use": "m:T"}, "metric": {"name": "accuracy", "mode": "max"}}
 
 
-def history(*values: float) -> list[dict[str, Any]]:
-    return [{"step": step, "validation": {"accuracy": value}} for step, value in enumerate(values, 1)]
+def history(*values: float) -> list[CurvePoint]:
+    return [CurvePoint(1, step, {"accuracy": value}) for step, value in enumerate(values, 1)]
 
 
 def config(**stopping: Any) -> TrainingConfig:
@@ -24,11 +24,11 @@ def config(**stopping: Any) -> TrainingConfig:
 def test_the_first_of_equal_rows_is_the_best() -> None:
     best = best_row(history(0.5, 0.9, 0.9, 0.7), Metric(name="accuracy", mode="max"))
     assert best is not None
-    assert best["step"] == 2
+    assert best.step == 2
 
 
-def losses(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
-    return [{"step": step, "validation": {"accuracy": value, "loss": loss}} for step, (value, loss) in enumerate(pairs, 1)]
+def losses(*pairs: tuple[float, float]) -> list[CurvePoint]:
+    return [CurvePoint(1, step, {"accuracy": value, "loss": loss}) for step, (value, loss) in enumerate(pairs, 1)]
 
 
 def test_of_equal_rows_the_one_with_the_smallest_loss_is_the_best_where_that_is_asked_for() -> None:
@@ -52,13 +52,13 @@ def test_no_number_at_all_never_renews_patience() -> None:
 def test_the_direction_of_the_metric_counts() -> None:
     best = best_row(history(0.5, 0.9, 0.2), Metric(name="accuracy", mode="min"))
     assert best is not None
-    assert best["step"] == 3
+    assert best.step == 3
 
 
 def test_nan_is_never_the_best() -> None:
     best = best_row(history(float("nan"), 0.1), Metric(name="accuracy", mode="min"))
     assert best is not None
-    assert best["step"] == 2
+    assert best.step == 2
 
 
 @pytest.mark.parametrize(("values", "over"), [((0.5, 0.6, 0.6, 0.6), True), ((0.5, 0.6, 0.6), False)])
