@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 import numbers
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.structures import joined, mapped, tensors_in
 from mltrainer.tasks.task import Task
-from mltrainer.trainers.native.data.addresses import EVALUATION_BATCH, evaluation_batches
+from mltrainer.trainers.native.data.addresses import evaluation_batches, own_batches
 from mltrainer.trainers.native.optimization.precision import autocast, full
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.stepping import buffers_kept, summed
@@ -102,7 +101,7 @@ def evaluate(
     positions = np.arange(len(samples)) if positions is None else positions
     streams, keep, state = accumulates(task), hold or needs_outputs(task), None
     sharing = Ranks() if ranks is None or streams else ranks
-    order, own = _own_batches(positions, sharing)
+    order, own = own_batches(positions, sharing.rank, sharing.size)
     parts = []
     with evaluating(model):
         for number, batch in zip(order, evaluation_batches(samples, own, config, split), strict=True):
@@ -123,13 +122,6 @@ def evaluate(
     else:
         measured = as_numbers(task.metrics(outputs, targets))
     return Evaluated({"loss": mean, **measured}, outputs, targets)
-
-
-def _own_batches(positions: np.ndarray, ranks: Ranks) -> tuple[range, np.ndarray]:
-    """Return the numbers of the batches that this process measures, every `ranks.size`-th, and their samples' positions."""
-    own_numbers = range(math.ceil(len(positions) / EVALUATION_BATCH))[ranks.rank :: ranks.size]
-    own = [positions[number * EVALUATION_BATCH : (number + 1) * EVALUATION_BATCH] for number in own_numbers]
-    return own_numbers, np.concatenate(own) if own else positions[:0]
 
 
 def _in_order(parts: list[_Part], ranks: Ranks, device: str) -> list[_Part]:

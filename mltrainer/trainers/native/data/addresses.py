@@ -192,6 +192,13 @@ def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, ow
             yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
 
 
+def own_batches(positions: np.ndarray, rank: int = 0, size: int = 1) -> tuple[range, np.ndarray]:
+    """Return the numbers of the batches that one of several processes measures, every `size`-th, and their samples' positions."""
+    numbers = range(math.ceil(len(positions) / EVALUATION_BATCH))[rank::size]
+    own = [positions[number * EVALUATION_BATCH : (number + 1) * EVALUATION_BATCH] for number in numbers]
+    return numbers, np.concatenate(own) if own else positions[:0]
+
+
 def evaluation_batches(samples: Samples, positions: np.ndarray, config: TrainingConfig, split: str) -> Iterator[Batch]:
     """Yield the samples at some positions in order; their draws are addressed by the split, not by the run's position."""
     device = torch.device(config.device)
