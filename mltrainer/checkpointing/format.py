@@ -44,7 +44,7 @@ from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import machine_faults, sha256_file, sync
 
-__all__ = ["Settled", "Skipped", "Snapshot", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
+__all__ = ["Settled", "Skipped", "Snapshot", "Tree", "folder_name", "load", "newest_intact", "save", "snapshot", "sweep"]
 
 _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.complex64: "C64",
@@ -53,6 +53,7 @@ _DTYPES = {
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
 }  # fmt: skip
 _SCALARS = frozenset({type(None), bool, int, float, str})
+Tree = dict[str, Any]  # a state as `snapshot` takes it
 _PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 _MAX_HEADER_BYTES = 64 * 2**20  # of the tensors' file: some hundred thousand tensors
 

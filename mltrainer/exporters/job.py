@@ -23,6 +23,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Export
+from mltrainer.records.finalization import Intervals
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
 from mltrainer.tasks.opening import OpenTask
@@ -209,7 +210,8 @@ def measure_test(
     found = evaluate(task.task, model, config, samples, "test", hold=_interval_of_loss(task, config))
     measured = {"samples": len(samples), "metrics": plain(found.metrics)}
     write_json(root / job.run_folder / TEST_FILE, {**measured, "weights_sha256": weights, "rows": rows})
-    return {**measured, "intervals": _intervals(job.test, task, found, len(samples), config), "sealed": None}
+    bounds = _intervals(job.test, task, found, len(samples), config)
+    return {**measured, "intervals": bounds and bounds.written(), "sealed": None}
 
 
 def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
@@ -217,14 +219,14 @@ def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:
     return "loss" in config.acceptance and not accumulates(task.task)
 
 
-def _intervals(opening: TestOpening, task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Any:
+def _intervals(opening: TestOpening, task: OpenTask, found: Evaluated, samples: int, config: TrainingConfig) -> Intervals | None:
     """Return the metrics' intervals; None where there is only a loss without an acceptance criterion."""
     asked = Interval(**opening.interval)
     if accumulates(task.task):
         return no_intervals(asked, "the metrics are accumulated, and no outputs are held that could be drawn anew")
     if not (needs_outputs(task.task) or _interval_of_loss(task, config)):
         return None
-    return plain(intervals(task.task, found.outputs, found.targets, samples, config.seed, asked))
+    return intervals(task.task, found.outputs, found.targets, samples, config.seed, asked)
 
 
 def _unfit(exports: list[Export]) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from mltrainer.checkpointing.ranking import flat_metrics
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError
 from mltrainer.records.common import Divergence, Part
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import CheckpointRow, Gpu, Group, Interruption, Memory, NonFinite, Percentiles, Precision, Rehearsal
@@ -228,6 +229,20 @@ def facts_of(kind: str, source: str | None, sha256: str, files: list[Row], count
         "findings": findings,
         "duplicates_across_splits": None,
     }
+
+
+def require_planned_data(job: TrainingJob, sha256: str) -> None:
+    """Refuse data other than the contract's; a reproduction goes on, and shows what the other data changes.
+
+    Raises:
+        GateError: The data changed since planning.
+    """
+    expected = job.contract.get("data_sha256")
+    if expected not in (None, sha256) and job.purpose != "reproduction":
+        raise GateError(
+            f"the data is not what planning recorded: expected {expected[:12]}, found {sha256[:12]}",
+            mend="bring the data back, or record the new data with `mltrainer phase run planning`",
+        )
 
 
 def write_chain(

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 import mltrainer
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import Memory, NonFinite, Percentiles, ProbeResult, Rehearsal, parsed_result, sealed
 from mltrainer.reproducibility import fingerprint
@@ -65,12 +65,7 @@ def _checked(given: Any, job: TrainingJob, entry_point: str) -> Trained:
     if steps > most or found.history[-1].step != steps:
         told = f"{steps} losses, the last evaluation after step {found.history[-1].step}, and at most {most} steps to make"
         raise InputError(f"it returned {told}", where=f"{entry_point}:work", mend="evaluate after the last step, then end")
-    expected = job.contract.get("data_sha256")
-    if expected not in (None, found.data.sha256) and job.purpose != "reproduction":
-        raise GateError(
-            f"the data is not what planning recorded: expected {expected[:12]}, found {found.data.sha256[:12]}",
-            mend="bring the data back, or record the new data with `mltrainer phase run planning`",
-        )
+    parts.require_planned_data(job, found.data.sha256)
     return found
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mltrainer.checkpointing.format import Tree
+
 KEPT_STEPS = 4096  # medians are over at most so many steps of an interval, evenly spaced
 RECENT_STEPS = 8  # how many steps before a number that is not finite are shown with it
 
@@ -42,7 +44,7 @@ class Interval:
     stride: int = 1
     kept: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
 
-    def tree(self) -> dict[str, Any]:
+    def tree(self) -> Tree:
         """Return the state for a checkpoint."""
         return {**vars(self), "recent": {name: list(values) for name, values in self.recent.items()}}
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mltrainer.records.finalization import Intervals
 from mltrainer.redaction import shortened
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
@@ -45,16 +46,16 @@ class Interval:
     only: tuple[str, ...] = ()
 
 
-def no_intervals(asked: Interval, reason: str) -> dict[str, Any]:
+def no_intervals(asked: Interval, reason: str) -> Intervals:
     """Return the result of `intervals` without any, with the reason."""
     return _found(asked, {}, reason)
 
 
-def _found(asked: Interval, bounds: dict[str, list[float]], reason: str | None) -> dict[str, Any]:
-    return {"level": asked.level, "resamples": asked.resamples, "bounds": bounds, "reason": reason}
+def _found(asked: Interval, bounds: dict[str, list[float]], reason: str | None) -> Intervals:
+    return Intervals(level=asked.level, resamples=asked.resamples, bounds=bounds, reason=reason)
 
 
-def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, asked: Interval) -> dict[str, Any]:
+def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, asked: Interval) -> Intervals:
     """Return the interval of every metric over the samples of a split.
 
     Args:
@@ -64,9 +65,6 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
         samples: The split's samples.
         seed: The run's.
         asked: How they are measured.
-
-    Returns:
-        `level` and `resamples`; `bounds`, the lower and upper end by metric; `reason`, why metrics have none, or None.
     """
     rows = {len(tensor) if tensor.dim() else 1 for tensor in tensors_in((outputs, targets))}
     if rows != {samples}:

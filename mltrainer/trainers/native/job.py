@@ -88,7 +88,7 @@ def run_job(
         outcome = session.train()
         result = build_result(session, outcome, started)
         if job.measure_loader is not None:
-            result["loader"] = session.measure_loader(Limits(**job.measure_loader))
+            result["loader"] = session.measure_loader(Limits(**job.measure_loader)).written()
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / "result.json", result)
         session.task.close()

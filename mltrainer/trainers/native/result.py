@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.items import DataLimits
@@ -37,13 +38,12 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
     checked_at = time.perf_counter()
     checkpoints, shown = verify_checkpoints(session)
     now = time.perf_counter()
-    evaluation = shown.pop("evaluation")
     return parts.built(
         session.job,
         identity,
         data,
         _course(session, outcome),
-        _quality(session, checkpoints, evaluation),
+        _quality(session, checkpoints),
         _costs(session, outcome, now - started, now - checked_at),
         **shown,
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
@@ -57,7 +57,7 @@ def _identity(session: Session) -> parts.Identity:
     config = session.config
     return parts.Identity(
         code=imported_files(session.root),
-        numerics_class=session.contract["numerics_class"],
+        numerics_class=session.numerics_class,
         determinism=determinism.read_back(config.device),
         precision=Precision(**dataclasses.asdict(choose(config.precision, config.device))),
         libraries=session.libraries,
@@ -72,7 +72,7 @@ def _data(session: Session) -> parts.Data:
     """Return the samples, with planning's record of them where the job says by which limits they are judged."""
     limits = session.job.data_limits
     return parts.Data(
-        sha256=session.contract["data_sha256"],
+        sha256=session.task.data_sha256,
         facts=None if limits is None else session.task.facts(DataLimits.model_validate(limits)),
         train=session.plan.samples,
         measured=session.trainer.measured_samples(),
@@ -97,7 +97,7 @@ def _course(session: Session, outcome: Outcome) -> parts.Course:
     )
 
 
-def _quality(session: Session, checkpoints: list[CheckpointRow], evaluation: Any) -> parts.Quality:
+def _quality(session: Session, checkpoints: list[CheckpointRow]) -> parts.Quality:
     trainer = session.trainer
     return parts.Quality(
         history=trainer.history,
@@ -108,7 +108,6 @@ def _quality(session: Session, checkpoints: list[CheckpointRow], evaluation: Any
         first_loss=trainer.recorder.first_loss,
         parameters=sum(p.numel() for p in session.model.parameters()),
         checkpoints=checkpoints,
-        evaluation=evaluation,
     )
 
 
@@ -149,7 +148,7 @@ def verify_checkpoints(session: Session) -> tuple[list[CheckpointRow], dict[str,
         run is described and the measured metrics are the recorded ones bit for bit - and of the best model `evaluation`
         (confusion matrix or residuals), and `errors`.
     """
-    shown: dict[str, Any] = {"evaluation": None}
+    shown: dict[str, Any] = {}
     if session.job.purpose != "train":
         return [], shown
     rows, described = [], best_row(session.trainer.history, session.config.metric)
@@ -167,7 +166,7 @@ def verify_checkpoints(session: Session) -> tuple[list[CheckpointRow], dict[str,
     return rows, shown
 
 
-def _measure_again(session: Session, tree: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     trainer, task = session.trainer, session.task
     session.model.load_state_dict(delivered(tree), strict=True)
     samples, hold = task.split("validation"), writes(task.task, "evaluation")

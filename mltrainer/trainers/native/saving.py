@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mltrainer.checkpointing.format import Snapshot, load, snapshot
+from mltrainer.checkpointing.format import Snapshot, Tree, load, snapshot
 from mltrainer.checkpointing.manifest import discard, folders, newest_intact, read_manifest, sweep
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.retention import roles, to_delete
@@ -39,6 +39,7 @@ class Due(enum.Enum):
 class _Pending:
     """A checkpoint that waits for the writer; one that is kept only for being the best gives way to a better one."""
 
+    path: Path
     copied: Snapshot
     manifest: dict[str, Any]
     gives_way: bool
@@ -73,7 +74,7 @@ class Checkpoints:
 
     # --- saving ---
 
-    def submit(self, tree: dict[str, Any], step: int, history: list[EvaluationRow], due: Due) -> bool:
+    def submit(self, tree: Tree, step: int, history: list[EvaluationRow], due: Due) -> bool:
         """Copy the state and have it written, without waiting for the disk; return whether it will be.
 
         One that is only to go on from is left out where the disk has not caught up: two newer than the last are on their way.
@@ -89,7 +90,7 @@ class Checkpoints:
         row = history[-1] if history and history[-1].step == step else None
         best = best_row(history, self.config.metric)
         is_best = best is not None and best.step == step
-        pending = _Pending(snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
+        pending = _Pending(self.path(step), snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
         if self._pending is not None and not (is_best and self._pending.gives_way):
             self._hand_over(self._pending)
         self._pending = None
@@ -124,8 +125,7 @@ class Checkpoints:
         }
 
     def _hand_over(self, pending: _Pending) -> None:
-        path = self.path(pending.manifest["step"])
-        self._writer.submit(path, pending.copied, pending.manifest, lambda: self._tidy(path))
+        self._writer.submit(pending.path, pending.copied, pending.manifest, lambda: self._tidy(pending.path))
 
     def _tidy(self, newest: Path) -> None:
         """Delete what the policy does not keep; runs in the writer's thread, after each save.
@@ -161,7 +161,7 @@ class Checkpoints:
     def _existing(self) -> Iterator[Manifest]:
         return filter(None, map(_intact_manifest, folders(self.folder)))
 
-    def newest(self, events: Events) -> tuple[dict[str, Any], Manifest] | None:
+    def newest(self, events: Events) -> tuple[Tree, Manifest] | None:
         """Return tree and manifest of the newest intact checkpoint, saying which damaged ones were passed over.
 
         Raises:
@@ -199,7 +199,7 @@ class Checkpoints:
                 mend="restore what changed (threads, instruction set, code, data), or plan anew: mltrainer phase run planning",
             )
 
-    def load(self, step: int) -> tuple[dict[str, Any], Manifest]:
+    def load(self, step: int) -> tuple[Tree, Manifest]:
         """Return a step's tree and manifest, verified.
 
         Raises:

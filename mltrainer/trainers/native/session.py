@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.format import Tree, load
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
 from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.diagnostics.nan_loss import located_text
-from mltrainer.errors import GateError, InputError
+from mltrainer.errors import InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
 from mltrainer.records.common import Divergence
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
+from mltrainer.records.planning import Loader
 from mltrainer.records.run import Initial, Interruption, Located, Rehearsal
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
@@ -42,11 +43,12 @@ from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.optimization.gradients import clipped_above
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, require_alike
-from mltrainer.trainers.native.recording import GRADIENTS_FILE, Recorder, gradient_row
+from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.observing import at_start, of_data
 from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
+from mltrainer.trainers.result import require_planned_data
 from mltrainer.workspace import Project, append_json_lines, read_if_whole, write_json
 
 INITIAL_FILE = "initial.json"
@@ -109,8 +111,10 @@ class Session:
         prepare_model(self.model, config)
         compiler = compiled_with(config)
         self.libraries = {**libraries(), **compiler}
-        self.contract = {**self.job.contract, "numerics_class": numerics_class(config.device, *compiler.values())}
-        self._check_contract()
+        self.numerics_class = numerics_class(config.device, *compiler.values())
+        observed = {"numerics_class": self.numerics_class, "data_sha256": self.task.data_sha256}
+        self.contract = {**self.job.contract, **observed}
+        require_planned_data(self.job, self.task.data_sha256)
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
         full = self.plan.batch_size * self.plan.accumulate
@@ -173,23 +177,9 @@ class Session:
             write_json(self.folder / INITIAL_FILE, begun.written())
         return weights_sha256(state)
 
-    def _check_contract(self) -> None:
-        """Refuse data other than the contract's; a reproduction goes on, and shows what the other data changes.
-
-        Raises:
-            GateError: The data changed since planning.
-        """
-        expected = self.contract.get("data_sha256")
-        self.contract["data_sha256"] = self.task.data_sha256
-        if expected not in (None, self.task.data_sha256) and self.job.purpose != "reproduction":
-            raise GateError(
-                f"the data is not what planning recorded: expected {expected[:12]}, found {self.task.data_sha256[:12]}",
-                mend="bring the data back, or record the new data with `mltrainer phase run planning`",
-            )
-
     def _stops_at_difference(self) -> bool:
         """Return True if bits can be asked for: not where machine or packages are others, which only numbers can bridge."""
-        same = self.job.expected_numerics in (None, self.contract["numerics_class"])
+        same = self.job.expected_numerics in (None, self.numerics_class)
         return same and not self.job.to_the_end
 
     def _rehearse_evaluation(self) -> None:
@@ -247,7 +237,7 @@ class Session:
         self._log({"event": "resume", **self.earlier_causes[-1].written()})
         self.events.send("note", text=f"continues from step {self.trainer.step} of {self.plan.steps}")
 
-    def _go_on_from(self, tree: dict[str, Any]) -> None:
+    def _go_on_from(self, tree: Tree) -> None:
         """Restore a checkpoint of this run.
 
         Raises:
@@ -282,16 +272,17 @@ class Session:
             return
         (path,) = folders(folder)
         tree, manifest = load(path, None)
-        epoch = self.plan.place(tree["step"])[0] + 1
-        if tree["step"] >= self.plan.steps and epoch == manifest.epoch:
+        step = tree["step"]
+        epoch = self.plan.place(step)[0] + 1
+        if step >= self.plan.steps and epoch == manifest.epoch:
             raise InputError(
-                f"step {tree['step']} of the parent leaves nothing to train: the config ends after epoch {self.plan.epochs}",
+                f"step {step} of the parent leaves nothing to train: the config ends after epoch {self.plan.epochs}",
                 where="epochs",
                 mend=f"fork with more epochs, such as --set epochs={2 * epoch}, or with an earlier --step",
             )
-        if tree["step"] >= self.plan.steps or epoch != manifest.epoch:
+        if step >= self.plan.steps or epoch != manifest.epoch:
             raise InputError(
-                f"step {tree['step']} lay in epoch {manifest.epoch} of the parent and would lie in epoch {epoch} of "
+                f"step {step} lay in epoch {manifest.epoch} of the parent and would lie in epoch {epoch} of "
                 f"{self.plan.epochs} here: number of samples, batch size and accumulation must be the parent's",
                 mend="fork with the parent's batch_size and accumulate, or train a new run",
             )
@@ -301,7 +292,7 @@ class Session:
             raise InputError(
                 f"the parent's checkpoint does not fit this config: {error}", mend="fork without changing that"
             ) from error
-        self.events.send("note", text=f"begins with step {tree['step']} of run {manifest.run}")
+        self.events.send("note", text=f"begins with step {step} of run {manifest.run}")
 
     # --- sinks ---
 
@@ -313,22 +304,22 @@ class Session:
         facts = {**self.contract, "the weights' digest": self.init_sha256, "the step to go on from": self.trainer.step}
         require_alike(self.ranks, facts, "give every process the same code, data, packages and files of the run")
 
-    def _save(self, tree: dict[str, Any], step: int, due: Due) -> None:
+    def _save(self, tree: Tree, step: int, due: Due) -> None:
         if self.ranks.writes and self._keeps_checkpoints and self.checkpoints.submit(tree, step, self.trainer.history, due):
             self.callbacks.checkpoint(step)
 
-    def _row(self, row: dict[str, Any]) -> None:
+    def _row(self, row: EvaluationRow) -> None:
         self._log({"event": "row", **row}, self._signals_event(), self._time_event())
-        self.callbacks.evaluation(row)
+        self.callbacks.evaluation(dict(row))
         self.events.send(
             "row",
             epoch=row["epoch"],
             epochs=self.plan.epochs,
-            step=row["step"],
+            step=row.step,
             steps=self.plan.steps,
             train_loss=row["train_loss"],
             metric=self.config.metric.name,
-            validation=row["validation"],
+            validation=row.validation,
         )
 
     def signals(self, stop: dict[str, Any] | None = None) -> dict[str, Any] | None:
@@ -460,8 +451,8 @@ class Session:
         """How many processes read the training samples; those in memory are read by none."""
         return readers(self.task.split("train"), self.config)
 
-    def measure_loader(self, limits: Limits) -> dict[str, Any]:
-        """Return the measured number of loader processes that keep this training's steps fed, in the form of `workers_needed`."""
+    def measure_loader(self, limits: Limits) -> Loader:
+        """Return the measured number of loader processes that keep this training's steps fed."""
         busy = self.trainer.recorder.timings.busy_s()
         step_s = statistics.median(busy) if busy else 0.0
         return workers_needed(self.task.split("train"), self.config, step_s, limits)

@@ -7,12 +7,13 @@ import functools
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from torch import nn
 
+from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
@@ -66,8 +67,8 @@ class Sinks:
         stop_signal: Returns the name of the signal that asked for a stop, or None.
     """
 
-    checkpoint: Callable[[dict[str, Any], int, Due], None]
-    row: Callable[[dict[str, Any]], None]
+    checkpoint: Callable[[Tree, int, Due], None]
+    row: Callable[[EvaluationRow], None]
     progress: Callable[[int, float], None]
     compare: Callable[[list[str]], Divergence | None]
     stop_signal: Callable[[], str | None]
@@ -183,7 +184,7 @@ class Trainer:
 
     # --- state that resuming needs ---
 
-    def state_tree(self) -> dict[str, Any]:
+    def state_tree(self) -> Tree:
         """Return everything that resuming needs; draws need nothing, they follow from the position."""
         return {
             "model": self.model.state_dict(),
@@ -195,12 +196,12 @@ class Trainer:
             "history": list(self.history),
             "first_loss": self.recorder.first_loss,
             "interval": self.recorder.interval.tree(),
-            "chain": {"entries": self.recorder.head.entries, "value": self.recorder.head.value},
+            "chain": asdict(self.recorder.head),
             "gradients": self.recorder.gradients_sha256,
             "signals": {"losses": self.recorder.losses.tree(), "early": self.early.early.tree(), "margins": self.margins.tree()},
         }
 
-    def take_over(self, tree: dict[str, Any]) -> None:
+    def take_over(self, tree: Tree) -> None:
         """Begin with the weights of another run's checkpoint; chain, history and best are this run's own.
 
         Raises:
@@ -210,24 +211,23 @@ class Trainer:
         self._load(tree, self.stepper.take_over)
         self.recorder.begin(self.step * len(self.parameters) * 4)
 
-    def restore(self, tree: dict[str, Any]) -> None:
+    def restore(self, tree: Tree) -> None:
         """Continue from a checkpoint's tree, in the middle of an epoch too."""
         self._load(tree, self.stepper.load_state_dict)
         self.history = [EvaluationRow(row) for row in tree["history"]]
         self.recorder.first_loss = tree["first_loss"]
-        if "signals" in tree:  # a checkpoint of version 0.1 has none
-            self.recorder.losses = Losses(**tree["signals"]["losses"])
-            self.early.early = Early(**tree["signals"]["early"])
-            self.margins.restore(tree["signals"].get("margins"))
-        head = fingerprint.Head(tree["chain"]["entries"], tree["chain"]["value"])
+        if (signals := tree.get("signals")) is not None:  # a checkpoint of version 0.1 has none
+            self.recorder.losses, self.early.early = Losses(**signals["losses"]), Early(**signals["early"])
+            self.margins.restore(signals.get("margins"))
+        head = fingerprint.Head(**tree["chain"])
         size = self.step * len(self.parameters) * 4
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
 
-    def put_back(self, tree: dict[str, Any]) -> None:
+    def put_back(self, tree: Tree) -> None:
         """Put model, optimizer and callbacks back to where a checkpoint of this run holds them; what is recorded stays."""
         self._load(tree, self.stepper.load_state_dict)
 
-    def begin_again(self, state: dict[str, Any], callbacks: Callbacks, tree: dict[str, Any] | None) -> None:
+    def begin_again(self, state: dict[str, Any], callbacks: Callbacks, tree: Tree | None) -> None:
         """Put model and optimizer back to where they were before the first step; what is recorded stays.
 
         Args:
@@ -242,7 +242,7 @@ class Trainer:
         if tree is not None:
             self._load(tree, self.stepper.take_over)
 
-    def _load(self, tree: dict[str, Any], load_optimizer: Callable[[dict[str, Any]], None]) -> None:
+    def _load(self, tree: Tree, load_optimizer: Callable[[Tree], None]) -> None:
         self.model.load_state_dict(tree["model"], strict=True)
         load_optimizer(tree)
         self.average.load_state_dict(tree["average"])
@@ -445,7 +445,7 @@ class Trainer:
             row["trained"] = self._measure("validation")
         self.history.append(EvaluationRow(row))  # whole now: from here on it is only read
         self.recorder.interval = Interval()
-        self.sinks.row(row)
+        self.sinks.row(self.history[-1])
         diverged = self._note_weights()
         self.outcome.evaluate_s += time.perf_counter() - started
         self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mltrainer.checkpointing.format import Tree
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.task import Task
@@ -91,11 +92,11 @@ class Stepper:
         kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
         self._made = {"optimizer": kind, "groups": [group.parameters for group in self.groups]}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Tree:
         """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
         return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(), "made": self._made}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Tree) -> None:
         """Take over a state.
 
         Raises:
@@ -105,7 +106,7 @@ class Stepper:
         lay_out_like_parameters(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
 
-    def take_over(self, state: dict[str, Any]) -> None:
+    def take_over(self, state: Tree) -> None:
         """Take over the state of another run's optimizer; the options are the config's, though torch saves them with the state.
 
         Raises:

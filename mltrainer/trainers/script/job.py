@@ -16,8 +16,10 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.process import Settings
+from mltrainer.records.common import Call, Cause
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import sealed
+from mltrainer.records.partial import partial
+from mltrainer.records.run import Resumed, RunResult, sealed
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
@@ -75,11 +77,11 @@ def run_job(
         result = result_of(job, found, root, folder)
         if job.trace_from is not None:
             free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
-            result["cause"] = _cause(_check(free, scratch / "cause", events, stop), found.steps)
+            cause = _cause(_check(free, scratch / "cause", events, stop), found.steps)
+            result["cause"] = cause and cause.written()
         if job.resumable and config.task.resume is not None:
-            result["program"]["resumed"] = _resumed(
-                config, _check(_program(config, root), scratch / "resumed", events, stop), events
-            )
+            check = _check(_program(config, root), scratch / "resumed", events, stop)
+            result["program"]["resumed"] = _resumed(config, check, events).written()
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / RESULT_FILE, result)
     return result
@@ -141,8 +143,8 @@ def _is_by_position(job: TrainingJob, root: Path) -> bool:
     """Return True where the run to compare with was observed before version 0.3, with weights in their optimizer's order."""
     if job.compare is None:
         return False
-    libraries = read_json(root / job.compare / RESULT_FILE).get("libraries") or {}
-    return str(libraries.get("mltrainer", "")).startswith(("0.1.", "0.2."))
+    libraries = partial(RunResult, read_json(root / job.compare / RESULT_FILE)).libraries
+    return libraries.get("mltrainer", "").startswith(("0.1.", "0.2."))
 
 
 def _ends_of(log: Path) -> str:
@@ -202,21 +204,20 @@ def _check(program: WrappedProgram, scratch: Path, events: Events, stop: Callabl
     return Check(program, scratch, lambda event: events.send(**event), _ended_by(stop))
 
 
-def _cause(check: Check, steps: int) -> dict[str, Any] | None:
-    """Return the cause of steps that do not repeat, as records hold it; None where they repeat now."""
+def _cause(check: Check, steps: int) -> Cause | None:
+    """Return the cause of steps that do not repeat; None where they repeat now."""
     verdict = check.repeats(steps)
     if verdict.cause is None:
         return None
     cause, step = verdict.cause, verdict.difference.step if verdict.difference else 0
-    calls = [{"kind": line.kind, "call": line.call, "where": line.where, "function": line.text} for line in cause.lines]
-    return {"kind": cause.kind, "step": cause.step or step, "what": cause.shown or "the steps", "calls": calls}
+    calls = [Call(kind=line.kind, call=line.call, where=line.where, function=line.text) for line in cause.lines]
+    return Cause(kind=cause.kind, step=cause.step or step, what=cause.shown or "the steps", calls=calls)
 
 
-def _resumed(config: TrainingConfig, check: Check, events: Events) -> dict[str, Any]:
+def _resumed(config: TrainingConfig, check: Check, events: Events) -> Resumed:
     """Return the comparison of the program, killed in mid-run and resumed, with the undisturbed run: `same` bits or not."""
     events.send("note", text="trained to its end; once more killed and resumed: does it end in the same bits?")
     resumed = check.resumes(
         config.task.resuming(config.seed), where="task.resume", on_whole=lambda place: require_left(config, place)
     )
-    found = dataclasses.asdict(resumed)
-    return {key: found[key] for key in ("same", "steps", "killed_after", "went_on_after", "step", "what")}
+    return Resumed(**{key: getattr(resumed, key) for key in Resumed.model_fields})

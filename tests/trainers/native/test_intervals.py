@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mltrainer.records.finalization import Intervals
 from mltrainer.tasks.tables.task import TabularClassification
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.intervals import Interval, intervals
@@ -25,14 +25,14 @@ class Accuracy(Task):
         return {"accuracy": (outputs == targets).float().mean().item()}
 
 
-def measured(task: Task, hits: int = 80, samples: int = 100, asked: Interval = ASKED) -> dict[str, Any]:
+def measured(task: Task, hits: int = 80, samples: int = 100, asked: Interval = ASKED) -> Intervals:
     """Return the intervals of a split in which so many samples are right."""
     outputs = (torch.arange(samples) < hits).long()
     return intervals(task, outputs, torch.ones(samples, dtype=torch.long), samples, 42, asked)
 
 
 def test_an_interval_is_as_wide_as_the_metrics_standard_error_says() -> None:
-    low, high = measured(Accuracy())["bounds"]["accuracy"]
+    low, high = measured(Accuracy()).bounds["accuracy"]
     error = math.sqrt(0.8 * 0.2 / 100)
     assert low == pytest.approx(0.8 - 1.96 * error, abs=0.02)
     assert high == pytest.approx(0.8 + 1.96 * error, abs=0.02)
@@ -47,21 +47,21 @@ def test_of_a_built_in_task_those_that_decide_have_intervals_where_all_would_tak
     outputs = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
     asked = Interval(level=0.95, resamples=100, seconds=5.0, deciding=("roc_auc",))
     found = intervals(task, outputs, torch.tensor([0, 1] * 30), 60, 42, asked)
-    assert list(found["bounds"]) == ["roc_auc"]
-    assert found["reason"] is None
+    assert list(found.bounds) == ["roc_auc"]
+    assert found.reason is None
 
 
 def test_the_same_seed_gives_the_same_ends_and_the_loss_has_its_own() -> None:
     first, second = measured(Accuracy()), measured(Accuracy())
     assert first == second
-    assert set(first["bounds"]) == {"accuracy", "loss"}
-    assert set(measured(Accuracy(), asked=Interval(0.95, 10, 30.0))["bounds"]) == {"accuracy"}
+    assert set(first.bounds) == {"accuracy", "loss"}
+    assert set(measured(Accuracy(), asked=Interval(0.95, 10, 30.0)).bounds) == {"accuracy"}
 
 
 def test_a_metric_without_spread_gets_no_interval_that_would_pretend_to_be_sure() -> None:
     found = measured(Accuracy(), hits=100)
-    assert found["bounds"] == {}
-    assert "no spread" in found["reason"]
+    assert found.bounds == {}
+    assert "no spread" in found.reason
 
 
 class Refusing(Accuracy):
@@ -84,10 +84,10 @@ class Slow(Accuracy):
 )
 def test_what_cannot_be_measured_so_often_is_told_and_ends_nothing(task: Task, asked: Interval, reason: str) -> None:
     found = measured(task, asked=asked)
-    assert found["bounds"] == {}
-    assert reason in found["reason"]
+    assert found.bounds == {}
+    assert reason in found.reason
 
 
 def test_outputs_that_are_not_one_row_per_sample_are_not_drawn() -> None:
     found = intervals(Accuracy(), torch.ones(100), torch.ones(100), 50, 42, ASKED)
-    assert "100 rows for 50 samples" in found["reason"]
+    assert "100 rows for 50 samples" in found.reason

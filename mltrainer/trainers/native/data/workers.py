@@ -6,12 +6,12 @@ import math
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from mltrainer.configs.project import MOST_WORKERS, TrainingConfig
 from mltrainer.errors import MltrainerError
+from mltrainer.records.planning import Loader, LoaderRow
 from mltrainer.tasks.opening import Samples
 from mltrainer.trainers.native.data.addresses import Addresses, Plan, plan_for
 from mltrainer.trainers.native.data.reading import batches_of, make_loader
@@ -19,8 +19,6 @@ from mltrainer.trainers.native.data.reading import batches_of, make_loader
 ENDLESS = 10**9  # epochs of a measurement, which its time ends
 BATCHES = 10  # at least so many are to be read in the time of a measurement
 HANGING_S = 30.0  # a worker that takes so long for one of them will never finish
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Limits:
     least_s: float
 
 
-def workers_needed(samples: Samples, config: TrainingConfig, step_s: float, limits: Limits) -> dict[str, Any]:
+def workers_needed(samples: Samples, config: TrainingConfig, step_s: float, limits: Limits) -> Loader:
     """Measure the loader with 0, 1, 2, 4, ... processes, up to one for each core, until the steps are fed.
 
     Args:
@@ -46,26 +44,21 @@ def workers_needed(samples: Samples, config: TrainingConfig, step_s: float, limi
         config: Batch size, epochs, seed and loader, whose `workers` are not looked at.
         step_s: Time of a step without its wait for data.
         limits: What ends the search.
-
-    Returns:
-        `workers`; `in_memory`; `needed_per_s`, the samples that the steps take; `reading_s`, what reading all samples of the
-        run takes without processes; and `rows`, one for each number measured: `workers`, `samples_per_s`, the share `wait` of
-        the time that steps would wait, or the `error` by which reading failed.
     """
     if samples.tensors is not None:
-        return {"workers": 0, "in_memory": True, "rows": []}
+        return Loader(workers=0, in_memory=True, rows=[])
     plan = plan_for(config, len(samples))
     needed = min(plan.samples, plan.step_samples) / max(step_s, 1e-9)
     batch_size = _batch_size(samples, config, limits.seconds)
     rows = [_row(samples, config, 0, batch_size, limits.seconds, needed)]
-    reading_s = plan.samples * plan.epochs / rows[0].get("samples_per_s", math.inf)
+    reading_s = plan.samples * plan.epochs / (rows[0].samples_per_s or math.inf)
     cores = 1 if samples.is_stream else len(os.sched_getaffinity(0))  # a stream is read by one process, in its order
     for workers in counts(cores) if reading_s >= limits.least_s else []:
-        if "error" in rows[-1] or rows[-1]["wait"] <= limits.largest_wait:
+        if rows[-1].wait is None or rows[-1].wait <= limits.largest_wait:
             break
         rows.append(_row(samples, config, workers, batch_size, limits.seconds, needed))
     chosen = choose(rows, limits.largest_wait)
-    return {"workers": chosen, "in_memory": False, "needed_per_s": needed, "reading_s": reading_s, "rows": rows}
+    return Loader(workers=chosen, in_memory=False, rows=rows, needed_per_s=needed, reading_s=reading_s)
 
 
 def counts(cores: int) -> list[int]:
@@ -79,20 +72,20 @@ def expected_wait(workers: int, rate: float, needed: float) -> float:
     return needed / (needed + rate) if workers == 0 else max(0.0, 1 - rate / needed)
 
 
-def choose(rows: list[Row], largest_wait: float) -> int:
+def choose(rows: list[LoaderRow], largest_wait: float) -> int:
     """Return the smallest number that keeps the steps fed; where none does, the one with the shortest wait."""
-    measured = [row for row in rows if "error" not in row]
-    fed = [row["workers"] for row in measured if row["wait"] <= largest_wait]
-    return int(fed[0] if fed else min(measured, key=lambda row: row["wait"], default={"workers": 0})["workers"])
+    waits = {row.workers: row.wait for row in rows if row.wait is not None}
+    fed = [workers for workers, wait in waits.items() if wait <= largest_wait]
+    return fed[0] if fed else min(waits, key=waits.__getitem__, default=0)
 
 
-def _row(samples: Samples, config: TrainingConfig, workers: int, batch_size: int, seconds: float, needed: float) -> Row:
+def _row(samples: Samples, config: TrainingConfig, workers: int, batch_size: int, seconds: float, needed: float) -> LoaderRow:
     loader = config.loader.model_copy(update={"workers": workers})
     try:
         rate = _rate(samples, config.model_copy(update={"loader": loader}), batch_size, seconds)
     except (MltrainerError, RuntimeError) as error:  # of the data set, or of a process that died or hangs
-        return {"workers": workers, "error": str(error).partition("\n")[0]}
-    return {"workers": workers, "samples_per_s": rate, "wait": expected_wait(workers, rate, needed)}
+        return LoaderRow(workers=workers, error=str(error).partition("\n")[0])
+    return LoaderRow(workers=workers, samples_per_s=rate, wait=expected_wait(workers, rate, needed))
 
 
 def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
+from mltrainer.checkpointing.format import Tree
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import OpenTask
@@ -51,7 +52,7 @@ class Average:
             torch._foreach_lerp_([self.tensors[name] for name in current], [*current.values()], share)
         self.count += 1
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Tree:
         """Return the average, how many steps it is over, and of which kind it is."""
         return {"tensors": dict(self.tensors), "count": self.count, "name": self._name}
 
@@ -59,7 +60,7 @@ class Average:
     def _name(self) -> str | None:
         return self.config.name if self.config is not None else None
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Tree) -> None:
         """Go on with an average; where none is configured or one of another kind, another run's is left behind."""
         if self.config is not None and state["name"] == self._name:
             self.count = state["count"]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mltrainer.checkpointing.format import Tree
 from mltrainer.trainers.native.signals.observing import entropy, is_classes
 
 STEPS = (1, 2, 4, 8, 16, 32)  # whose updates are measured; an interval's last step shows what has become of a rate by then
@@ -26,7 +27,7 @@ class Early:
     updates: list[list[float]] = field(default_factory=list)
     labels: list[float] = field(default_factory=list)
 
-    def tree(self) -> dict[str, Any]:
+    def tree(self) -> Tree:
         """Return the state for a checkpoint."""
         return {"updates": [list(row) for row in self.updates], "labels": list(self.labels)}
 

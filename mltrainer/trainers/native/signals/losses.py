@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field
-from typing import Any
+
+from mltrainer.checkpointing.format import Tree
 
 WINDOW = 128  # values before one, by which it is judged: as in OLMo's optimizer that skips steps
 SIGMAS = 6.0  # likewise
@@ -30,7 +31,7 @@ class Losses:
     first: float | None = None
     spikes: list[dict[str, float]] = field(default_factory=list)
 
-    def tree(self) -> dict[str, Any]:
+    def tree(self) -> Tree:
         """Return the state for a checkpoint."""
         return {
             "window": list(self.window),

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.planning import Loader, LoaderRow
 from mltrainer.tasks.opening import Samples
 from mltrainer.trainers.native.data import workers
 from mltrainer.trainers.native.data.workers import Limits, choose, counts, expected_wait, workers_needed
@@ -38,40 +39,40 @@ class Slow(Dataset[Any]):
         return torch.zeros(3), place
 
 
-def measured(step_s: float, limits: Limits = LIMITS, **options: Any) -> dict[str, Any]:
+def measured(step_s: float, limits: Limits = LIMITS, **options: Any) -> Loader:
     config = TrainingConfig.model_validate(CONFIG)
     return workers_needed(Samples(np.arange(200), None, Slow(**options)), config, step_s, limits)
 
 
 def test_a_slow_step_needs_no_processes() -> None:
     found = measured(step_s=1.0)
-    assert (found["workers"], len(found["rows"]), found["needed_per_s"]) == (0, 1, 16.0)
+    assert (found.workers, len(found.rows), found.needed_per_s) == (0, 1, 16.0)
 
 
 @pytest.mark.slow
 def test_as_many_processes_as_feed_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})  # they sleep, so any machine runs them side by side
     found = measured(step_s=0.02, limits=dataclasses.replace(LIMITS, seconds=0.5))  # many more than are read ahead at once
-    rates = [row["samples_per_s"] for row in found["rows"]]
-    assert found["workers"] == found["rows"][-1]["workers"] == 2
+    rates = [row.samples_per_s for row in found.rows]
+    assert found.workers == found.rows[-1].workers == 2
     assert rates[2] > 1.5 * rates[0]
 
 
 def test_reading_that_takes_no_time_is_not_worth_processes() -> None:
     found = measured(step_s=0.001, limits=Limits(0.1, 0.2, least_s=60))
-    assert (found["workers"], len(found["rows"])) == (0, 1)
-    assert 1 < found["reading_s"] < 60
+    assert (found.workers, len(found.rows)) == (0, 1)
+    assert 1 < found.reading_s < 60
 
 
 def test_samples_that_no_other_process_can_read_are_read_here() -> None:
     found = measured(step_s=0.001, here_only=True)
-    assert found["workers"] == 0
-    assert "RuntimeError: opened by another process" in found["rows"][1]["error"]
+    assert found.workers == 0
+    assert "RuntimeError: opened by another process" in str(found.rows[1].error)
 
 
 def test_samples_in_memory_are_not_measured() -> None:
     held = Samples(np.arange(3), (torch.zeros(3, 2), torch.zeros(3)))
-    assert workers_needed(held, TrainingConfig.model_validate(CONFIG), 0.1, LIMITS)["workers"] == 0
+    assert workers_needed(held, TrainingConfig.model_validate(CONFIG), 0.1, LIMITS).workers == 0
 
 
 def test_a_batch_that_takes_long_is_measured_in_smaller_ones() -> None:
@@ -114,6 +115,6 @@ def test_a_wait_for_the_device_belongs_to_the_steps_that_it_computed() -> None:
 
 
 def test_where_nothing_feeds_the_steps_the_quickest_is_taken() -> None:
-    rows = [{"workers": n, "wait": wait} for n, wait in ((0, 0.9), (1, 0.5), (2, 0.6))]
-    assert choose([*rows, {"workers": 4, "error": "died"}], 0.1) == 1
-    assert choose([*rows, {"workers": 4, "wait": 0.05}, {"workers": 8, "wait": 0.0}], 0.1) == 4
+    rows = [LoaderRow(workers=n, wait=wait) for n, wait in ((0, 0.9), (1, 0.5), (2, 0.6))]
+    assert choose([*rows, LoaderRow(workers=4, error="died")], 0.1) == 1
+    assert choose([*rows, LoaderRow(workers=4, wait=0.05), LoaderRow(workers=8, wait=0.0)], 0.1) == 4
