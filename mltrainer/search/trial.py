@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from mltrainer.records.run import RunResult
+from mltrainer.search.points import Values
 from mltrainer.trainers.native.stopping import CurvePoint
 
 State = Literal["finished", "failed", "pruned"]
@@ -80,7 +81,7 @@ class Suggested:
     """
 
     nr: int
-    values: dict[str, Any]
+    values: Values
     seed: int
     rungs: Sequence[float] = ()
     limits: Rungs = field(default_factory=list)
@@ -131,7 +132,7 @@ class Trial(Ended):
     """A trial that has ended, as suggested and as reported."""
 
     nr: int
-    values: dict[str, Any]
+    values: Values
     seed: int
     rungs: Sequence[float] = ()
 

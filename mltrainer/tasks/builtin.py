@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
+from mltrainer.records.run import Errors
 from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.calibration import calibration
 from mltrainer.tasks.data_findings import Finding
@@ -68,9 +69,9 @@ class BuiltinTask(Task):
         """Return the features of some rows by which errors are grouped; empty by default."""
         return []
 
-    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
-        """Return the reports' views of a model's errors on some rows, beside `evaluation`; empty by default."""
-        return {}
+    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> Errors | None:
+        """Return the reports' views of a model's errors on some rows, beside `evaluation`; None by default."""
+        return None
 
     def reference_inputs(self, ids: np.ndarray) -> ReferenceInputs | None:
         """Return the inputs of reference models for some rows, and their targets; None where there are none."""
@@ -176,12 +177,12 @@ class Classification(BuiltinTask):
         """Return the confusion matrix."""
         return metrics.classification_evaluation(outputs, targets, self.classes, self.positive)
 
-    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
+    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> Errors | None:
         """Return the calibration of the probabilities, and the segments of rows with more errors."""
         wrong = (outputs.argmax(1) != targets).double().numpy()
         features = [SegmentFeature("class", targets.numpy(), self.classes), *self.features(ids)]
         sure = calibration(outputs, targets, self.positive, self.classes)
-        return {} if sure is None else {"calibration": sure, "segments": segments(wrong, features, "error rate")}
+        return None if sure is None else Errors(calibration=sure, segments=segments(wrong, features, "error rate"))
 
     def _class_findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         found = data_findings.class_findings(self.classes, self.labels[ids.train], self.labels[ids.validation], limits)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from mltrainer.records.run import Along, Calibration, CalibrationBin, ResidualBin
 from mltrainer.tasks import proportions
 
 MOST_BINS = 15  # as Guo et al., 2017, arXiv 1706.04599
@@ -18,7 +19,7 @@ COVERED = 0.9  # of the samples lie within the interval whose coverage is looked
 NORMAL_95 = 1.959964
 
 
-def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str]) -> dict[str, Any] | None:
+def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str]) -> Calibration | None:
     """Return the calibration of the probabilities; None for fewer samples than one bin takes, and for NaN.
 
     Of two classes it is the probability of the positive one, of more that of the answer given. The bins hold equally many
@@ -30,11 +31,6 @@ def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str
         targets: Class numbers [samples].
         positive: Of two classes the one that is looked for.
         names: Of the classes.
-
-    Returns:
-        `of`, the class whose probability it is, or None; `error`; `by_luck`, the error to expect of true probabilities with so
-        few samples; `probability` and `frequency`, the means; and `bins` with both, the number of `samples`, and the ends of the
-        frequency's 95 % interval, `low` and `high`.
     """
     if len(targets) < FEWEST_SAMPLES or bool(outputs.isnan().any()):
         return None
@@ -45,14 +41,14 @@ def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str
     bins = [_bin(sure[part], right[part]) for part in _equal_parts(sure, MOST_BINS)]
     weights = [row.samples / len(right) for row in bins]
     by_luck = [math.sqrt(2 / math.pi * row.probability * (1 - row.probability) / row.samples) for row in bins]
-    return {
-        "of": names[positive] if binary else None,
-        "error": sum(w * abs(row.probability - row.frequency) for w, row in zip(weights, bins, strict=True)),
-        "by_luck": sum(w * luck for w, luck in zip(weights, by_luck, strict=True)),
-        "probability": float(sure.mean()),
-        "frequency": float(right.mean()),
-        "bins": [row._asdict() for row in bins],
-    }
+    return Calibration.model_construct(  # not validated: of infinite outputs the mean probability is NaN
+        of=names[positive] if binary else None,
+        error=sum(w * abs(row.probability - row.frequency) for w, row in zip(weights, bins, strict=True)),
+        by_luck=sum(w * luck for w, luck in zip(weights, by_luck, strict=True)),
+        probability=float(sure.mean()),
+        frequency=float(right.mean()),
+        bins=[CalibrationBin.model_construct(**row._asdict()) for row in bins],
+    )
 
 
 def _equal_parts(values: np.ndarray, most: int) -> list[np.ndarray]:
@@ -81,24 +77,22 @@ def wilson(hits: int, count: int) -> tuple[float, float]:
     return max(0.0, low), min(1.0, high)
 
 
-def residuals(outputs: Tensor, targets: Tensor) -> dict[str, Any] | None:
+def residuals(outputs: Tensor, targets: Tensor) -> Along | None:
     """Return the distribution of prediction - target along the predictions; None for too few samples, and for NaN.
 
-    Returns:
-        `half_width`, within which a share of `level` of all residuals lies; and `bins` of equally many samples, by rising
-        prediction: its mean, `quantiles` of the residuals, `covered`, the share within the half width, and the `samples`.
+    The bins hold equally many samples, by rising prediction.
     """
     given, errors = outputs.double().numpy(), (outputs.double() - targets.double()).numpy()
     if len(errors) < 2 * FEWEST_SAMPLES or not np.isfinite(errors).all():
         return None
     half = float(np.quantile(np.abs(errors), COVERED))
     bins = [
-        {
-            "prediction": float(given[part].mean()),
-            "quantiles": np.quantile(errors[part], QUANTILES).tolist(),
-            "covered": float((np.abs(errors[part]) <= half).mean()),
-            "samples": len(part),
-        }
+        ResidualBin.model_construct(
+            prediction=float(given[part].mean()),
+            quantiles=np.quantile(errors[part], QUANTILES).tolist(),
+            covered=float((np.abs(errors[part]) <= half).mean()),
+            samples=len(part),
+        )
         for part in _equal_parts(given, RESIDUAL_BINS)
     ]
-    return {"half_width": half, "level": COVERED, "bins": bins}
+    return Along.model_construct(half_width=half, level=COVERED, bins=bins)

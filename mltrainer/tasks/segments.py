@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mltrainer.records.run import Segment, Segments
 from mltrainer.tasks.calibration import NORMAL_95, wilson
 from mltrainer.tasks.multiple_comparisons import holm
 
@@ -72,7 +73,7 @@ class SegmentFeature:
         return str(np.datetime64(int(value), "s")) if self.is_date else f"{value:.4g}"
 
 
-def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: str) -> dict[str, Any] | None:
+def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: str) -> Segments | None:
     """Return the segments whose errors are larger than those of all other samples; None where there are too few to compare.
 
     Args:
@@ -81,9 +82,8 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
         measure: What the errors are.
 
     Returns:
-        `measure`; `overall`, the mean error; how many segments were `tested`, at which `level`, of at least how many samples
-        (`fewest`); how many were `found`; and the worst as `rows` with `column`, `value`, `samples`, mean `error`, its 95 %
-        interval's ends `low` and `high`, the mean of the `rest`, and `p`, corrected by Holm's method.
+        The segments with a `p`, corrected by Holm's method, that is small enough, the worst first; `low` and `high` are the ends
+        of the mean error's 95 % interval.
     """
     if len(errors) < 2 * FEWEST_SAMPLES or not np.isfinite(errors).all():
         return None
@@ -99,9 +99,16 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
         if p <= LEVEL
     ]
     rows.sort(key=lambda row: (-(row.error - row.rest) * row.samples, row.p))
-    shown = [row._asdict() for row in rows[:MOST_ROWS]]
-    summary = {"measure": measure, "overall": float(errors.mean()), "samples": len(errors), "tested": len(tested)}
-    return {**summary, "level": LEVEL, "fewest": FEWEST_SAMPLES, "found": len(rows), "rows": shown}
+    return Segments.model_construct(
+        measure=measure,
+        overall=float(errors.mean()),
+        samples=len(errors),
+        tested=len(tested),
+        level=LEVEL,
+        fewest=FEWEST_SAMPLES,
+        found=len(rows),
+        rows=[Segment.model_construct(**row._asdict()) for row in rows[:MOST_ROWS]],
+    )
 
 
 def _large(groups: Iterator[Group], total: int) -> Iterator[Group]:

@@ -12,6 +12,7 @@ from mltrainer.checkpointing.inference_script import BUCKETS, DATES, MISSING
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.run import Errors
 from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.array_files import class_numbers
 from mltrainer.tasks.builtin import BuiltinTask, Classification
@@ -363,12 +364,12 @@ class TabularRegression(_Tabular):
         """Return pairs of target and prediction, and quantiles of the residuals."""
         return metrics.regression_evaluation(outputs, targets)
 
-    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> dict[str, Any]:
+    def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> Errors | None:
         """Return the residuals along the predictions, and the segments in which predictions are farther off."""
         along = residuals(outputs, targets)
         off = (outputs.double() - targets.double()).abs().numpy()
         features = [SegmentFeature(self._schema.target.name, targets.double().numpy()), *self.features(ids)]
-        return {} if along is None else {"along": along, "segments": segments(off, features, "absolute error")}
+        return None if along is None else Errors(along=along, segments=segments(off, features, "absolute error"))
 
     def describe(self, ids: SplitIds) -> dict[str, Any]:
         """Return the columns, and the training targets' range."""

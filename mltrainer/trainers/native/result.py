@@ -178,5 +178,5 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     if not isinstance(task.task, BuiltinTask):
         return same, {"evaluation": evaluation}
     is_shown = hold and session.job.phase not in OF_MANY
-    errors = task.task.errors(found.outputs, found.targets, samples.ids) if is_shown else {}
-    return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors or None}
+    errors = task.task.errors(found.outputs, found.targets, samples.ids) if is_shown else None
+    return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors}
