@@ -150,19 +150,30 @@ def joined(device: str, environment: Mapping[str, str] = os.environ) -> Iterator
     Args:
         device: Where the model is trained, "cpu" or "cuda"; each process takes the GPU of its number.
         environment: The executor's variables.
+
+    Raises:
+        InputError: There are fewer GPUs than processes.
     """
     if RENDEZVOUS not in environment:  # torchrun's variables alone may be those of a program that this one was started by
         yield Ranks()
         return
     rank, size = int(environment[RANK]), int(environment[WORLD_SIZE])
     if device == "cuda":
-        torch.cuda.set_device(rank % torch.cuda.device_count())
+        _take_gpu(rank, size)
     store = FileStore(str(Path(environment[RENDEZVOUS])), size)
     dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     try:
         yield Group(rank, size)
     finally:
         dist.destroy_process_group()
+
+
+def _take_gpu(rank: int, size: int) -> None:
+    count = torch.cuda.device_count()
+    if size > count:
+        mend = f"--processes {1 << (count.bit_length() - 1)}" if count else "device: cpu"
+        raise InputError(f"{size} processes need a GPU each, and this machine has {count}", where="processes", mend=mend)
+    torch.cuda.set_device(rank)
 
 
 @contextmanager

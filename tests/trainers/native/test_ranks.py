@@ -18,7 +18,7 @@ from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import launch, tools_of
-from mltrainer.trainers.native.ranks import Ranks, padded
+from mltrainer.trainers.native.ranks import Ranks, joined, padded
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import Project, read_json
 from tests.trainers.native.digits_runs import job, make, train
@@ -197,6 +197,14 @@ def summed(parts: Any) -> list[torch.Tensor]:
     for part in parts:
         tree.add(part)
     return tree.total()
+
+
+@pytest.mark.parametrize(("gpus", "mend"), [(3, "--processes 2"), (0, "device: cpu")])
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch, gpus: int, mend: str) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(InputError, match=f"this machine has {gpus}") as caught:
+        joined("cuda", {"RANK": "1", "WORLD_SIZE": "4", "MLTRAINER_RENDEZVOUS": "none"}).__enter__()
+    assert caught.value.mend == mend
 
 
 def test_a_count_is_padded_to_a_power_of_two() -> None:
