@@ -81,7 +81,7 @@ def test_the_share_of_tokens_that_is_asked_for_is_masked_replaced_or_kept() -> N
     ids = torch.full((200, 100), 9)
     ids[:, 0], ids[:, 1] = 2, 0  # [CLS] and padding, which are never asked for
     torch.manual_seed(1)
-    given, labels = found._asked(ids, ids)
+    given, labels = found._inputs_and_labels(ids, ids)
     is_asked = labels != -100
     assert not is_asked[:, :2].any()
     assert is_asked[:, 2:].float().mean().item() == pytest.approx(0.3, abs=0.02)
@@ -98,7 +98,7 @@ def test_losses_are_those_of_transformers() -> None:
         torch.manual_seed(5)
         outputs, targets = found.forward(model, (ids, labels))
         torch.manual_seed(5)
-        read, asked = found._asked(ids, labels) if name == "MaskedLM" else (ids, labels)
+        read, asked = found._inputs_and_labels(ids, labels) if name == "MaskedLM" else (ids, labels)
         theirs = model.net(input_ids=read, attention_mask=(ids != 0).long(), labels=asked).loss
         assert found.loss(outputs, targets).item() == pytest.approx(theirs.item(), rel=1e-5), name
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +20,7 @@ from mltrainer.questions import exploration
 from mltrainer.questions.batch_size import measure
 from mltrainer.questions.findings import ExplorerSettings
 from mltrainer.questions.registry import EXPLORED
-from mltrainer.records.reading import read_record
+from mltrainer.records.reading import sound_record
 from mltrainer.runs import launcher
 from mltrainer.runs.launcher import tools_of
 from mltrainer.tools.program import Events
@@ -223,14 +222,13 @@ def test_samples_are_read_by_as_many_processes_as_planning_found(rings: Project,
         with tools_of(rings, print) as tools:
             return exploration.present_config(tools, ("loader.workers=auto",)).loader.workers
 
-    record = read_record(rings, "planning")
-    assert record is not None
-    planned = record.trusted
+    planned = sound_record(rings, "planning")
+    assert planned is not None
     evidence = planned.evidence.model_copy(update={"loader": planned.evidence.loader.model_copy(update={"workers": 3})})
-    changed = replace(record, typed=planned.model_copy(update={"evidence": evidence}))
-    monkeypatch.setattr(exploration, "read_record", lambda project, phase: changed)
+    changed = planned.model_copy(update={"evidence": evidence})
+    monkeypatch.setattr(exploration, "sound_record", lambda project, phase: changed)
     assert workers() == 3
-    monkeypatch.setattr(exploration, "read_record", lambda project, phase: None)
+    monkeypatch.setattr(exploration, "sound_record", lambda project, phase: None)
     assert workers() == 0
 
 

@@ -37,7 +37,8 @@ def fresh_modules() -> Iterator[None]:
 
 
 def export_run(job: dict[str, Any]) -> dict[str, Any]:
-    return exporting.export_run(ExportJob.model_validate(job), Path.cwd(), job["checkpoint"])
+    exporting.export_run(ExportJob.model_validate(job), Path.cwd(), job["checkpoint"])
+    return dict(read_json(Path(job["folder"]) / "result.json"))
 
 
 def rehearse(job: dict[str, Any]) -> dict[str, Any]:
