@@ -13,7 +13,7 @@ from mltrainer.configs.loading import assign, parse_assignment
 from mltrainer.configs.project import Metric
 from mltrainer.configs.schedules import Plateau, Schedule, learning_rate, preview, unreached
 from mltrainer.configs.templates import overlay
-from mltrainer.trainers.native.stopping import plateaus
+from mltrainer.trainers.native.stopping import CurvePoint, plateaus
 
 PARTS = [
     {"epochs": 2, "schedule": {"name": "linear", "final": 0.5}},
@@ -145,8 +145,8 @@ def test_a_run_that_ends_before_the_last_part_is_known(steps: int, reaches: bool
     assert (unreached(schedule("sequence", parts=PARTS), steps, 10) is None) is reaches
 
 
-def history(*values: float) -> list[dict[str, object]]:
-    return [{"validation": {"accuracy": value}} for value in values]
+def history(*values: float) -> list[CurvePoint]:
+    return [CurvePoint(epoch, epoch, {"accuracy": value}) for epoch, value in enumerate(values, 1)]
 
 
 @pytest.mark.parametrize(

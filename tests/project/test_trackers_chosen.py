@@ -11,12 +11,16 @@ import yaml
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.planning import CONFIG_FILE
 from mltrainer.project.engine import _tracking
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.partial import partial
+from mltrainer.records.planning import Planning
 from mltrainer.records.reading import Record
 from mltrainer.workspace import Project
 from tests.projects import PROJECT, write_rings
 
 VALUES = TrainingConfig.model_validate({**PROJECT, "tracking": ["mlflow"]}).model_dump()
-PLANNED = {"planning": Record({"evidence": {"config": VALUES, "generated": VALUES}}, sha256="0")}
+CONTENT = {"evidence": {"config": VALUES, "generated": VALUES}}
+PLANNED = {"planning": Record(CONTENT, sha256="0", typed=partial(Envelope[Planning], CONTENT))}
 
 
 def shown_in(project: Project) -> list[str]:

@@ -38,11 +38,16 @@ def fresh_modules() -> Iterator[None]:
 
 def export_run(job: dict[str, Any]) -> dict[str, Any]:
     exporting.export_run(ExportJob.model_validate(job), Path.cwd(), job["checkpoint"])
+    return result_of(job)
+
+
+def result_of(job: dict[str, Any]) -> dict[str, Any]:
     return dict(read_json(Path(job["folder"]) / "result.json"))
 
 
 def rehearse(job: dict[str, Any]) -> dict[str, Any]:
-    return exporting.rehearse(ExportJob.model_validate(job), Path.cwd())
+    exporting.rehearse(ExportJob.model_validate(job), Path.cwd())
+    return result_of(job)
 
 
 def project(root: Path) -> Path:
