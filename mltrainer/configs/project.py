@@ -18,6 +18,7 @@ from mltrainer.configs.programs import SEED, Argument, leads_out, places, requir
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
 from mltrainer.configs.tracking import TrackingKey
+from mltrainer.errors import InputError
 from mltrainer.workspace import digest
 
 ORCHESTRATOR, SCRIPT_RUNNER = "training_orchestrator", "script_runner"  # the shipped tools that train
@@ -544,22 +545,35 @@ class Launching(Strict):
     )
 
 
-def refuse_processes(processes: int, accumulate: int, batch_size: int) -> str | None:
-    """Return the reason that so many processes cannot share the steps of a config, with what to type instead; None if they can.
+def require_power_of_two(processes: int) -> None:
+    """Refuse a number of processes whose sums no tree over all of them gives.
 
-    Each takes a block of the shards of a step, of which there are `accumulate`, padded to a power of two: the sum over all
-    processes is then the sum of one process, bit for bit.
+    Raises:
+        InputError: With the numbers beside it.
     """
     if processes & (processes - 1):
-        return f"processes: {processes} is no power of two, and only those share the sum of a step without changing its bits"
-    if processes <= 1 << (accumulate - 1).bit_length():
-        return None
-    smaller = max(1, batch_size * accumulate // processes)
-    return (
-        f"processes: {processes} need as many shards of a step, and accumulate: {accumulate} has fewer: each process computes "
-        f"whole shards, so that their sum does not depend on how many there are. With the same samples in a step: "
-        f"mltrainer phase run planning --set accumulate={processes} --set batch_size={smaller}"
-    )
+        lower = 1 << (processes.bit_length() - 1)
+        what = f"{processes} processes cannot share the sum of a step without changing its bits; a power of two can"
+        raise InputError(what, where="processes", mend=f"take {lower} or {2 * lower}")
+
+
+def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> None:
+    """Refuse a number of processes that cannot share the steps of a config.
+
+    Each takes a block of the micro-batches of a step, of which there are `accumulate`, padded to a power of two: the sum over all
+    processes is then the sum of one process, bit for bit.
+
+    Raises:
+        InputError: With what to type instead.
+    """
+    require_power_of_two(processes)
+    if processes > 1 << (accumulate - 1).bit_length():
+        what = (
+            f"{processes} processes share the micro-batches of a step, and accumulate: {accumulate} gives fewer; each computes "
+            "whole ones, so that the sum does not depend on how many processes there are"
+        )
+        changes = f"--set accumulate={processes} --set batch_size={max(1, batch_size * accumulate // processes)}"
+        raise InputError(what, where="processes", mend=f"keep the samples of a step: mltrainer phase run planning {changes}")
 
 
 OF_PROGRAMS = frozenset(  # the keys that mean something where the task is a program; all others are the program's own affair
@@ -689,8 +703,10 @@ class TrainingConfig(ProjectConfig):
 
     @model_validator(mode="after")
     def _processes_share_shards(self) -> Self:
-        if (why := refuse_processes(self.launch.processes, self.accumulate, self.batch_size)) is not None:
-            raise ValueError(why)
+        try:
+            require_shared_steps(self.launch.processes, self.accumulate, self.batch_size)
+        except InputError as error:
+            raise ValueError(f"{error.message}; {error.mend}") from None
         return self
 
     @field_validator("gradient_checkpointing")

@@ -10,7 +10,7 @@ from typing import IO, Protocol
 
 NOTHING, PIPE = subprocess.DEVNULL, subprocess.PIPE
 RANK, WORLD_SIZE, RENDEZVOUS = "RANK", "WORLD_SIZE", "MLTRAINER_RENDEZVOUS"  # the first two are torchrun's
-ALIVE = b"alive "  # begins the line by which one of several processes, whose rank follows, shows that it lives
+LIFE = "MLTRAINER_LIFE"  # the descriptor to which one of several processes writes its rank every second, while it lives
 EVENTS = "{events}"  # an argument that stands for the descriptor of the pipe that a process writes its events to
 
 
@@ -27,6 +27,7 @@ class Command:
         errors: Its standard error, an open file or descriptor; None: with the output.
         has_session: Whether it has a session of its own: Ctrl-C in the terminal does not reach it, and it ends with its group.
         imports: Modules that it will import, which an executor may have imported before it starts.
+        descriptors: Open files that it has too, under the same numbers.
         processes: How many of it are started, to work together: each has its `RANK` and their number, `WORLD_SIZE`.
         forks: Whether it starts such processes itself; they find imported what it does.
     """
@@ -40,6 +41,7 @@ class Command:
     has_session: bool = False
     imports: Sequence[str] = ()
     forks: bool = False
+    descriptors: Sequence[int] = ()
     processes: int = 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from mltrainer.errors import KilledError, ended_with
-from mltrainer.executors.executor import ALIVE, RANK, RENDEZVOUS, WORLD_SIZE, Command
-from mltrainer.executors.local import LocalProcess, spawn
+from mltrainer.executors import local
+from mltrainer.executors.executor import LIFE, RANK, RENDEZVOUS, WORLD_SIZE, Command
 
-SILENT_S = 15.0  # chosen by us: a process says every second that it is alive, unless it is stopped, or its machine too busy
+SILENT_S = 15.0  # chosen by us: a process shows life every second, unless it is stopped, or its machine too busy
 STARTING_S = 10.0  # more for the first sign, while the interpreter starts
+PAUSED_S = 5.0  # who has not looked for so long was stopped too, as by Ctrl-Z, and cannot blame the others
 AGAIN = "type the same command again to go on from the last checkpoint, with the same or another number of processes"
 
 
@@ -27,76 +29,98 @@ def start(command: Command) -> Gang:
         OSError: One cannot be started.
     """
     meeting = Path(tempfile.mkdtemp(prefix="mltrainer-ranks-"))
-    read_end, write_end = os.pipe()
-    children: list[LocalProcess] = []
+    life, write_end = os.pipe()
+    os.set_blocking(life, False)
+    gang = Gang([], meeting, life)
+    own = {WORLD_SIZE: str(command.processes), RENDEZVOUS: str(meeting / "store"), LIFE: str(write_end)}
     try:
         for rank in range(command.processes):
-            own = {RANK: str(rank), WORLD_SIZE: str(command.processes), RENDEZVOUS: str(meeting / "store")}
-            child = spawn(replace(command, environment={**command.environment, **own}), write_end)
-            children.append(LocalProcess(child, None if rank else read_end, command.has_session))
+            environment = {**command.environment, **own, RANK: str(rank)}
+            gang.children.append(local.start(replace(command, environment=environment, descriptors=[write_end])))
     except OSError:
-        for started in children:
-            started.kill()
-        os.close(read_end)
+        gang.kill()
+        gang.close()
+        gang.wait()
         raise
     finally:
         os.close(write_end)
-    return Gang(children, meeting)
+    return gang
 
 
 class Gang:
     """Processes as one; see `executors.executor.Process`. Signals go to the first, which has the others stop at the same step.
 
     Args:
-        children: In the order of their ranks; the first one's lines are those of all.
+        children: In the order of their ranks. Each has a pipe of its own, since long lines of several would mix in one.
         meeting: The folder where they find each other, removed at the end.
+        life: The pipe of their signs of life, which does not block.
     """
 
-    def __init__(self, children: list[LocalProcess], meeting: Path) -> None:
-        self._children, self._meeting = children, meeting
-        self._began = time.monotonic()
-        self._signed: dict[int, float] = {}  # when each gave its last sign of life
-        self._failed: int | None = None  # the exit code of the first one that failed
+    def __init__(self, children: list[local.LocalProcess], meeting: Path, life: int) -> None:
+        self.children, self._meeting, self._life = children, meeting, life
+        self._looked = time.monotonic()
+        self._signed: dict[int, float] = {}  # when each showed life, or was to show it at the latest
+        self._code: int | None = None  # of the first one that failed
         self._has_error = False
         self._last_words: list[bytes] = []
 
     @property
     def pid(self) -> int:
         """The number of the first one."""
-        return self._children[0].pid
+        return self.children[0].pid
 
     def poll(self) -> int | None:
         """Return the exit code, that of the first process that failed; None while one runs. When one fails, all are killed."""
-        codes = [child.poll() for child in self._children]
-        if self._failed is None:
+        codes = [child.poll() for child in self.children]
+        self._look()
+        if self._code is None:
             self._end_after(codes)
         if None in codes:
             return None
-        return self._failed or 0
+        self._leave()
+        return self._code or 0
+
+    def _look(self) -> None:
+        """Read the signs of life."""
+        now = time.monotonic()
+        if not self._signed:
+            self._signed = dict.fromkeys(range(len(self.children)), now + STARTING_S)
+        elif now - self._looked > PAUSED_S:
+            self._signed = dict.fromkeys(self._signed, now)
+        self._looked = now
+        with contextlib.suppress(OSError):  # nothing came, or the pipe is closed
+            self._signed |= {int(rank): now for rank in os.read(self._life, 1 << 16).split()}
 
     def _end_after(self, codes: list[int | None]) -> None:
-        """Kill all where one has failed, or says nothing any more; keep the reason where it cannot give one itself."""
+        """Kill all where one has failed, or shows no life any more; keep the reason where it cannot give one itself."""
         failed = next(((rank, code) for rank, code in enumerate(codes) if code), None)
         silent = next((rank for rank, code in enumerate(codes) if code is None and self._silent_s(rank) > SILENT_S), None)
-        if failed is None and silent is None:
-            return
         if failed is not None:
-            rank, self._failed = failed
-            how = f"was ended by {ended_with(self._failed)}"
-            is_told = self._failed > 0 or -self._failed in (signal.SIGINT, signal.SIGTERM)
-        else:
-            assert silent is not None
-            rank, self._failed, how, is_told = silent, -signal.SIGKILL, f"gave no sign of life for {SILENT_S:.0f} s", False
-        if not is_told:
-            what = f"process {rank} of {len(codes)} {how}; the others were ended with it"
-            row = {"event": "error", "exit_code": KilledError.exit_code, "message": what, "where": None, "mend": AGAIN}
-            self._last_words.append(json.dumps(row).encode())
-        for child in self._children:
-            child.kill()
+            self._end(*failed)
+        elif silent is not None:
+            self._say(silent, f"gave no sign of life for {SILENT_S:.0f} s")
+            self.kill()
+
+    def _end(self, rank: int, code: int) -> None:
+        self._code = code
+        if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM):  # else it says why itself, or was asked to
+            self._say(rank, f"was ended by {ended_with(code)}")
+        self.kill()
+
+    def _say(self, rank: int, how: str) -> None:
+        what = f"process {rank} of {len(self.children)} {how}; the others were ended with it"
+        row = {"event": "error", "exit_code": KilledError.exit_code, "message": what, "where": None, "mend": AGAIN}
+        self._last_words.append(json.dumps(row).encode())
 
     def _silent_s(self, rank: int) -> float:
-        """Return the seconds since a process gave a sign of life, or since it should have given its first."""
-        return time.monotonic() - self._signed.get(rank, self._began + STARTING_S)
+        return self._looked - self._signed[rank]
+
+    def _leave(self) -> None:
+        """Close and remove what they shared, once."""
+        if self._life >= 0:
+            os.close(self._life)
+            shutil.rmtree(self._meeting, ignore_errors=True)
+        self._life = -1
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Return the exit code, None where one still runs after `timeout` seconds."""
@@ -106,21 +130,22 @@ class Gang:
         return code
 
     def fileno(self) -> int:
-        """Return the descriptor of the lines of all."""
-        return self._children[0].fileno()
+        """Return the descriptor of the first one's lines."""
+        return self.children[0].fileno()
 
     def listen(self, timeout: float = 0) -> list[bytes] | None:
-        """Return the lines that they have written but for signs of life, and of their errors the first; None at their end."""
-        lines = self._children[0].listen(timeout)
-        if lines is None:
-            last, self._last_words = self._last_words, []
-            return last or None
-        return [line for line in lines if self._is_news(line)]
+        """Return the lines that they have written, of their errors the first alone; None at their end.
+
+        The first one tells of the training; the others have lines where they fail.
+        """
+        first, *others = self.children
+        lines = first.listen(timeout)
+        found = [*(lines or []), *(line for child in others for line in child.listen() or [])]
+        if lines is None and not found:
+            found, self._last_words = self._last_words, []
+        return [line for line in found if self._is_news(line)] if found or lines is not None else None
 
     def _is_news(self, line: bytes) -> bool:
-        if line.startswith(ALIVE):
-            self._signed[int(line.removeprefix(ALIVE))] = time.monotonic()
-            return False
         is_error = line.startswith(b'{"event": "error"')
         is_first = not (is_error and self._has_error)
         self._has_error |= is_error
@@ -128,24 +153,23 @@ class Gang:
 
     def send(self, data: bytes) -> None:
         """Write to the first one's standard input."""
-        self._children[0].send(data)
+        self.children[0].send(data)
 
     def close_input(self) -> None:
         """Close the first one's standard input."""
-        self._children[0].close_input()
+        self.children[0].close_input()
 
     def close(self) -> None:
-        """Close all that leads to them."""
-        for child in self._children:
+        """Close what leads to them; their signs of life are read until they end."""
+        for child in self.children:
             child.close()
-        shutil.rmtree(self._meeting, ignore_errors=True)
 
     def signal(self, number: int) -> None:
         """Send the first one a signal, unless it has ended."""
-        self._children[0].signal(number)
+        self.children[0].signal(number)
 
     def kill(self) -> None:
         """Kill all of them, and all that they started."""
-        self._failed = -signal.SIGKILL if self._failed is None else self._failed
-        for child in self._children:
+        self._code = -signal.SIGKILL if self._code is None else self._code
+        for child in self.children:
             child.kill()

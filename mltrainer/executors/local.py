@@ -26,10 +26,10 @@ def start(command: Command) -> LocalProcess:
         OSError: It cannot be started.
     """
     if EVENTS not in command.arguments and command.output != PIPE:
-        return LocalProcess(spawn(command, None), None, command.has_session)
+        return LocalProcess(_popen(command, None), None, command.has_session)
     read_end, write_end = os.pipe()
     try:
-        return LocalProcess(spawn(command, write_end), read_end, command.has_session)
+        return LocalProcess(_popen(command, write_end), read_end, command.has_session)
     except OSError:
         os.close(read_end)
         raise
@@ -37,12 +37,7 @@ def start(command: Command) -> LocalProcess:
         os.close(write_end)  # the process's copy is then the only one, so that the pipe ends with it
 
 
-def spawn(command: Command, write_end: int | None) -> Popen:
-    """Return the process of a command, which may write its events or its output to the write end of a pipe.
-
-    Raises:
-        OSError: It cannot be started.
-    """
+def _popen(command: Command, write_end: int | None) -> Popen:
     with _open(command.output, write_end) as output:
         return Popen(
             [str(write_end) if argument == EVENTS else argument for argument in command.arguments],
@@ -51,7 +46,7 @@ def spawn(command: Command, write_end: int | None) -> Popen:
             stdin=command.input,
             stdout=output,
             stderr=command.errors or output,
-            pass_fds=(write_end,) if EVENTS in command.arguments and write_end is not None else (),
+            pass_fds=[*command.descriptors, *([write_end] if EVENTS in command.arguments and write_end is not None else [])],
             start_new_session=command.has_session,
         )
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mltrainer.diagnostics.signals import number
 from mltrainer.errors import MachineError
@@ -17,6 +17,9 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import Interruption
 from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import append_json_line, from_json, plain, read_whole
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 EVENTS_FILE = "events.jsonl"
 MOST_LOG_BYTES = 1 << 27  # 40,000 evaluations, for who only looks
@@ -31,6 +34,7 @@ KINDS = ("row", "resume", "observed", "stopped")  # what a run is followed by; t
 ALERTS_FILE = "alerts.jsonl"  # what diagnostics said while the run trained, written by the process that watched it
 
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,9 @@ class Observed:
     train_samples: int | None = None
 
 
-def known(kind: type[T], content: Mapping[str, Any]) -> T:
+def known(kind: type[D], content: Mapping[str, Any]) -> D:
     """Return a dataclass of a file's entries that it has fields for; those that are missing or null keep their defaults."""
-    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    names = [one.name for one in fields(kind)]
     return kind(**{name: plain(value) for name in names if (value := content.get(name)) is not None})
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mltrainer.trainers.native.fitting import Fit
 
 FINAL_MODEL = "final_model"
+SHARED = ("baseline", "finalization")  # the phases that train a run which several processes can share
 
 Found = dict[str, Any]
 
@@ -190,16 +191,21 @@ class Project:
             name: planning, baseline, diagnostics, optimization or finalization.
             set: Changes of the config; the baseline's are planning's, which runs again first.
             template: The template that planning starts from, by path or name.
-            processes: How many processes train a run together, in place of the config's `launch.processes`.
+            processes: How many processes train the phase's run together, in place of the config's `launch.processes`.
             tell: Takes the events.
 
         Raises:
-            InputError: There is no such phase, key or template.
+            InputError: There is no such phase, key or template; or the phase trains no run in several processes.
             GateError: The gate before it does not hold; the item and the fixing command are named.
             MltrainerError: The phase failed or was stopped.
         """
+        phase = _known(name)
+        if processes is not None and phase not in SHARED:
+            what = f"{phase} trains no run in several processes; {' and '.join(SHARED)} do"
+            mend = f"leave it out, or name it in the config: mltrainer phase run planning --set launch.processes={processes}"
+            raise InputError(what, where="processes", mend=mend)
         with self._tools(tell, processes) as tools:
-            return engine.run_phase(tools, _known(name), as_assignments(set), template)
+            return engine.run_phase(tools, phase, as_assignments(set), template)
 
     def waive(self, phase: str, item: str, reason: str) -> Gate:
         """Record a waiver of a failing item under your git identity, and return the gate.

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 from mltrainer import plugins
 from mltrainer.configs.pages import ToolPage, tool_page
-from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, refuse_processes
+from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two, require_shared_steps
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.executors import gang, local
 from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
@@ -126,9 +126,10 @@ def tools_of(project: Project, tell: Tell, processes: int | None = None) -> Iter
         processes: How many of them train together, in place of the config's number.
 
     Raises:
-        InputError: This process is one of several of torchrun.
+        InputError: This process is one of several of torchrun, or so many cannot train together.
     """
     _refuse_torchrun(os.environ)
+    require_power_of_two(processes or 1)
     with ForkServers(late=(VARIABLE,)) as forks:
         yield Tools(project, tell, functools.partial(launch, forks=forks, processes=processes), forks)
 
@@ -189,12 +190,15 @@ def _executor(command: Command, forks: Executor | None) -> Executor:
     """Return the executor that the machine's user names; else that of several processes, the one that forks, or the local one.
 
     Raises:
-        InputError: It is not installed.
+        InputError: It is not installed, or several processes are to train together, which only this machine's executor starts.
     """
     name = os.environ.get(EXECUTOR_VARIABLE)
     if not name:
         several: Executor = gang
         return several if command.processes > 1 else (command.imports and forks) or EXECUTOR
+    if command.processes > 1:
+        what = f"the executor {name} starts one process, and {command.processes} are to train together"
+        raise InputError(what, where=EXECUTOR_VARIABLE, mend="unset it, or take --processes 1")
     found: Executor = plugins.load("executors", name, EXECUTOR_VARIABLE)
     return found
 
@@ -228,9 +232,9 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
         return 1
     processes = job.config.launch.processes if chosen is None or job.purpose == "probe" else chosen
     if processes > 1 and page.tool != ORCHESTRATOR:
-        raise InputError(f"{page.tool} trains in one process of its own, not in {processes}", where="processes")
-    if (why := refuse_processes(processes, job.config.accumulate, job.config.batch_size)) is not None:
-        raise InputError(why, where="processes")
+        what = f"{page.tool} trains in one process of its own, not in {processes}"
+        raise InputError(what, where="processes", mend="leave out --processes and launch.processes")
+    require_shared_steps(processes, job.config.accumulate, job.config.batch_size)
     return processes
 
 

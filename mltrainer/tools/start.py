@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.executors.executor import ALIVE, RANK, RENDEZVOUS
+from mltrainer.executors.executor import LIFE, RANK
 from mltrainer.tools.mark import require_mark
 
 ALIVE_S = 1.0  # between two signs of life
@@ -39,8 +39,8 @@ def start(program: str, entry_point: str | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends the workflow; the tool notices that, and saves
-    if RENDEZVOUS in os.environ:  # before the import: a process may be stopped, or its machine lost, in these seconds too
-        threading.Thread(target=_show_life, args=(int(sys.argv[2]), os.environ[RANK]), daemon=True).start()
+    if LIFE in os.environ:  # before the import: a process may be stopped, or its machine lost, in these seconds too
+        threading.Thread(target=_show_life, args=(int(os.environ[LIFE]), os.environ[RANK]), daemon=True).start()
     module, common = imported(program, "mltrainer.tools.program")
     work = module.work_of(entry_point) if entry_point else module.work
     common.run_program(work)
@@ -50,7 +50,7 @@ def _show_life(descriptor: int, rank: str) -> None:
     """Write every second that this one of several processes lives, until nobody listens."""
     with contextlib.suppress(OSError):
         while True:
-            os.write(descriptor, ALIVE + f"{rank}\n".encode())
+            os.write(descriptor, f"{rank}\n".encode())
             time.sleep(ALIVE_S)
 
 

@@ -25,7 +25,7 @@ import torch
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.task import Task
-from mltrainer.trainers.native.evaluation import measure
+from mltrainer.trainers.native import evaluation
 from tests.benchmarks.loops import by_hand, ours
 from tests.benchmarks.loops.work import WORKS
 
@@ -104,10 +104,10 @@ def evaluate(kind: str) -> None:
     values = {"name": "wide", "task": {"use": "a:B"}, "metric": {"name": "loss", "mode": "min"}}
     config = TrainingConfig.model_validate(values)
     model, samples = torch.nn.Linear(8, OUTPUTS), Samples(np.arange(ROWS), (x, y))
-    measure(EVALUATED[kind](), model, config, samples, "validation", np.arange(512))  # what is loaded once
+    evaluation.evaluate(EVALUATED[kind](), model, config, samples, "validation", np.arange(512))  # what is loaded once
     forget_peak()
     before = resident_mb()
-    measure(EVALUATED[kind](), model, config, samples, "validation")
+    evaluation.evaluate(EVALUATED[kind](), model, config, samples, "validation")
     print(json.dumps({"peak": peak_mb() - before}))
 
 

@@ -17,9 +17,9 @@ from mltrainer.executors.executor import EVENTS, Command
 
 WAITS = "import time; time.sleep(60)"
 ALIVE = """
-import os, sys, time
+import os, time
 while True:
-    os.write(int(sys.argv[1]), b"alive " + os.environ["RANK"].encode() + b"\\n")
+    os.write(int(os.environ["MLTRAINER_LIFE"]), os.environ["RANK"].encode() + b"\\n")
     time.sleep(0.05)
 """
 
@@ -44,7 +44,7 @@ def told(process: gang.Gang) -> list[Any]:
 
 
 def pids(process: gang.Gang) -> list[int]:
-    return [child.pid for child in process._children]
+    return [child.pid for child in process.children]
 
 
 def are_gone(numbers: list[int]) -> bool:
@@ -74,12 +74,43 @@ def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: P
     monkeypatch.setattr(gang, "SILENT_S", 1.0)
     process = started(tmp_path, ALIVE)
     numbers = pids(process)
-    while len(process._signed) < 3:
-        process.listen(0.05)
+    assert process.wait(2.5) is None
     os.kill(numbers[1], signal.SIGSTOP)
     (error,) = told(process)
     assert error["message"] == "process 1 of 3 gave no sign of life for 1 s; the others were ended with it"
+    assert process.wait(30) == -signal.SIGKILL
     assert are_gone(numbers)
+
+
+def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang, "SILENT_S", 1.0)
+    monkeypatch.setattr(gang, "PAUSED_S", 0.5)
+    process = started(tmp_path, ALIVE)
+    assert process.wait(1.0) is None
+    for number in pids(process):
+        os.kill(number, signal.SIGSTOP)
+    time.sleep(2)  # and does not look, as after Ctrl-Z
+    for number in pids(process):
+        os.kill(number, signal.SIGCONT)
+    assert process.wait(1.5) is None
+    process.kill()
+    assert process.wait(30) == -signal.SIGKILL
+    process.close()
+
+
+def test_a_long_line_of_the_first_one_is_whole_while_others_write_too(tmp_path: Path) -> None:
+    code = """
+import os, sys
+first = os.environ["RANK"] == "0"
+for _ in range(20 if first else 300):
+    data = b"[" + b"1," * 60000 + b"0]\\n" if first else b'{"event": "error"}\\n'
+    while data:
+        data = data[os.write(int(sys.argv[1]), data):]
+"""
+    process = started(tmp_path, code)
+    found = told(process)
+    assert process.wait(30) == 0
+    assert sorted(len(line) for line in found if isinstance(line, list)) == [60001] * 20
 
 
 def test_the_first_error_is_told_and_an_exit_code_of_its_own_needs_no_second_one(tmp_path: Path) -> None:
@@ -96,7 +127,7 @@ sys.exit(1)
 def test_a_signal_reaches_the_first_one_alone(tmp_path: Path) -> None:
     process = started(tmp_path, WAITS, 2)
     process.signal(signal.SIGTERM)
-    process._children[0].wait(30)
-    assert process._children[1].poll() is None
+    process.children[0].wait(30)
+    assert process.children[1].poll() is None
     assert process.wait(30) == -signal.SIGTERM
     assert told(process) == []

@@ -7,7 +7,7 @@ import functools
 import itertools
 import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,19 +49,6 @@ class Evaluated:
         return sum(tensor.nbytes for tensor in tensors_in((self.outputs, self.targets)))
 
 
-def measure(
-    task: Task,
-    model: nn.Module,
-    config: TrainingConfig,
-    samples: Samples,
-    split: str,
-    positions: np.ndarray | None = None,
-    ranks: Ranks | None = None,
-) -> dict[str, float]:
-    """Return loss and metrics over samples in evaluation mode; as `evaluate`."""
-    return evaluate(task, model, config, samples, split, positions, ranks=ranks).metrics
-
-
 @dataclass(frozen=True)
 class _Part:
     """One batch of an evaluation: its number, outputs and targets where they are held, the sum of its loss, and over how much."""
@@ -99,24 +86,19 @@ def evaluate(
         InputError: Metrics are no numbers, or batches that must be held do not fit together.
     """
     positions = np.arange(len(samples)) if positions is None else positions
-    streams, keep, state = accumulates(task), hold or needs_outputs(task), None
+    streams, keep, state, parts = accumulates(task), hold or needs_outputs(task), None, []
     sharing = Ranks() if ranks is None or streams else ranks
-    order, own = own_batches(positions, sharing.rank, sharing.size)
-    parts = []
     with evaluating(model):
-        for number, batch in zip(order, evaluation_batches(samples, own, config, split), strict=True):
-            seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
-            with autocast(config):
-                output, target = task.forward(model, batch)
-                loss = task.loss(full(output), target)
+        for number, output, target, loss in _batches(task, model, config, samples, split, positions, sharing):
             if streams:
                 state = task.accumulate(state, full(output), target)
             items = task.loss_items(target)
             parts.append(_Part(number, (output, target) if keep else None, summed(loss.detach().double(), items), items))
-    parts = _in_order(parts, sharing, config.device)
+    parts = _of_all(parts, sharing, config.device)
     mean = float(torch.stack([part.loss for part in parts]).sum() / sum(part.items for part in parts))
     held = [part.held for part in parts if part.held is not None]
-    outputs, targets = _float(_together([output for output, _ in held], "outputs")), _together([t for _, t in held], "targets")
+    outputs = _float(_together([each for each, _ in held], "outputs"))
+    targets = _together([each for _, each in held], "targets")
     if streams:
         measured = as_numbers(task.compute(state), "compute(self, state)")
     else:
@@ -124,13 +106,31 @@ def evaluate(
     return Evaluated({"loss": mean, **measured}, outputs, targets)
 
 
-def _in_order(parts: list[_Part], ranks: Ranks, device: str) -> list[_Part]:
+def _batches(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray, ranks: Ranks
+) -> Iterator[tuple[int, Any, Any, Tensor]]:
+    """Yield number, outputs, targets and mean loss of each batch that this process measures, under its own draws."""
+    numbers, own = own_batches(positions, ranks.rank, ranks.size)
+    for number, batch in zip(numbers, evaluation_batches(samples, own, config, split), strict=True):
+        seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
+        with autocast(config):
+            output, target = task.forward(model, batch)
+            loss = task.loss(full(output), target)
+        yield number, output, target, loss
+
+
+def _of_all(parts: list[_Part], ranks: Ranks, device: str) -> list[_Part]:
     """Return the batches of all processes in the order of their numbers, in which their losses are added up."""
     if ranks.size == 1:
         return parts
-    given = ranks.gather([replace(part, held=mapped(Tensor.cpu, part.held), loss=part.loss.cpu()) for part in parts])
-    found = sorted(itertools.chain(*given), key=lambda part: part.number)
-    return [replace(part, loss=part.loss.to(device)) for part in found]
+    given = ranks.gather([_moved(part, "cpu") for part in parts])  # which no process could read from another's GPU
+    return sorted((_moved(part, device) for part in itertools.chain(*given)), key=lambda part: part.number)
+
+
+def _moved(part: _Part, device: str) -> _Part:
+    """Return a batch's numbers on a device; what is held of it is on the CPU anyway."""
+    loss, items = mapped(lambda tensor: tensor.to(device), (part.loss, part.items))
+    return _Part(part.number, mapped(Tensor.cpu, part.held), loss, items)
 
 
 def accumulates(task: Task) -> bool:

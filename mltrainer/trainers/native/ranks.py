@@ -87,25 +87,28 @@ class Group(Ranks):
     Args:
         rank: Which one it is.
         size: How many there are.
+        device: Where its tensors are.
     """
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, device: str = "cpu") -> None:
         super().__init__()
-        self.rank, self.size = rank, size
+        self.rank, self.size, self._device = rank, size, device
         self._decided: list[int] = []
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sums over all processes; what rank 0 polls rides along."""
         polled = [float(poll()) if self.writes else -0.0 for poll in self.polls]
-        flags = torch.tensor(polled, dtype=torch.float32, device=tensors[0].device)
+        flags = torch.tensor(polled, dtype=torch.float32, device=self._device)
         *sums, summed = self._summed([*tensors, flags])
         self._decided = [int(number) for number in summed.tolist()]
         return sums
 
     def decided(self) -> list[int]:
-        """Return the numbers that rank 0 polled at the last sum, once; zeros where no sum was needed since."""
+        """Return the numbers that rank 0 polled at the step's sum; a step of one shard needs none, and they travel alone."""
+        if not self._decided:
+            self.tree_sum([])
         decided, self._decided = self._decided, []
-        return decided or [0 for _ in self.polls]
+        return decided
 
     def gather(self, value: T) -> list[T]:
         """Return every process's value, in the order of ranks."""
@@ -163,7 +166,7 @@ def joined(device: str, environment: Mapping[str, str] = os.environ) -> Iterator
     store = FileStore(str(Path(environment[RENDEZVOUS])), size)
     dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     try:
-        yield Group(rank, size)
+        yield Group(rank, size, device)
     finally:
         dist.destroy_process_group()
 

@@ -27,7 +27,7 @@ from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
 from mltrainer.trainers.native.callbacks import Callbacks
 from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
-from mltrainer.trainers.native.evaluation import measure
+from mltrainer.trainers.native.evaluation import evaluate
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.interval import Interval
 from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
@@ -494,7 +494,8 @@ class Trainer:
         return {"train": len(train.spread(validation)), "validation": validation}
 
     def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
-        return measure(self.task.task, self.model, self.config, self.task.split(split), split, positions, self.ranks)
+        samples = self.task.split(split)
+        return evaluate(self.task.task, self.model, self.config, samples, split, positions, ranks=self.ranks).metrics
 
     # --- checkpoints ---
 

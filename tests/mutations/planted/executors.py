@@ -10,8 +10,8 @@ FAULTS = (
     Fault(
         "a lost process leaves the others waiting",
         "mltrainer/executors/gang.py",
-        "encode())\n        for child in self._children:\n            child.kill()",
-        "encode())",
+        'ended_with(code)}")\n        self.kill()',
+        'ended_with(code)}")',
         "tests/executors/test_gang.py -k is_killed",
     ),
     Fault(
@@ -20,6 +20,13 @@ FAULTS = (
         "self._silent_s(rank) > SILENT_S",
         "self._silent_s(rank) > 1e9",
         "tests/executors/test_gang.py -k sign_of_life",
+    ),
+    Fault(
+        "after Ctrl-Z and fg all processes are taken for lost",
+        "mltrainer/executors/gang.py",
+        "elif now - self._looked > PAUSED_S:",
+        "elif now - self._looked > 1e9:",
+        "tests/executors/test_gang.py -k stopped_with_them",
     ),
     Fault(
         "a forked process never collects its garbage",

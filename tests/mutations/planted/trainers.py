@@ -20,6 +20,13 @@ FAULTS = (
         "tests/trainers/native/test_ranks.py -k two_processes_give",
     ),
     Fault(
+        "no signal is heard where each step is one shard",
+        "mltrainer/trainers/native/ranks.py",
+        "            self.tree_sum([])\n",
+        "            self._decided = [0 for _ in self.polls]\n",
+        "tests/trainers/native/test_ranks.py -k signal_is_heard",
+    ),
+    Fault(
         "a process computes another's shards",
         "mltrainer/trainers/native/ranks.py",
         "return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))",

@@ -12,7 +12,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.task import Task
-from mltrainer.trainers.native.evaluation import evaluate, measure, needs_outputs
+from mltrainer.trainers.native.evaluation import evaluate, needs_outputs
 
 CONFIG = TrainingConfig.model_validate({"name": "own", "task": {"use": "a:B"}, "metric": {"name": "loss", "mode": "min"}})
 
@@ -42,8 +42,8 @@ def test_outputs_that_no_method_of_the_task_reads_are_not_held(samples: Samples)
 def test_the_loss_is_the_same_whether_outputs_are_held_or_not(samples: Samples) -> None:
     model = nn.Linear(1, 1)
     assert (
-        measure(Plain(), model, CONFIG, samples, "validation")["loss"]
-        == measure(Measuring(), model, CONFIG, samples, "validation")["loss"]
+        evaluate(Plain(), model, CONFIG, samples, "validation").metrics["loss"]
+        == evaluate(Measuring(), model, CONFIG, samples, "validation").metrics["loss"]
     )
 
 
@@ -67,7 +67,7 @@ def test_accumulated_metrics_are_those_of_all_outputs_and_none_are_held(samples:
     model = nn.Linear(1, 1)
     found = evaluate(Streaming(), model, CONFIG, samples, "validation")
     assert found.held_bytes == 0
-    assert found.metrics == pytest.approx(measure(Measuring(), model, CONFIG, samples, "validation"), rel=1e-5)
+    assert found.metrics == pytest.approx(evaluate(Measuring(), model, CONFIG, samples, "validation").metrics, rel=1e-5)
 
 
 def test_what_compute_gave_is_told_by_its_name(samples: Samples) -> None:
@@ -94,8 +94,8 @@ class Structured(Measuring):
 
 def test_structured_outputs_reach_metrics_whole(samples: Samples) -> None:
     model = nn.Linear(1, 1)
-    found = measure(Structured(), model, CONFIG, samples, "validation")
-    assert found == {**measure(Measuring(), model, CONFIG, samples, "validation"), "rows": 600.0}
+    found = evaluate(Structured(), model, CONFIG, samples, "validation").metrics
+    assert found == {**evaluate(Measuring(), model, CONFIG, samples, "validation").metrics, "rows": 600.0}
 
 
 class Ragged(Measuring):
@@ -111,5 +111,5 @@ class Ragged(Measuring):
 
 def test_outputs_that_cannot_be_held_as_one_are_told_with_the_way_out(samples: Samples) -> None:
     with pytest.raises(InputError, match="differ in shape") as caught:
-        measure(Ragged(), nn.Linear(1, 1), CONFIG, samples, "validation")
+        evaluate(Ragged(), nn.Linear(1, 1), CONFIG, samples, "validation")
     assert "accumulate" in str(caught.value.mend)

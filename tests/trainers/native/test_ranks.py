@@ -13,7 +13,8 @@ import psutil
 import pytest
 import torch
 
-from mltrainer.configs.project import refuse_processes
+import mltrainer
+from mltrainer.configs.project import require_shared_steps
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
@@ -21,6 +22,7 @@ from mltrainer.runs.launcher import launch, tools_of
 from mltrainer.trainers.native.ranks import Ranks, joined, padded
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import Project, read_json
+from tests.projects import write_rings
 from tests.trainers.native.digits_runs import job, make, train
 
 # 96 training samples: 24 of each step but the last of an epoch's; micro-batches of 6, so that a step has 4 shards.
@@ -166,10 +168,45 @@ def test_a_fault_of_the_users_code_in_a_later_process_is_reported_as_such(tmp_pa
     assert not ranks_of(root)
 
 
-def test_a_number_that_steps_cannot_be_shared_by_is_refused_with_what_to_type() -> None:
-    assert refuse_processes(4, 3, 16) is None
-    assert "no power of two" in str(refuse_processes(3, 4, 16))
-    assert "--set accumulate=4 --set batch_size=16" in str(refuse_processes(4, 1, 64))
+@pytest.mark.parametrize(
+    ("numbers", "message", "mend"),
+    [
+        ((3, 4, 16), "3 processes", "take 2 or 4"),
+        ((4, 1, 64), "accumulate: 1 gives fewer", "mltrainer phase run planning --set accumulate=4 --set batch_size=16"),
+    ],
+)
+def test_a_number_that_cannot_share_steps_is_refused_with_what_to_type(
+    numbers: tuple[int, int, int], message: str, mend: str
+) -> None:
+    require_shared_steps(4, 3, 16)
+    with pytest.raises(InputError, match=message) as caught:
+        require_shared_steps(*numbers)
+    assert mend in str(caught.value.mend)
+
+
+def test_a_wrong_number_is_refused_though_nothing_is_left_to_train(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="3 processes"), tools_of(Project(tmp_path), lambda _: None, 3):
+        pass
+
+
+def test_a_phase_without_a_shared_run_takes_no_number_of_processes(tmp_path: Path) -> None:
+    write_rings(tmp_path)
+    with pytest.raises(InputError, match="planning trains no run in several processes") as caught:
+        mltrainer.Project(tmp_path).phase("planning", processes=2)
+    assert "--set launch.processes=2" in str(caught.value.mend)
+
+
+def test_an_executor_that_starts_one_process_is_not_given_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLTRAINER_EXECUTOR", "cluster")
+    with pytest.raises(InputError, match="the executor cluster starts one process, and 2"):
+        train_on(make(tmp_path), 2)
+
+
+def test_a_signal_is_heard_where_each_step_is_one_shard(tmp_path: Path) -> None:
+    root = make(tmp_path)
+    small = {"batch_size": 96, "accumulate": 2, "epochs": 4000, "early_stopping": None, "evaluate": {"every_n_epochs": 1000}}
+    with pytest.raises(StoppedError):
+        train_on(root, 2, at_step(5, lambda: signal.raise_signal(signal.SIGINT)), **small)
 
 
 def test_another_trainer_trains_in_one_process(tmp_path: Path) -> None:
