@@ -663,6 +663,11 @@ class TrainingConfig(ProjectConfig):
     class_weights: Annotated[Literal["none", "balanced"], Later("0.2")] = Field(
         "none", description="balanced: samples of rare classes count more in the loss, so that every class counts alike"
     )
+    rules: Annotated[Literal[1, 2], Later("0.3")] = Field(
+        1,
+        description="how a step is computed: 2, of new plans, so that with batch norm, large gradients and many samples too "
+        "the bits depend on no number of processes; 1: as before version 0.3",
+    )
     optimizer: Optimizer = Field(default_factory=lambda: AdamW())
     schedule: Schedule = Field(default_factory=lambda: Cosine(warmup_epochs=1))
     clip: Clip | None = Field(default_factory=lambda: Clip(norm=1.0))

@@ -209,13 +209,16 @@ def plan_config(ctx: Context) -> Plan:
     path = ctx.folder / CONFIG_FILE
     name = ctx.project.relative(path)
     old = yaml.parse(read_text(path, "the training config"), name) if path.exists() else None
-    values = generated
+    values, before = generated, _generated_before(ctx)
     if old is not None:
         current = validate(TrainingConfig, old).model_dump()
-        values = merge(generated, current, _generated_before(ctx) or generated)
+        generated["rules"] = current["rules"]  # a template's are for new plans: others would change a planned project's bits
+        values = merge(generated, current, before or generated)
+    elif before is not None:
+        generated["rules"] = before["rules"]
     config = validate_values(TrainingConfig, *apply(values, ctx.assignments, name))
-    final, before = config.model_dump(), flatten(generated)
-    edited = {key: value for key, value in flatten(final).items() if key not in before or before[key] != value}
+    final, made = config.model_dump(), flatten(generated)
+    edited = {key: value for key, value in flatten(final).items() if key not in made or made[key] != value}
     text, shown = None, of_task(final, config.task)
     if old is None or old.value != shown:
         kept = rewritten(path.read_text("utf-8-sig"), shown) if old is not None else None

@@ -18,6 +18,7 @@ import torch
 from mltrainer.reproducibility import tensorflow
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's step: 2**64 over the golden ratio
+SHUFFLED_WHOLE = 2**20  # samples whose order is made at once: 8 MB
 
 
 def key(seed: int, purpose: str, *numbers: int) -> int:
@@ -89,9 +90,43 @@ def kept() -> Iterator[None]:
             each.set_state(state)
 
 
-def epoch_order(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
-    """Return the sample ids of one epoch in training order, a pure function of (seed, epoch)."""
-    return generator(seed, "order", epoch).permutation(ids)
+def epoch_order(seed: int, epoch: int, count: int, rules: int = 1) -> np.ndarray:
+    """Return the positions of an epoch's samples in training order, a pure function of (seed, epoch).
+
+    From `rules: 2` on, an order of more than 2^20 samples is one whose every place can be computed alone.
+    """
+    if rules < 2 or count <= SHUFFLED_WHOLE:
+        return generator(seed, "order", epoch).permutation(np.arange(count))
+    return positions_at(seed, epoch, count, np.arange(count))
+
+
+def positions_at(seed: int, epoch: int, count: int, places: np.ndarray) -> np.ndarray:
+    """Return the positions at some places of an epoch's order, without making the rest of it.
+
+    A Feistel network of four rounds permutes the smallest power of four that is not below the count (Luby and Rackoff, 1988,
+    SIAM J. Comput. 17); what falls outside goes through it again until it falls inside (Black and Rogaway, 2002, CT-RSA).
+
+    Args:
+        seed: The run's.
+        epoch: From 0.
+        count: Samples of an epoch.
+        places: In the order, from 0.
+    """
+    half = np.uint64(((count - 1).bit_length() + 1) // 2)
+    keys = [np.uint64(key(seed, "order", epoch, number)) for number in range(4)]
+    found = _exchanged(places.astype(np.uint64), half, keys)
+    while (outside := np.flatnonzero(found >= count)).size:
+        found[outside] = _exchanged(found[outside], half, keys)
+    return found.astype(np.int64)
+
+
+def _exchanged(numbers: np.ndarray, half: np.uint64, keys: list[np.uint64]) -> np.ndarray:
+    """Return numbers of twice `half` bits, permuted."""
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = numbers >> half, numbers & mask
+    for round_key in keys:
+        left, right = right, left ^ (_finalized(right * GOLDEN + np.full(1, round_key)) & mask)
+    return (left << half) | right
 
 
 def first_draws(seed: int) -> dict[str, str]:

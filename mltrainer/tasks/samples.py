@@ -65,10 +65,9 @@ class Samples:
             return self.batch(self.tensors)
         return self.dataset.iterable if isinstance(self.dataset, Stream) else self.dataset
 
-    def order(self, seed: int, epoch: int) -> np.ndarray:
+    def order(self, seed: int, epoch: int, rules: int) -> np.ndarray:
         """Return the positions of the samples in an epoch's order; a stream keeps its own."""
-        positions = np.arange(len(self))
-        return positions if self.is_stream else seeds.epoch_order(seed, epoch, positions)
+        return np.arange(len(self)) if self.is_stream else seeds.epoch_order(seed, epoch, len(self), rules)
 
     def spread(self, wanted: int) -> np.ndarray:
         """Return at most so many positions, the same each time: evenly spaced, or a stream's first ones."""

@@ -9,7 +9,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score
@@ -103,7 +102,7 @@ def weights_of_lightning(seed: int) -> str:
 
         def __getitem__(self, place: int) -> Any:
             epoch, number = divmod(place, 100)
-            row = int(seeds.epoch_order(seed, epoch, np.arange(100))[number])
+            row = int(seeds.epoch_order(seed, epoch, 100)[number])
             seeds.seed_everything(seeds.key(seed, "sample", epoch, row))
             return own[row]
 

@@ -38,10 +38,33 @@ def test_numbers_in_an_address_are_kept_apart() -> None:
 
 
 def test_an_epochs_order_holds_each_sample_once() -> None:
-    ids = np.arange(100, 200)
-    first, second = (seeds.epoch_order(42, epoch, ids) for epoch in (0, 1))
-    assert sorted(first) == sorted(second) == ids.tolist()
+    first, second = (seeds.epoch_order(42, epoch, 100) for epoch in (0, 1))
+    assert sorted(first) == sorted(second) == list(range(100))
     assert first.tolist() != second.tolist()
+
+
+@pytest.mark.parametrize("count", [2, 3, 16, 17, 1000, 4097])
+def test_an_order_whose_places_are_computed_alone_holds_each_sample_once(count: int) -> None:
+    whole = seeds.positions_at(42, 0, count, np.arange(count))
+    assert sorted(whole.tolist()) == list(range(count))
+    assert [int(seeds.positions_at(42, 0, count, np.array([place]))[0]) for place in range(0, count, 7)] == whole[::7].tolist()
+    if count > 100:
+        assert whole.tolist() != seeds.positions_at(42, 1, count, np.arange(count)).tolist()
+        assert abs(np.corrcoef(whole, np.arange(count))[0, 1]) < 0.1
+
+
+def test_rules_change_the_order_of_many_samples_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = seeds.epoch_order(42, 3, 100)
+    assert seeds.epoch_order(42, 3, 100, rules=2).tolist() == few.tolist()
+    monkeypatch.setattr(seeds, "SHUFFLED_WHOLE", 99)
+    assert seeds.epoch_order(42, 3, 100, rules=1).tolist() == few.tolist()
+    assert seeds.epoch_order(42, 3, 100, rules=2).tolist() == seeds.positions_at(42, 3, 100, np.arange(100)).tolist()
+
+
+def test_a_place_among_a_billion_samples_is_computed_without_the_others() -> None:
+    found = seeds.positions_at(42, 0, 10**9, np.array([0, 1, 10**9 - 1]))
+    assert len(set(found.tolist())) == 3
+    assert all(0 <= position < 10**9 for position in found.tolist())
 
 
 def test_first_draws_are_the_same_in_every_call() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
@@ -110,7 +109,7 @@ def test_another_initialization_differs_before_the_first_step(rings: Project, cl
 def test_one_changed_sample_is_named_by_the_step_that_first_sees_it(rings: Project, cli: Cli) -> None:
     config = TrainingConfig.model_validate(read_json(rings.runs_dir / find_run(rings, "baseline") / JOB_FILE)["config"])
     ids = open_task(config, rings.root).split("train").ids
-    sample = ids[epoch_order(config.seed, 0, np.arange(len(ids)))[2 * config.batch_size]]  # the first one of step 3
+    sample = ids[epoch_order(config.seed, 0, len(ids))[2 * config.batch_size]]  # the first one of step 3
     edit(
         rings.root / "my_task.py",
         "return torch.tensor(self.x[i] + noise",

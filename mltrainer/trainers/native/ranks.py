@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C._distributed_c10d import FileStore
 
 from mltrainer.errors import InputError, KilledError
@@ -210,3 +210,19 @@ def require_alike(ranks: Ranks, facts: Mapping[str, Any], mend: str) -> None:
             if other.get(name) != value:
                 what = f"{name} of process {rank} is {other.get(name)}, of process 0 {value}"
                 raise InputError(what, where="processes", mend=mend)
+
+
+def require_no_synchronized_norm(ranks: Ranks, model: nn.Module) -> None:
+    """Refuse a model that normalizes over all processes' samples: with another number of them it would compute something else.
+
+    Raises:
+        InputError: With the module's name.
+    """
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.SyncBatchNorm)]
+    if names and ranks.size > 1:
+        mend = (
+            "take BatchNorm: its statistics are those of each micro-batch of batch_size samples, whatever the number of processes"
+        )
+        raise InputError(
+            f"{names[0]} is a SyncBatchNorm, whose results depend on the number of processes", where="model", mend=mend
+        )

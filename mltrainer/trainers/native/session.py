@@ -42,7 +42,7 @@ from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.optimization.gradients import clipped_above
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
-from mltrainer.trainers.native.ranks import Ranks, require_alike
+from mltrainer.trainers.native.ranks import Ranks, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.observing import at_start, of_data
@@ -301,6 +301,7 @@ class Session:
         return self.job.purpose == "train" or self.job.resumable
 
     def _require_alike_ranks(self) -> None:
+        require_no_synchronized_norm(self.ranks, self.model)
         facts = {**self.contract, "the weights' digest": self.init_sha256, "the step to go on from": self.trainer.step}
         require_alike(self.ranks, facts, "give every process the same code, data, packages and files of the run")
 

@@ -43,7 +43,10 @@ from mltrainer.trainers.native.signals.observing import at_evaluation, is_watche
 from mltrainer.trainers.native.stepping import Measured, Stepper
 from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 
-BUFFERS_APART = "a buffer that each process changes by its own samples, such as a batch norm's: train with --processes 1"
+BUFFERS_APART = (
+    "a buffer that each process changes by its own samples: train with --processes 1; a batch norm's is shared by what "
+    "`mltrainer phase run planning --set rules=2` plans"
+)
 
 
 class Stage(enum.Enum):

@@ -23,6 +23,7 @@ from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momen
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
 from mltrainer.trainers.native.preparing import lay_out_like_parameters
 from mltrainer.trainers.native.ranks import Ranks
+from mltrainer.trainers.native.running_statistics import RunningStatistics
 from mltrainer.trainers.native.shards import TreeSum, shard_key, update_key
 
 
@@ -77,6 +78,7 @@ class Stepper:
         self.ranks = ranks or Ranks()
         self._loss_dtype: torch.dtype | None = None
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self._statistics = RunningStatistics(model, config.rules)
         self.optimizer: Any = build_optimizer(config.optimizer, model) if own is None else own.optimizer
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
         thaws = config.start is not None and bool(config.start.unfreeze)
@@ -135,7 +137,7 @@ class Stepper:
         loss = self._backward(number, step)
         self.scaler.unscale_(self.optimizer)
         gradients = self._gradients()
-        measured = Measured(loss, *gradient_norms(gradients))
+        measured = Measured(loss, *gradient_norms(gradients, self.config.rules))
         if self.looks and not self._is_finite(measured):
             return replace(measured, taken=False)
         self._update(number, step, gradients, measured.total)
@@ -183,7 +185,7 @@ class Stepper:
         with buffers_kept(self.model):  # statistics are of the batch at the weights, once
             self._backward(number, step)
         gradients = self._gradients()
-        shape(gradients, self.parameters, gradient_norms(gradients)[1], self.config, number)
+        shape(gradients, self.parameters, gradient_norms(gradients, self.config.rules)[1], self.config, number)
         self.optimizer.second_step()
 
     def clear(self) -> None:
@@ -205,11 +207,15 @@ class Stepper:
 
     def _accumulate(self, number: int, step: Step) -> Tensor:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
-        tree = TreeSum()
+        tree, statistics = TreeSum(), self._statistics.rows(step.count)
         for shard, micro in zip(step.shards, step.micro_batches, strict=True):
             self.seed(number, shard)
-            tree.add(self._weighted(micro))
-        *gradients, total, weight = self.ranks.tree_sum(tree.total() if step.shards else self._nothing())
+            with self._statistics.captured(statistics, shard):
+                tree.add(self._weighted(micro))
+        own = tree.total() if step.shards else self._nothing()
+        sums = self.ranks.tree_sum([*own, *statistics])
+        *gradients, total, weight = sums[: len(own)]
+        self._statistics.replay(sums[len(own) :])
         torch._foreach_div_(gradients, weight)
         for p, gradient in zip(self.parameters, gradients, strict=True):
             p.grad = gradient if p.requires_grad else None

@@ -19,7 +19,7 @@ from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import launch, tools_of
-from mltrainer.trainers.native.ranks import Ranks, joined, padded
+from mltrainer.trainers.native.ranks import Ranks, joined, padded, require_no_synchronized_norm
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import Project, read_json
 from tests.projects import write_rings
@@ -147,6 +147,13 @@ def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path, monkeypat
     assert not ranks_of(root)
 
 
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_batch_norms_have_the_bits_of_one_process(tmp_path: Path, processes: int) -> None:
+    changes = {"task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}, "batch_size": 7, "rules": 2}
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    assert bits(train_on(several, processes, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
+
+
 @pytest.mark.slow
 def test_running_statistics_are_refused_by_name(tmp_path: Path) -> None:
     root = make(tmp_path)
@@ -154,7 +161,17 @@ def test_running_statistics_are_refused_by_name(tmp_path: Path) -> None:
         train_on(root, 2, task={"use": "digits_task:Digits", "options": {"model": "mlp"}}, batch_size=6)
     assert "2.running_mean of process 1 is" in caught.value.message
     assert "--processes 1" in str(caught.value.mend)
+    assert "--set rules=2" in str(caught.value.mend)
     assert not (root / ".mltrainer/runs/run/result.json").exists()
+
+
+def test_a_norm_over_all_processes_is_refused_by_name() -> None:
+    ranks, model = Ranks(), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.SyncBatchNorm(2))
+    require_no_synchronized_norm(ranks, model)
+    ranks.size = 2
+    with pytest.raises(InputError, match="1 is a SyncBatchNorm") as caught:
+        require_no_synchronized_norm(ranks, model)
+    assert "BatchNorm" in str(caught.value.mend)
 
 
 @pytest.mark.slow

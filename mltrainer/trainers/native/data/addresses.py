@@ -142,7 +142,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
     block_steps = max(1, BLOCK_BYTES // (row_bytes * plan.step_samples))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
-        order = seeds.epoch_order(config.seed, epoch, np.arange(plan.samples))
+        order = seeds.epoch_order(config.seed, epoch, plan.samples, config.rules)
         steps = places(order, plan, done if epoch == first_epoch else 0, own)
         while block := list(itertools.islice(steps, block_steps)):
             micros = _micro_batches(samples, [part for place in block for part in place.own], config.device)
@@ -166,6 +166,7 @@ class Addresses:
     plan: Plan
     samples: Samples
     seed: int
+    rules: int
     start: int
     own: Own = range
 
@@ -175,7 +176,7 @@ class Addresses:
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first, done = divmod(self.start, self.plan.steps_per_epoch)
         for epoch in range(first, self.plan.epochs):
-            order = self.samples.order(self.seed, epoch)
+            order = self.samples.order(self.seed, epoch, self.rules)
             for place in places(order, self.plan, done if epoch == first else 0, self.own):
                 for part in place.own:
                     yield [(epoch, position) for position in part.tolist()]
@@ -183,11 +184,11 @@ class Addresses:
 
 def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own) -> Iterator[Step]:
     """Yield steps from one loader, whose workers live as long as the run."""
-    addresses = Addresses(plan, samples, config.seed, start, own)
+    addresses = Addresses(plan, samples, config.seed, config.rules, start, own)
     micros = batches_of(make_loader(samples, config, "sample", addresses), torch.device(config.device))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
-        order = samples.order(config.seed, epoch)
+        order = samples.order(config.seed, epoch, config.rules)
         for place in places(order, plan, done if epoch == first_epoch else 0, own):
             yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
 
@@ -203,8 +204,10 @@ def evaluation_batches(samples: Samples, positions: np.ndarray, config: Training
     """Yield the samples at some positions in order; their draws are addressed by the split, not by the run's position."""
     device = torch.device(config.device)
     if samples.tensors is not None:
-        index = torch.from_numpy(positions)
-        for part in index.split(EVALUATION_BATCH):
+        parts = (
+            torch.from_numpy(positions).split(EVALUATION_BATCH) if len(positions) else ()
+        )  # nothing splits into one empty part
+        for part in parts:
             yield samples.batch([t.index_select(0, part).to(device, non_blocking=True) for t in samples.tensors])
         return
     if split not in samples.loaders:

@@ -11,13 +11,26 @@ from mltrainer.configs.project import Clip, Noise, TrainingConfig
 
 SMALLEST_NORM = 1e-6  # added to a norm that is divided by
 SURELY_BELOW = 0.99  # of a limit; the factor is rounded by 6e-8 at most at each of its three operations
+BY_ROWS = 2**16  # numbers of a gradient above which its norm is one of norms; a smaller one is cheap to gather whole
 SMALLEST_UNIT = 1e-3  # weights that begin as zeros may grow (Brock et al., 2021, arXiv 2102.06171)
 
 
-def gradient_norms(gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the L2 norm of each gradient and of all together, from one fused computation."""
-    norms = torch.stack(torch._foreach_norm(gradients))
+def gradient_norms(gradients: list[Tensor], rules: int) -> tuple[Tensor, Tensor]:
+    """Return the L2 norm of each gradient and of all together.
+
+    From `rules: 2` on, a large gradient's norm is that of the norms of its rows: a sum over all its numbers has an order, and
+    processes that hold some rows each could not keep it.
+    """
+    norms = torch.stack(torch._foreach_norm([_rows(gradient) for gradient in gradients] if rules >= 2 else gradients))
     return norms, torch.linalg.vector_norm(norms)
+
+
+def _rows(gradient: Tensor) -> Tensor:
+    """Return the norm of each row of a large gradient; a small one, and one of a single dimension, itself."""
+    if gradient.numel() <= BY_ROWS or gradient.dim() < 2:
+        return gradient
+    found: Tensor = torch.linalg.vector_norm(gradient, dim=tuple(range(1, gradient.dim())))
+    return found
 
 
 def shape(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, config: TrainingConfig, step: int) -> None:

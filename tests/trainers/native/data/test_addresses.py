@@ -7,7 +7,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import Samples
 from mltrainer.trainers.native.data import addresses
-from mltrainer.trainers.native.data.addresses import plan_for, training_steps
+from mltrainer.trainers.native.data.addresses import EVALUATION_BATCH, evaluation_batches, own_batches, plan_for, training_steps
 
 CONFIG = {
     "name": "x",
@@ -37,7 +37,7 @@ def test_each_epoch_has_an_order_of_its_own_that_its_number_addresses(held):
     found = epochs_of(HELD[held], settings)
     for epoch, ids in enumerate(found):
         assert sorted(ids.tolist()) == list(range(100, 110))
-        assert ids.tolist() == (seeds.epoch_order(settings.seed, epoch, np.arange(10)) + 100).tolist()
+        assert ids.tolist() == (seeds.epoch_order(settings.seed, epoch, 10) + 100).tolist()
     assert len({tuple(ids) for ids in found.tolist()}) == 3
 
 
@@ -51,7 +51,7 @@ def test_rows_that_are_gathered_in_blocks_are_each_seen_once_and_in_order(monkey
     settings = TrainingConfig.model_validate({**CONFIG, "batch_size": 2, "accumulate": accumulate})
     plan = plan_for(settings, 22)
     monkeypatch.setattr(addresses, "BLOCK_BYTES", steps_of_a_block * plan.step_samples * 8 + 7)
-    expected = np.concatenate([seeds.epoch_order(settings.seed, epoch, rows) for epoch in range(plan.epochs)])
+    expected = np.concatenate([seeds.epoch_order(settings.seed, epoch, len(rows)) for epoch in range(plan.epochs)])
     first, done = divmod(start, plan.steps_per_epoch)
     skipped = first * 22 + done * plan.step_samples
     steps = list(training_steps(samples, plan, settings, start))
@@ -59,3 +59,15 @@ def test_rows_that_are_gathered_in_blocks_are_each_seen_once_and_in_order(monkey
     assert np.concatenate([step.ids for step in steps]).tolist() == (expected[skipped:] + 100).tolist()
     seen = torch.cat([torch.cat(list(micro), 1) for step in steps for micro in step.micro_batches])
     assert seen.tolist() == [[row, 2 * row] for row in expected[skipped:].tolist()]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_processes_measure_each_batch_once_and_one_without_a_batch_none(size: int) -> None:
+    count = EVALUATION_BATCH + 5  # two batches
+    samples = Samples(np.arange(count), (torch.arange(float(count)),))
+    seen: dict[int, list[float]] = {}
+    for rank in range(size):
+        numbers, own = own_batches(np.arange(count), rank, size)
+        batches = evaluation_batches(samples, own, TrainingConfig.model_validate(CONFIG), "validation")
+        seen |= {number: batch[0].tolist() for number, batch in zip(numbers, batches, strict=True)}
+    assert [value for number in sorted(seen) for value in seen[number]] == list(range(count))

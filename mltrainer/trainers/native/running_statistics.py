@@ -1,0 +1,88 @@
+"""The running statistics of batch norms in a step of several shards: what each shard adds is captured, then replayed in order.
+
+Processes that share a step see other shards each. A batch norm's update is linear in its statistics: of zeros it leaves what the
+shard alone adds. These summands are few numbers; with all shards' the updates are the same wherever a shard was computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class RunningStatistics:
+    """The running means and variances of a model's batch norms.
+
+    One whose class has a forward pass of its own is left to it: only what torch's own does is known to be linear.
+
+    Args:
+        model: On its device.
+        rules: The config's; before 2, every shard updates the statistics as it comes.
+    """
+
+    def __init__(self, model: nn.Module, rules: int) -> None:
+        self._norms = (
+            [module for module in model.modules() if isinstance(module, _BatchNorm) and _is_torchs(module)] if rules >= 2 else []
+        )
+
+    def rows(self, shards: int) -> list[Tensor]:
+        """Return room for the summands of a step's shards: [shards, 2 C + 1] for each norm, of -0.0, which changes no sum."""
+        means = [_statistics(norm)[0] for norm in self._norms]
+        return [torch.full((shards, 2 * len(mean) + 1), -0.0, dtype=mean.dtype, device=mean.device) for mean in means]
+
+    @contextmanager
+    def captured(self, rows: list[Tensor], shard: int) -> Iterator[None]:
+        """Write what a shard's forward and backward pass add to the statistics into its rows, and leave the statistics alone.
+
+        A row is the means, the variances and how many updates they are of: none where a norm is held in evaluation, several where
+        a model calls it more than once, or computes its activations again in the backward pass.
+        """
+        training = [(norm, row) for norm, row in zip(self._norms, rows, strict=True) if norm.training]
+        kept = [_statistics(norm) for norm, _ in training]
+        for norm, _ in training:
+            _lend(norm, [torch.zeros_like(tensor) for tensor in _statistics(norm)])
+        try:
+            yield
+        finally:
+            for (norm, row), own in zip(training, kept, strict=True):
+                mean, variance, updates = _statistics(norm)
+                row[shard] = torch.cat([mean, variance, updates.to(mean.dtype).view(1)])
+                # The objects are exchanged, not their content: autograd refuses a tensor that changed since the forward pass.
+                _lend(norm, own)
+
+    def replay(self, rows: list[Tensor]) -> None:
+        """Update the statistics with all shards' summands, in the order of shards."""
+        for norm, summands in zip(self._norms, rows, strict=True):
+            for row in summands:
+                _update(norm, row)
+
+
+def _is_torchs(norm: _BatchNorm) -> bool:
+    """Return True for a norm that has statistics and torch's own forward pass."""
+    return type(norm).forward is _BatchNorm.forward and all(isinstance(tensor, Tensor) for tensor in _statistics(norm))
+
+
+def _statistics(norm: _BatchNorm) -> list[Tensor]:
+    return [norm.running_mean, norm.running_var, norm.num_batches_tracked]  # type: ignore[list-item]  # None where it has none
+
+
+def _lend(norm: _BatchNorm, statistics: list[Tensor]) -> None:
+    norm.running_mean, norm.running_var, norm.num_batches_tracked = statistics
+
+
+def _update(norm: _BatchNorm, row: Tensor) -> None:
+    """Take one shard's updates in: each leaves 1 - momentum of what was there; without a momentum the mean of all counts."""
+    mean, variance, tracked = _statistics(norm)
+    updates = row[-1]
+    if norm.momentum is None:
+        together = (tracked + updates).clamp(min=1)
+        stays, share = tracked / together, updates / together
+    else:
+        stays, share = torch.pow(1 - norm.momentum, updates), torch.ones_like(updates)
+    for statistic, summand in zip((mean, variance), row[:-1].chunk(2), strict=True):
+        statistic.mul_(stays).add_(summand * share)
+    tracked.add_(updates.to(tracked.dtype))
