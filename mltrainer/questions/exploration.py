@@ -92,6 +92,7 @@ class Exploration:
     def kept(self, found: AnyExplored) -> AnyExplored:
         """Return the findings with digests of the project's files before and after, and write them to the scratch folder."""
         after = files(self.project, self.folder)
+        # A file that changed has two different items, one that came or went has one: the symmetric difference holds them all.
         changed = sorted({path for path, _ in self._before.items() ^ after.items()})
         state = State(before=digest(self._before), after=digest(after), changed=changed)
         result = found.model_copy(update={"state": state})
@@ -149,10 +150,12 @@ def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
 def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_result]]:
     for folder, inner, names in os.walk(project.root):
         place = Path(folder)
+        # In place: os.walk then never enters what is left out.
         inner[:] = [name for name in inner if _counts(project, place / name, scratch)]
         for path in (place / name for name in names):
             if path != project.state_dir / LOCK_FILE:
                 with contextlib.suppress(FileNotFoundError):  # somebody else's, and gone since
+                    # lstat: a link counts as itself, and one that leads nowhere must not stop the look.
                     yield path, path.lstat()
 
 

@@ -72,10 +72,12 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         phase: What its runs are told to be of.
     """
     program: dict[str, Any] = {"data_files": planning.trusted.evidence.data.files} if config.task.is_opaque else {}
+    # Checkpoints that only a resumption would need fill the disk, of as many runs as there are variants and seeds.
     if not program:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
+    # Only what decides bits names the study, so that the same question finds its runs again.
     run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": seeds})[:12]
     return AblationJob(
         run=run,

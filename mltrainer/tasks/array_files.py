@@ -94,11 +94,13 @@ def _samples(x: np.ndarray, place: str) -> tuple[np.ndarray, list[str]]:
         x = x.astype(np.float32) / 255
     if x.dtype != np.float32:
         notes.append(f"x was converted from {x.dtype} to float32")
+    # What float32 cannot hold becomes infinite here, and is refused with its row below.
     with np.errstate(over="ignore"):
         samples = x.astype(np.float32)
     if samples.ndim == 3:
         notes.append("x has no channel axis; one channel was added")
         samples = samples[:, None]
+    # Only where the last axis alone can be channels: [n, 3, 32, 3] stays as it is.
     elif samples.ndim == 4 and samples.shape[1] not in CHANNELS and samples.shape[3] in CHANNELS:
         notes.append(f"channels last {list(x.shape[1:])} were moved first")
         samples = np.ascontiguousarray(samples.transpose(0, 3, 1, 2))

@@ -146,6 +146,7 @@ class Classification(BuiltinTask):
     def balance(self, train: np.ndarray) -> None:
         """Weigh samples by n / (classes * samples of their class), over the training rows: 1 on average, each class alike."""
         counts = np.bincount(self.labels[train], minlength=len(self.classes))
+        # At least 1 in the divisor: a class without a training sample has no weight of its own, and gets 1 below.
         alike = len(train) / ((counts > 0).sum() * np.maximum(counts, 1))
         self._weights = torch.tensor(np.where(counts > 0, alike, 1.0), dtype=torch.float32)
 

@@ -40,6 +40,7 @@ def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str
     right = (targets == positive if binary else outputs.argmax(1) == targets).numpy().astype(np.float64)
     bins = [_bin(sure[part], right[part]) for part in _equal_parts(sure, MOST_BINS)]
     weights = [row.samples / len(right) for row in bins]
+    # The mean distance of a binomial share from its probability, by the normal approximation: even perfect answers show as much.
     by_luck = [math.sqrt(2 / math.pi * row.probability * (1 - row.probability) / row.samples) for row in bins]
     return Calibration.model_construct(  # not validated: of infinite outputs the mean probability is NaN
         of=names[positive] if binary else None,
@@ -54,6 +55,7 @@ def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str
 def _equal_parts(values: np.ndarray, most: int) -> list[np.ndarray]:
     """Return the places of the values, rising, in equal parts, of which each has enough samples."""
     count = max(1, min(most, len(values) // FEWEST_SAMPLES))
+    # Stable, so that samples of equal probability fall into the same bins each time.
     return [part for part in np.array_split(np.argsort(values, kind="stable"), count) if len(part)]
 
 

@@ -76,6 +76,7 @@ def _emptied(table: Table) -> tuple[Table, dict[str, Column], list[str]]:
     gaps = missing_spellings(table, plain)
     holding = [name for name, column in plain.items() if not set(gaps).isdisjoint(texts_of(column, table))] if gaps else []
     table = without(table, gaps)
+    # Only columns that held such a spelling are understood anew; of the others nothing has changed.
     return table, {**plain, **{name: parse_column(name, table.columns[name]) for name in holding}}, gaps
 
 

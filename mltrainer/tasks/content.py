@@ -74,6 +74,7 @@ class Table:
 def cells_of(table: Table, row: int) -> dict[str, str]:
     """Return the cells of a row by column; a missing number is empty."""
     found = {name: cells[row] for name, cells in table.columns.items()}
+    # NaN alone differs from itself; the cells are of any type here.
     return {name: "" if cell is None or cell != cell else _plainly(cell) for name, cell in found.items()}
 
 
@@ -243,5 +244,6 @@ def add_array(digest: Any, array: np.ndarray) -> None:
 
 def add_text(digest: Any, text: str) -> None:
     """Add a text with its length, so that `ab, c` and `a, bc` differ."""
+    # A lone surrogate, as in a file name that is no UTF-8, must not stop the digest.
     raw = text.encode("utf-8", "surrogatepass")
     digest.update(b"%d:" % len(raw) + raw)

@@ -200,6 +200,7 @@ class _UserTaskAdapter(DataAdapter):
         if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
             return found
         names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
+        # More numbers than samples: the targets are no class numbers, and most of them would be "missing".
         return found + (data_findings.class_findings(names, train, held_out, limits) if len(names) <= len(train) else [])
 
     @property
@@ -242,6 +243,7 @@ class _SamplesAdapter(_UserTaskAdapter):
         whole = samples_of(given, "samples()", self.task)
         self.sha256, self.read = fingerprint(whole, self._seed)
         labels = labels_of(whole)
+        # Whole numbers that are nearly all different are quantities, by which nothing can be stratified.
         stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
         self.divide(len(whole), labels if stratify else None, self._config.split, self._seed)
         self.parts = BySplit({name: pick(whole, places) for name, places in self.ids.items()})

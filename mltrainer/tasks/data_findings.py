@@ -125,6 +125,7 @@ def class_findings(names: Sequence[str], train: np.ndarray, validation: np.ndarr
         found.append(Finding("warning", f"classes without a validation sample: {_listed(unseen)}"))
     present = counts[counts > 0]
     if len(present) and present.max() > limits.class_imbalance * present.min():
+        # A class without samples is no minority here: it has a warning of its own.
         most, least = int(counts.argmax()), int(np.where(counts > 0, counts, counts.max() + 1).argmin())
         text = f"classes are imbalanced: {counts[most]} training samples of {names[most]!r}, {counts[least]} of {names[least]!r}"
         found.append(Finding("warning", text))
@@ -216,6 +217,7 @@ def row_hashes(parts: Sequence[np.ndarray]) -> np.ndarray:
     found = np.zeros(len(parts[0]), dtype=np.uint64)
     for part in parts:
         rows = np.ascontiguousarray(part).reshape(len(part), math.prod(part.shape[1:]))  # -1 knows no size of no rows
+        # The bits, not the values: NaN equals NaN here, so rows with the same gaps are the same.
         words = rows.view(np.uint64) if rows.dtype.itemsize == 8 else rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
         for word in words.T:
             found ^= word
@@ -320,6 +322,7 @@ def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: in
         return None
     values, wanted = feature[known], target[known]
     score = _class_score(values, wanted, classes, limits) if classes else _value_score(values, wanted)
+    # A feature that is known in few rows tells no more of the target than that.
     if score * known.mean() >= limits.leak_score:
         return Finding(
             "warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?"
@@ -338,6 +341,7 @@ def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: 
     if present.sum() < 2:
         return 0.0
     shares = counts[:, present] / counts[:, present].sum(axis=0) / present.sum()
+    # With few rows for each value, a class per value would be learned by heart: then intervals are used.
     if len(values) <= limits.few_values and len(feature) >= limits.rows_per_value * len(values):
         return float(shares.max(axis=1).sum())
     below = np.concatenate([np.zeros((1, shares.shape[1])), shares.cumsum(axis=0)])

@@ -121,6 +121,7 @@ def _calibration_error(given: ClassifierOutputs) -> float:
     """Return the expected calibration error over 15 bins of equal width (Guo et al., 2017, arXiv 1706.04599)."""
     surest = given.log_probabilities.amax(1).exp()
     right = (predictions(given.outputs) == given.targets).double()
+    # Bins are open below and closed above, as in the paper; rounding must not lead outside of the first and the last.
     bins = (surest * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
     gaps = torch.zeros(CALIBRATION_BINS, dtype=torch.float64).index_add_(0, bins, right - surest)
     return float(gaps.abs().sum() / len(right))
@@ -128,6 +129,7 @@ def _calibration_error(given: ClassifierOutputs) -> float:
 
 def _roc_auc(given: ClassifierOutputs) -> float | None:
     """Return the area under the ROC curve, of several classes the mean of each against the rest; equal scores count half."""
+    # Against no other class there is no area: 0 / 0.
     areas = [_area(one) for one in given.curves if one.others[-1] > 0]
     return float(np.mean(areas)) if areas else None
 
@@ -230,6 +232,7 @@ def best_threshold(outputs: Tensor, targets: Tensor, positive: int) -> dict[str,
     f1 = 2 * one.positives / (one.positives + one.others + one.positives[-1])
     best = int(f1.argmax())
     usual = 2 * counts[positive, positive] / (counts[positive].sum() + counts[:, positive].sum())
+    # Beyond about 709 the exponential of a float overflows and raises.
     probability = 1 / (1 + math.exp(-max(-700.0, min(700.0, one.thresholds[best]))))
     return {"probability": probability, "f1": float(f1[best]), "f1_at_half": float(usual)}
 

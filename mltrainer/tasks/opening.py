@@ -50,6 +50,7 @@ class OpenTask:
         self._ids_sha256 = {name: ids_digest(data.ids[name]) for name in SPLITS}
         self._weights = weight_rows(config.start, root) if config.start is not None else []
         start = {"start": [row.sha256 for row in self._weights]} if self._weights else {}
+        # All folds have one digest, whichever of them validates: they are one state of the data.
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
         self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start})
         self.start: Begun | None = None
@@ -181,6 +182,7 @@ class OpenTask:
             why = self._data.not_compared or "each reading of a sample draws anew"
             return [Finding("info", f"duplicates across splits were not looked for: {why}")]
         total = len(hashes.validation)
+        # Asked only where it decides: an excuse may have to read other columns or samples.
         excuse = self._data.excuse(limits) if repeats.validation >= limits.leak_rows * total else None
         found = data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits)
         sizes = {name: len(part) for name, part in self._data.ids.items()}

@@ -114,6 +114,7 @@ def _left_out(tables: Sequence[Table]) -> list[str]:
 def _cells(name: str, tables: Sequence[Table]) -> Cells:
     parts = [table.columns[name] for table in tables]
     numbers = [isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts]
+    # Joined as text, the numbers would be spelt by Python in one part and by a person in the other.
     if any(numbers) != all(numbers):
         holding = {kind: tables[numbers.index(kind)].place for kind in (True, False)}
         what = f"column {name!r} holds numbers in {holding[True]}, and text here"

@@ -152,6 +152,7 @@ def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:
             f"{what} gave ({', '.join(found)}); two or more tensors with one row per sample, targets last, were expected",
             where="task.use",
         )
+    # On the CPU and contiguous: their bytes are hashed, and rows are gathered from them by index.
     return Samples(np.arange(len(parts[0])), tuple(part.detach().cpu().contiguous() for part in parts))
 
 
@@ -204,9 +205,11 @@ def sample_hashes(samples: Samples, seed: int) -> np.ndarray | None:
     places, started = samples.spread(MAX_COMPARED).tolist(), time.monotonic()
     found: list[int] = []
     with generators_kept():
+        # Two epochs, which differ in their draws alone: a sample that differs is drawn anew at each reading.
         if any(_hash(samples.read(seed, "sample", 0, one)) != _hash(samples.read(seed, "sample", 1, one)) for one in places[:3]):
             return None
         for place in places:
+            # By the monotonic clock, which no correction of the time moves. What was read is a part and is reported as one.
             if time.monotonic() - started > COMPARING_S:
                 break
             found.append(_hash(samples.read(seed, "sample", 0, place)))

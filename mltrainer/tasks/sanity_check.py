@@ -32,6 +32,7 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError("model() gave a model without a parameter to train", where=config.task.use)
     _refuse_complex(model, config)
+    # Module by module: model.train() afterwards would also wake parts that the user had put into evaluation mode.
     modes = [(module, module.training) for module in model.modules()]
     with generators_kept():
         count = min(BATCH, config.batch_size, len(samples))
@@ -157,6 +158,7 @@ def _watched(model: nn.Module, entered: list[str]) -> Any:
     handles = []
     for name, module in model.named_modules():
 
+        # The name as a default value: the function would otherwise see the loop's last one.
         def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
             found = ", ".join([*map(_shape, inputs), *(f"{key}: {_shape(part)}" for key, part in named.items())])
             entered.append(f"layer {name or 'model'} = {_one_line(module)} got {found}")

@@ -144,6 +144,7 @@ def _measured(errors: np.ndarray, inside: np.ndarray) -> tuple[int, float, float
 def _exact(errors: np.ndarray) -> Any:
     """Return Fisher's exact test, one-sided: how likely as many errors in a segment are by luck (Fisher, 1922)."""
     total, wrong = len(errors), int(errors.sum())
+    # Factorials by their logarithms, once for all segments: those of thousands of samples overflow.
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
 
     def choose(n: int, k: np.ndarray) -> np.ndarray:
@@ -153,6 +154,7 @@ def _exact(errors: np.ndarray) -> Any:
     def p_value(inside: np.ndarray) -> float:
         size, hits = int(inside.sum()), int(errors[inside].sum())
         counts = np.arange(hits, min(size, wrong) + 1)
+        # No segment can hold more right samples than there are.
         counts = counts[size - counts <= total - wrong]
         terms = choose(wrong, counts) + choose(total - wrong, size - counts) - choose(total, np.array(size))
         return min(1.0, float(np.exp(terms).sum()))
@@ -171,6 +173,7 @@ def _ranked(errors: np.ndarray) -> Any:
         size = int(inside.sum())
         above = float(ranks[inside].sum()) - size * (total + 1) / 2
         spread = math.sqrt(size * (total - size) / 12 * (total + 1 - ties))
+        # Ranks alone can say larger where the mean is smaller; what is reported are means.
         larger = errors[inside].mean() > errors[~inside].mean()
         return 0.5 * math.erfc(above / spread / math.sqrt(2)) if spread and larger else 1.0
 

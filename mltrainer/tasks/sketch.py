@@ -28,6 +28,7 @@ def sketch(hashes: np.ndarray, salt: str) -> str:
     key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
     word = np.frombuffer(key[:8], dtype="<u8")
     rows = distinct(hashes)
+    # The order is salted too: the smallest plain hashes would be the same rows in every project.
     order = row_hashes([np.broadcast_to(word, rows.shape).astype(np.uint64), rows.astype(np.uint64)])
     chosen = rows[np.argsort(order, kind="stable")[:KEPT]].astype("<u8")
     return " ".join(sorted(hashlib.blake2b(row.tobytes(), digest_size=DIGEST_BYTES, key=key).hexdigest() for row in chosen))

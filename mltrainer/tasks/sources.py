@@ -69,6 +69,7 @@ def _read_splits(config: Data, root: Path) -> Source:
         paths = {name: _existing(source, root, _key(name)) for name, source in named.items()}
         if all(suffix_of(path) in TABLE_READERS for path in paths.values()) and _is_large(list(paths.values()), root):
             return _kept_table(paths, config, root)
+    # All are looked for before any is read: a missing test file must not show after minutes.
     for name, source in config.held_out.items():
         _existing(source, root, _key(name))
     return join({name: _read_one(config.model_copy(update={"source": source}), root) for name, source in named.items()})

@@ -157,6 +157,7 @@ def fold_places(
     if constraints.given is not None:
         mend = "leave folds out, or give the data as one file"
         raise InputError("the data comes with its own validation samples", where="split.folds", mend=mend)
+    # The test split is taken first and knows of no fold, so that it is the same whichever of them validates.
     rest = split.model_copy(update={"validation": 0.0, "folds": 0})
     train = split_ids(n, labels, rest, seed, constraints).train
     within = constraints.of(train)
@@ -193,6 +194,7 @@ def _folds(strata: np.ndarray, constraints: SplitConstraints, split: Split, seed
     giants = giant_units(units, constraints, split)
     _, firsts, sizes = np.unique(units, return_index=True, return_counts=True)
     drawn = _generator(seed, "folds").permutation(len(firsts))
+    # Stable, so that units of equal size stay in the drawn order.
     order = drawn[np.argsort(-sizes[drawn], kind="stable")]
     own = strata[firsts]
     chosen = np.zeros(len(firsts), dtype=np.int64)
@@ -255,6 +257,7 @@ def _in_order(times: np.ndarray, split: Split) -> SplitIds:
     counts = _counts(len(times), split)
     cuts = np.cumsum([counts[name] for name in SPLITS])[:-1]
     moments = times[order]
+    # A cut within one moment goes back to its beginning: the same moment must not be both past and future.
     ends = [int(np.searchsorted(moments, moments[min(cut, len(moments) - 1)])) if cut < len(moments) else cut for cut in cuts]
     parts = np.split(order, ends)
     return BySplit({name: np.sort(part).astype(np.int64) for name, part in zip(SPLITS, parts, strict=True)})
@@ -278,7 +281,9 @@ def _counts(n: int, split: Split) -> BySplit[int]:
     """Return each split's number of samples out of n: largest remainder, and one each where there are enough."""
     shares = {"train": 1 - split.validation - split.test, "validation": split.validation, "test": split.test}
     exact = {name: n * share for name, share in shares.items()}
+    # A product such as 10 * 0.3 may lie just below a whole number.
     counts = BySplit({name: int(np.floor(value + 1e-9)) for name, value in exact.items()})
+    # Rounded, as two equal remainders may differ in their last bits; ties go to the split that comes first.
     by_remainder = sorted(SPLITS, key=lambda name: (-round(exact[name] - counts[name], 9), SPLITS.index(name)))
     for name in by_remainder[: n - sum(counts.values())]:
         counts[name] += 1
@@ -307,6 +312,7 @@ def _deal(units: np.ndarray, sizes: np.ndarray, counts: BySplit[int], generator:
     for place, end in enumerate(np.cumsum([counts[name] for name in names])[:-1]):
         wanted, later = int(counts[names[place]] > 0), sum(counts[name] > 0 for name in names[place + 1 :])
         nearest = int(np.abs(filled - end).argmin())
+        # Each split that was asked for gets a unit, and leaves one for every split after it.
         cuts.append(max(cuts[-1], min(max(nearest, cuts[-1] + wanted), len(order) - later)))
     return BySplit(zip(names, np.split(order, cuts[1:]), strict=True))
 

@@ -28,6 +28,7 @@ def mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
         return _replaced(value, {name: mapped(change, part) for name, part in _fields(value).items()})
     if isinstance(value, Mapping):
         return {name: mapped(change, part) for name, part in value.items()}
+    # A named tuple takes its parts one by one, not as one sequence.
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(mapped(change, part) for part in value))
     return type(value)(mapped(change, part) for part in value) if type(value) in (tuple, list) else value

@@ -75,6 +75,7 @@ def user_code(root: Path, what: str) -> Iterator[None]:
         yield
     except MltrainerError:
         raise
+    # SystemExit too: sys.exit() in the user's module would end the run without a word of where.
     except (Exception, SystemExit) as error:
         if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
             raise
@@ -129,8 +130,10 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
         InputError: There is none, or it fails; with the nearest name, or the line.
     """
     name = use.partition(":")[0]
+    # First on the path: an installed package of the same name must not take the place of the project's module.
     if str(root) not in sys.path[:1]:
         sys.path.insert(0, str(root))
+    # A module that was written moments ago, as in a notebook, may not be in the import system's listing yet.
     importlib.invalidate_caches()
     _refuse_another_project(name, root, where)
     try:
@@ -138,6 +141,7 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
             return importlib.import_module(name)
     except InputError as error:
         cause = error.__cause__
+        # Only if the module itself is missing: one that it imports in turn is told with its line.
         if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
             mend = f"name one of your project's modules and a class in it, or write {name.replace('.', '/')}.py"
             what = f"there is no module {name!r} in {root.name}{_near_module(name, root)}"

@@ -43,6 +43,7 @@ def contributions(swaps: Sequence[Swap], sides: Sequence[Runs], seeds: Sequence[
     """
     whole = sides[0]
     rows = [_compared(swap, runs, whole, seeds, mode, level) for swap, runs in zip(swaps, sides[1:], strict=True)]
+    # Only what was tested counts among the comparisons: a swap that failed asks nothing of chance.
     tested = [row.p for row in rows if row.p is not None]
     corrected = iter(holm(tested))
     judged = [
@@ -139,4 +140,5 @@ def _needed(row: Comparison, comparisons: int, seeds: int, level: float) -> str:
     if seeds < fewest:
         return f"{fewest} seeds are the fewest that could"
     needed = seeds_needed(abs(row.effect_size), level / comparisons) if row.effect_size else None
+    # At least one more than now: the estimate from few seeds may name no more than there are, which have just not shown it.
     return f"more than {number(MAX_NEEDED)} would" if needed is None else f"about {number(max(needed, seeds + 1))} would"

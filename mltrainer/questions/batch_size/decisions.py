@@ -22,6 +22,7 @@ def doubled(first: int, samples: int) -> Iterator[int]:
 
 def needed_mb(rows: Sequence[Size]) -> float:
     """Return the expected peak memory in MiB of twice the last batch: the last doubling's growth, twice."""
+    # Twice the last growth, as the next doubling adds twice as many samples as the last one did; the fixed part cancels out.
     peaks = [row.peak_mb for row in rows[-2:]]
     return float(peaks[-1] + 2 * max(0.0, peaks[-1] - peaks[0]))
 

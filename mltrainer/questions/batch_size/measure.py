@@ -107,6 +107,7 @@ def memory_mb(device: str) -> float:
     """Return the memory in MiB that this process has or may still take, on its device."""
     if device == "cuda":
         free, _ = torch.cuda.mem_get_info()
+        # What torch holds back for itself counts as free: it is used again before more is asked for.
         return (free + torch.cuda.memory_reserved()) / 2**20
     return available_mb() + _status_mb("VmRSS")
 
@@ -122,6 +123,7 @@ def _forget_peak(device: str) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     else:
+        # 5 resets the peak of the resident memory (VmHWM) and nothing else; see proc(5).
         Path("/proc/self/clear_refs").write_text("5")
 
 

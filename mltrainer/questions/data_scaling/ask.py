@@ -45,6 +45,7 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
         raise InputError(f"run {run} has no result", mend="mltrainer run")
     require_one_trainer(project, "extrapolation")
     result = partial(RunResult, found)
+    # No checkpoint and no signal is needed: only the metrics of these trainings are looked at.
     changes = {"checkpoint.every_n_epochs": 10**6, "checkpoint.save_best": False, "signals": False}
     config = TrainingConfig.model_validate(assign(config_of(project, run), changes.items()))
     losses = [(row.step, row.validation.get("loss")) for row in result.history]

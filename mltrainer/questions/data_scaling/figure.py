@@ -29,6 +29,7 @@ def of_curves(found: Curves) -> list[Figure]:
 def _drawn(file: str, title: str, curve: Fit, points: Sequence[tuple[float, float]], x_label: str, y_label: str) -> Figure:
     caption, ends = sentence(curve), curve.predictions
     first, last = min(x for x, _ in points), ends[-1].amount
+    # Evenly spaced on the logarithmic axis.
     places = [first * (last / first) ** (nr / (PLACES - 1)) for nr in range(PLACES)]
     series = [
         Series("measured", points, dots=True),

@@ -71,6 +71,7 @@ def _of_epochs(history: list[list[float]], seed: int) -> FittedSteps | UnfittedS
     last = history[-1][0] if history else 0.0
     kept = [(step, loss) for step, loss in history if step > SETTLING * last]
     curve = StepCurve(steps=[step for step, _ in history], losses=[loss for _, loss in history])
+    # Distances are relative to the error, which must be above 0 for that.
     if len(kept) < FEWEST_POINTS or min(loss for _, loss in kept) <= 0:
         reason = f"of {len(kept)} evaluations no curve can be told, or a loss is not above 0"
         return UnfittedSteps.of(curve, reason=reason)
@@ -106,6 +107,7 @@ def _row(session: Session, part: float, seed: int) -> Training:
     best = best_row(trained.trainer.history, session.config.metric)
     samples = part_of(len(trained.task.split("train")), part)
     trained.task.close()
+    # At once, not at the end: so many trainings would fill the disk together.
     shutil.rmtree(folder)
     return Training(part=part, samples=samples, seed=seed, validation=best and dict(best.validation))
 

@@ -48,6 +48,7 @@ def _fitted(amounts: np.ndarray, errors: np.ndarray) -> list[Law]:
     weights = 1 / np.maximum(errors, TINY) ** 2
     best = [(math.inf, Law(0.0, 0.0, 1.0))] * len(errors)
     for exponent in EXPONENTS:
+        # Relative to the largest: powers of raw step numbers are so small that the line's sums lose their digits.
         powers = (amounts / amounts.max()) ** -exponent
         floor, scale = _line(powers, errors, weights)
         misses = (weights * (errors - floor[:, None] - scale[:, None] * powers) ** 2).sum(1)
@@ -64,6 +65,7 @@ def _line(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray
     spread = (weights * (x - mean_x[:, None]) ** 2).sum(1)
     slope = (weights * (x - mean_x[:, None]) * (y - mean_y[:, None])).sum(1) / np.maximum(spread, TINY)
     through_zero = (weights * x * y).sum(1) / (weights * x * x).sum(1)
+    # A line that would begin below 0 is fitted again through 0: cutting its intercept off alone would not be the best one.
     slope = np.where(mean_y - slope * mean_x < 0, through_zero, slope)
     slope = np.maximum(slope, 0.0)
     return np.maximum(mean_y - slope * mean_x, 0.0), slope
@@ -84,6 +86,7 @@ def extrapolated(amounts: Sequence[float], errors: Sequence[float], at: Sequence
     """
     law = fitted(amounts, errors)
     x, y = np.asarray(amounts, dtype=np.float64), np.asarray(errors, dtype=np.float64)
+    # A fit takes part of the noise into its parameters, so that its residuals are too small: they are made larger by what it took.
     residuals = (y - law(x)) / law(x) * math.sqrt(len(x) / max(1, len(x) - TAKEN))
     draws = seeds.generator(seed, "extrapolate").choice(residuals, (RESAMPLES, len(x)))
     laws = _fitted(x, np.maximum(law(x) * (1 + draws), TINY))

@@ -38,6 +38,7 @@ class Smoothing:
 def diverged(smoothed: Sequence[float], factor: float) -> bool:
     """Return True where the last smoothed loss is not finite, or above the best by more than `factor` - 1 times its size."""
     best = min(smoothed)
+    # Written with `not ... <=`, which is also true of NaN.
     return not math.isfinite(smoothed[-1]) or not smoothed[-1] <= best + (factor - 1) * abs(best)
 
 

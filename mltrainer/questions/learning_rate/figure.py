@@ -22,6 +22,7 @@ def rate_figure(test: RangeTest, present: float) -> Figure:
         present: The learning rate of the config.
     """
     losses, smoothed = (list(zip(test.rates, values, strict=True)) for values in (test.losses, test.smoothed))
+    # By the first losses: those of the divergence would press the rest into one line.
     top = 1.5 * max((abs(y) for _, y in smoothed[: max(3, len(smoothed) // 10)] if math.isfinite(y)), default=math.inf)
     series = [Series("loss of each step", _below(losses, top), dots=True), Series("smoothed", _below(smoothed, top))]
     marks = [Mark(present, f"now: {number(present)}", BLUE)]
@@ -35,4 +36,5 @@ def rate_figure(test: RangeTest, present: float) -> Figure:
 
 
 def _below(points: Sequence[tuple[float, float]], top: float) -> list[tuple[float, float]]:
+    # `not >`, which keeps NaN: the chart shows it as a gap.
     return [point for point in points if not point[1] > top]

@@ -45,6 +45,7 @@ def landscape(
     project = tools.project
     run = find_run(project, run)
     checkpoint = best_checkpoint(project, run)
+    # Without what has no second derivative (compiled or checkpointed parts) or too few digits for small differences of the loss.
     values = {**config_of(project, run), "compile": False, "gradient_checkpointing": [], "precision": "fp32", "signals": False}
     with exploring(tools, "landscape", config=TrainingConfig.model_validate(values)) as exploration:
         files = {Path(row.path).name: row.sha256 for row in checkpoint.files}

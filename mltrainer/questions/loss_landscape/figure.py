@@ -49,5 +49,6 @@ def _plane(plane: Plane) -> Figure:
     title = "Loss over two random directions"
     named = [(f"{y:.3g}", row) for y, row in zip(places, rows, strict=True)]
     beside = "distance along the first direction (across) and the second (up)"
+    # Turned around, as rows are drawn from the top and the second direction points up.
     chart = DRAWER.heat_map(title, caption, named[::-1], places, x_label=beside, scale_label="loss", terrain=True)
     return Figure("plane.svg", title, caption, chart)

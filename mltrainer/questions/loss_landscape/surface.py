@@ -73,6 +73,7 @@ class Surface:
             *by: How far along each direction.
             renew: Measure the statistics of batch normalization anew there: those of other weights do not fit.
         """
+        # Cloned before anything moves: measuring the statistics anew writes into these very tensors.
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         try:
             with torch.no_grad():
@@ -85,6 +86,7 @@ class Surface:
         finally:
             with torch.no_grad():
                 for p, start in zip(self.parameters, self.at, strict=True):
+                    # Copied back, not subtracted: what was added and taken away again would leave rounding behind.
                     p.copy_(start)
                 for buffer, before in buffers:
                     buffer.copy_(before)
@@ -98,6 +100,7 @@ class Surface:
     def _losses(self, split: str = "train") -> Iterator[tuple[Tensor, float]]:
         """Yield each batch's loss, summed over its items, and the number of items."""
         for number, batch in enumerate(self._batches[split]):
+            # By the batch alone: the loss at two places differs by the weights, not by what the task draws.
             seeds.seed_everything(seeds.key(self.config.seed, "evaluate", number))
             output, target = self._task.forward(self.model, batch)
             items = self._task.loss_items(target)
@@ -112,6 +115,7 @@ class Surface:
 
         def along(loss: Tensor) -> Gradients:
             first: Gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
+            # Gradients that depend on no weight any more, as of a linear part, add nothing to the second derivative.
             parts = [(g * v).sum() for g, v in zip(first, vector, strict=True) if g is not None and g.requires_grad]
             return torch.autograd.grad(torch.stack(parts).sum(), self.parameters, allow_unused=True) if parts else ()
 
@@ -131,6 +135,7 @@ class Surface:
 
     def near_product(self, vector: Vector) -> Vector:
         """Return the Hessian's product by central differences of gradients, for operations without a second derivative."""
+        # Relative to both lengths: a smaller step drowns in float32's rounding, a larger one leaves the neighbourhood.
         far = STEP * float(norm(self.at)) / float(norm(vector))
         with self.moved((far, vector)):
             after = self.gradient()

@@ -165,6 +165,7 @@ def _sections(steps: list[dict[str, float]]) -> list[Section]:
 
 
 def _export(traced: profile, path: Path) -> None:
+    # Under another name until it is whole: a trace takes long to write, and half of one opens in no viewer.
     with new_folder(path.parent) as temporary:
         traced.export_chrome_trace(str(temporary / path.name))
         (temporary / path.name).rename(path)
@@ -186,6 +187,7 @@ def _operators(traced: profile, is_cuda: bool) -> list[Operator]:
 def _waits(traced: profile) -> dict[str, int]:
     """Return the counts of host waits for the device within the traced steps, by the function that waited."""
     events = list(traced.events() or [])
+    # The outermost section: the tracer itself waits for the device when it begins and ends, outside of any step.
     steps = [event.time_range for event in events if event.name == "other"]
     inside = (e.name for e in events if e.name in WAITS and any(s.start <= e.time_range.start <= s.end for s in steps))
     return dict(collections.Counter(inside))

@@ -217,6 +217,7 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: st
         texts = {file: text for file, text in _rewritten(project, plan, changes).items() if text != file.old}
         if not texts:
             raise InputError("nothing to apply: the files hold the proposed values already", mend="mltrainer phase run planning")
+        # Asked only now: a file that would not change may hold whatever it likes.
         _require_committed(project, [file.path for file in texts if not file.is_new])
         for file, text in texts.items():
             write_atomic(project.root / file.path, text.encode())
@@ -237,6 +238,7 @@ def _present(tools: Tools) -> Plan:
 
 def _rewritten(project: Project, plan: Plan, changes: Mapping[str, Any]) -> dict[_File, str]:
     """Return the text of each file that holds a key of a change."""
+    # The whole config first: each file by itself may be valid where together they are not.
     validate_values(TrainingConfig, assign(plan.config.model_dump(), changes.items()), "--apply")
     parts: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
@@ -259,6 +261,7 @@ def _file(project: Project, kind: str) -> _File:
     path = {"template": project.root / BASELINE, "project": project.file, "config": own}[kind]
     is_new = kind == "template" and not path.exists()
     source = handbook.locate(BASELINE, None)[0] if is_new else path
+    # Without the byte order mark, which some editors on Windows write.
     return _File(project.relative(path), kind, read_text(source, "the file").decode("utf-8-sig"), is_new)
 
 
@@ -270,6 +273,7 @@ def _with_values(file: _File, changes: Mapping[str, Any]) -> str:
     """
     values = assign(yaml.parse(file.old.encode(), file.path).value, changes.items())
     validate(MODELS[file.kind], yaml.Document(values, {}, file.path))
+    # The training config is written by planning, so it may be written anew; the other files hold a person's comments.
     text = edited(file.old, values) or (config_text(values) if file.kind == "config" else None)
     if text is None:
         raise InputError("its layout does not let single keys be changed", where=file.path, mend=command(changes))
@@ -302,5 +306,6 @@ def _diff(file: _File, text: str) -> str:
 
 
 def _next(new: list[_File]) -> list[str]:
+    # git diff shows no file that git has never heard of.
     added = [f"git add --intent-to-add {file.path}" for file in new]
     return [*added, "git diff", "mltrainer phase run planning"]

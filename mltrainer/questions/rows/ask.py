@@ -133,6 +133,7 @@ def _checkpoint(project: Project, run: str, question: Question, asked: str | Non
         return _asked(asked, steps, roles)
     if question.number is not None:
         step = question.number if question.chosen == "step" else _last_of_epoch(result, question.number)
+        # The earlier one of two that are as near, so that the answer is always the same.
         return min(steps, key=lambda one: (abs(one - step), one), default=None)
     return roles.get("best", max(steps, default=None))
 

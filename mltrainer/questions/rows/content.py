@@ -54,6 +54,7 @@ def picture_of(values: Tensor) -> str | None:
         return None
     step = -(-max(planes.shape[1:]) // SIDE)
     pixels = planes[:, ::step, ::step].detach().cpu().float().nan_to_num().numpy()
+    # Numbers that were standardized have no levels of their own: each picture's range is stretched to what can be seen.
     low, high = (0.0, 255.0) if not values.is_floating_point() else (float(pixels.min()), float(pixels.max()))
     levels = ((pixels - low) / max(high - low, 1e-12) * 255).clip(0, 255).round().astype(np.uint8)
     return base64.b64encode(png(levels.transpose(1, 2, 0))).decode()
@@ -63,6 +64,7 @@ def png(pixels: np.ndarray) -> bytes:
     """Return uint8 pixels [height, width, 1 or 3] as a PNG file (PNG specification, 3rd edition, W3C)."""
     height, width, channels = pixels.shape
     colour = {1: 0, 3: 2}[channels]
+    # Each line of a PNG begins with its filter; 0: none.
     lines = np.concatenate([np.zeros((height, 1), dtype=np.uint8), pixels.reshape(height, -1)], axis=1)
     parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)), (b"IDAT", zlib.compress(lines.tobytes(), 9))]
     return b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, [*parts, (b"IEND", b"")]))

@@ -204,6 +204,7 @@ def mislabelled(look: Look) -> Answer:
         )
     margins = _margins(look)
     ids = look.opened.split("train").ids
+    # NaN is sorted to the end and is not below 0: samples without a margin are never among them.
     below = np.argsort(margins[ids], kind="stable")[: int((margins[ids] < 0).sum())]
     trained = look.scores("train", below[: look.asked.most]) if len(below) else []
     doubted = [(float(margins[score.sample]), score) for score in trained]
@@ -218,6 +219,7 @@ def _margins(look: Look) -> np.ndarray:
     path = look.folder / MARGINS_FILE
     size = int(look.opened.split("train").ids.max()) + 1
     found = np.fromfile(path, dtype="<f4") if path.is_file() else np.zeros(0, dtype=np.float32)
+    # Another number of margins belongs to other samples: it would blame the wrong ones.
     return found if len(found) == size else np.full(size, np.nan, dtype=np.float32)
 
 

@@ -89,6 +89,7 @@ def scores(
 
 def one(value: Any, place: int, count: int) -> Any:
     """Return one sample's part of a batch's outputs or targets, as a batch of one."""
+    # Tensors of another length are not by sample, such as weights of the classes: they stay whole.
     return mapped(lambda part: part[place : place + 1] if part.dim() and len(part) == count else part, value)
 
 
@@ -98,6 +99,7 @@ def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets:
     if isinstance(targets, Tensor) and isinstance(output, Tensor) and is_classes(targets):
         found = answers_of(output)
         answers = [None] * len(ids) if found is None or found.shape != targets.shape else found.tolist()
+        # One output tells two classes apart by its sign: a softmax of it would be 1 for every sample.
         if output.dim() == 2 and output.shape[1] > max(1, int(targets.max())):
             probabilities = output.softmax(1).tolist()
     for place, (sample, loss) in enumerate(zip(ids, losses, strict=True)):
@@ -136,6 +138,7 @@ def doubtful(found: list[Score]) -> list[tuple[float, Score]]:
 def margin_of(score: Score) -> float:
     """Return the margin: the output of a sample's own class less the largest other one."""
     own, other = score.share or 0.0, score.probabilities[score.other or 0]
+    # A probability may underflow to 0, whose logarithm raises.
     return math.log(max(own, 1e-30)) - math.log(max(other, 1e-30))
 
 

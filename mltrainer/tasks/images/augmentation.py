@@ -212,6 +212,7 @@ def rand_augment(x: Tensor, config: RandAugment, levels: Levels, draw: Draw) -> 
         drawn = draw(f"randaugment {number}", 2)
         chosen = np.floor(drawn[:, 0] * len(OPERATIONS)).astype(np.int64)
         amount = np.where(drawn[:, 1] < 0.5, -1.0, 1.0) * (config.magnitude / STRONGEST)
+        # The operations write into it, and it may be the batch that was handed in.
         x = x.clone()
         for operation in np.unique(chosen):
             places = np.flatnonzero(chosen == operation)
@@ -264,4 +265,5 @@ def _mixup(x: Tensor, share: float, _generator: np.random.Generator) -> tuple[Te
 def _cutmix(x: Tensor, share: float, generator: np.random.Generator) -> tuple[Tensor, float]:
     """Return images with a rectangle of the next, and the share of its own that each keeps exactly."""
     inside = _rectangles(x, np.full((1, 2), math.sqrt(1 - share)), generator.random((1, 2)))
+    # The share as it came out: sides are rounded to whole pixels, so it is not the drawn one.
     return torch.where(inside, x.roll(1, 0), x), 1 - float(inside.float().mean())

@@ -43,7 +43,9 @@ def _resnet(config: ResNet, shape: Sequence[int]) -> tuple[OrderedDict[str, nn.M
     if smallest < 2 ** (config.stages - 1):
         what = f"images of {shape[1]}x{shape[2]} pixels are too small for a stem of {config.stem} and {config.stages} stages"
         raise InputError(what, where="model.stages", mend="fewer stages, or a smaller stem")
+    # A stem of 1 stands for a plain 3x3 convolution, which keeps every pixel's place.
     stem, padding = (config.stem, 0) if config.stem > 1 else (3, 1)
+    # Without a bias, here and below: the norm that follows takes any constant away.
     first = nn.Conv2d(shape[0], config.width, stem, stride=config.stem, padding=padding, bias=False)
     layers: OrderedDict[str, nn.Module] = OrderedDict(stem=first, norm=nn.BatchNorm2d(config.width), relu=nn.ReLU())
     width = config.width

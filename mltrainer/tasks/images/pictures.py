@@ -107,6 +107,7 @@ def read_pictures(listed: PictureList, config: Image, root: Path) -> tuple[Array
     number = {name: nr for nr, name in enumerate(classes)}
     y = np.array([number[listed.labels[place]] for place in left], dtype=np.int64)
     pixels = decoded.pixels[left] if decoded.faults else decoded.pixels
+    # The digest of all pixels is at hand, so only which of them are left is added to it.
     x_sha256 = digest([decoded.sha256, left]) if decoded.faults else decoded.sha256
     rows = _rows(listed, decoded.digests, [size for size, *_ in marks])
     names = [listed.names[place] for place in left]
@@ -198,6 +199,7 @@ def _decode_one(listed: PictureList, config: Image, pixels: np.ndarray, place: i
     grey = config.colour == "grey"
     try:
         pixels[place] = picture(data, config.size, config.fit, grey)
+    # No fault of the picture: leaving it out for this would give other data on another machine.
     except MemoryError:
         raise
     except Exception as error:  # whatever Pillow raises for a damaged file
@@ -227,6 +229,7 @@ def _origin(listed: PictureList, marks: list[list[int]], config: Image) -> str:
     """Return the digest of what decided the pixels: the files, how they are read, and by which version of Pillow."""
     import PIL
 
+    # Pillow's version too: another one may decode the same file to other pixels.
     return digest([listed.names, marks, config.model_dump(), PIL.__version__])
 
 
@@ -269,6 +272,7 @@ def _decode(store: Path | None, listed: PictureList, marks: list[list[int]], con
         os.close(descriptor)
     faults = {str(place): why for place, why in decoded.faults.items()}
     kept = _Kept(_origin(listed, marks, config), decoded.sha256, decoded.digests, faults, decoded.colourful)
+    # After the pixels: what a crash leaves in between has no digest beside it and is not used.
     write_atomic(path.with_suffix(".json"), json.dumps(vars(kept)).encode())
     return decoded
 

@@ -36,6 +36,7 @@ def ambiguities(column: Column, kind: ColumnKind | None) -> list[str]:
 
 def as_key(name: str) -> str:
     """Return a column's name as it is written in a project file."""
+    # Words that YAML takes for null or a boolean, some of them in its version 1.1 alone, are no names without quotes.
     is_plain = re.fullmatch(r"[^\W\d]\w*", name) and name.lower() not in ("null", "true", "false", "yes", "no", "on", "off")
     return name if is_plain else json.dumps(name, ensure_ascii=False)
 
@@ -64,6 +65,7 @@ def _mixed(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
     """Return the currencies of a column of numbers that has several, or some cells of percent beside plain ones."""
     if kind in DATES:
         return []
+    # The exponent of 1e5 leaves a letter behind, which is no currency.
     marks = {_PLAIN.sub("", text) for text in texts if PARSERS[kind](text) is not None} - {"e", "E"}
     several = sorted(marks - {""})
     if len(several) < 2 and marks != {"", "%"}:

@@ -126,6 +126,7 @@ def parse_column(name: str, cells: Cells, kind: ColumnKind | None = None) -> Col
         numbers, missing = _plain_numbers(cells)
         junk = np.isnan(numbers) & ~missing
         present = len(cells) - int(missing.sum())
+        # Without `present`, a column with no value at all would have its share of numbers: 0 of 0.
         if kind or (present and present - int(junk.sum()) >= NUMERIC_SHARE * present):
             return _numbers(name, "number", numbers, np.flatnonzero(junk))
     texts, codes = encode_texts(cells)
@@ -154,6 +155,7 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         return _mapped_texts(texts, codes, _number), np.less(codes, 0)
     import polars
 
+    # Copied, as polars may hand out memory of its own that is read-only, and cells are written below.
     numbers: np.ndarray = cells.cast(polars.Float64, strict=False).to_numpy().copy()  # NaN where it is none
     if not np.isnan(numbers).any():  # no spelling of a missing value is a number
         return numbers, np.zeros(len(cells), dtype=bool)
@@ -161,6 +163,7 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     is_unread = np.isnan(numbers) & ~missing
     if is_unread.any():
         unread = cells.filter(polars.Series(is_unread)).unique()
+        # Only what could be a number costs a call of Python: a text with a digit, or infinity.
         for text in unread.filter(unread.str.contains(r"\d|(?i)inf")):
             if not np.isnan(number := _number(text)):  # what Python takes for a number is one
                 numbers[(cells == text).to_numpy()] = number
@@ -183,6 +186,7 @@ def encode_texts(cells: Cells) -> tuple[list[str], np.ndarray]:
         import polars
 
         values = cells.unique().sort()
+        # An Enum, not a Categorical: its codes follow the sorted values, not the order in which cells occur.
         codes = cells.cast(polars.Enum(values)).to_physical().to_numpy()
         found = values.to_list()
     gone = np.array([text in MISSING for text in found], dtype=bool)
@@ -193,6 +197,7 @@ def encode_texts(cells: Cells) -> tuple[list[str], np.ndarray]:
 def _mapped_texts(texts: list[str], codes: np.ndarray, function: Callable[[str], float | None]) -> np.ndarray:
     """Return a function's value of each row's text, NaN where it has none or the cell is missing."""
     values = [function(text) for text in texts]
+    # A missing cell has the code -1, which picks the last entry.
     table = np.array([*(np.nan if value is None else value for value in values), np.nan], dtype=np.float64)
     found: np.ndarray = table[codes]
     return found
@@ -222,6 +227,7 @@ def _buckets(texts: list[str]) -> np.ndarray:
 
 
 def _counts(texts: list[str]) -> np.ndarray:
+    # Cut off before the cast: a count of 256 would be 0 as uint8.
     return np.array([*(np.minimum(word_counts(text), 255) for text in texts), [0] * WORDS], dtype=np.uint8)
 
 

@@ -88,6 +88,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
         raise InputError(what, where=table.place, mend="bring columns that tell the target; numbers must come without units")
     kinds = {name: kind for name, kind in kinds.items() if name not in ids}
+    # "missing", so that wrong cells stop nothing here: each becomes a warning, and planning asks what is done with them.
     schema = schema_of(table, target, list(ids), kinds, "missing", plain)
     task, sentence = _kind(schema.target)
     metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
@@ -162,11 +163,13 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     counts = np.bincount(column.values[column.values >= 0], minlength=len(column.texts))
     if not len(counts):
         return None
+    # Evenly spaced, as the texts are sorted: the first ones alone may all begin with a digit.
     looked = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), LOOKED_AT)).astype(np.int64))
     some, weights = [column.texts[nr] for nr in looked], counts[looked]
     read_as: tuple[ColumnKind, ...] = ("boolean", "date", "date_day_first", "formatted", "decimal_comma")
     read = {kind: int(weights @ [PARSERS[kind](text) is not None for text in some]) for kind in read_as}
     for kind in read_as:
+        # Yes and no in two spellings are two categories already: this kind is for more spellings, and suffers no other text.
         needed = 1 if kind == "boolean" else NUMERIC_SHARE
         is_best = read[OTHER_READING.get(kind, kind)] <= read[kind]
         if read[kind] >= needed * weights.sum() and (kind != "boolean" or len(counts) > 2) and is_best:
@@ -185,6 +188,7 @@ def _category_of(column: Column) -> ColumnKind:
 def _is_code(column: Column, table: Table) -> bool:
     """Return True if whole numbers are names: digits of one length, of which some begin with 0, such as postal codes."""
     cells = table.columns[column.name]
+    # A float64 column, as Parquet has them, keeps no leading zero by which a code is known.
     if column.kind != "number" or len(column.wrong) or column.missing.all() or cells.dtype == np.float64:
         return False
     texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.head(LOOKED_AT).to_list()

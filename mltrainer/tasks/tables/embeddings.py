@@ -30,6 +30,7 @@ def fit_edges(matrix: np.ndarray, statistics: Statistics, bins: int) -> list[np.
     columns = [ordered(matrix[:, place]) for place in statistics.numbers]
     edges = [values[np.floor((len(values) - 1) * shares).astype(np.int64)].astype(np.float64) for values in columns]
     rows = zip(edges, statistics.mean, statistics.std, strict=True)
+    # Unique after the cast: edges that only float64 tells apart would make a bin without width.
     return [np.unique(((values - mean) / std).astype(np.float32)) for values, mean, std in rows]
 
 
@@ -45,6 +46,7 @@ class PiecewiseLinear(nn.Module):
 
     def __init__(self, edges: list[np.ndarray], size: int) -> None:
         super().__init__()
+        # At least one bin, as a buffer of width 0 would come about where every column has one value.
         bins = max(1, *(len(one) - 1 for one in edges))
         low, per_width = (np.zeros((len(edges), bins), dtype=np.float32) for _ in range(2))
         for row, one in enumerate(edges):
@@ -154,5 +156,7 @@ class Tokens(nn.Module):
         return found + missing.unsqueeze(2) * self.gap if self.has_gaps else found
 
     def _of_categories(self, codes: Tensor) -> Tensor:
+        # What an integer makes of NaN is undefined, and may lie outside of the embeddings.
         codes = torch.where(codes.isnan(), -1.0, codes)
+        # One more, as the first vector of each column is that of unknown categories, whose code is -1.
         return functional.embedding(codes.long() + 1 + self.first, self.category)

@@ -98,6 +98,7 @@ class TabularEncoder(nn.Module):
             parts.extend(self._numbers(x.index_select(1, self.numbers)))
         if len(self.slot_columns):
             codes = x.index_select(1, self.slot_columns)
+            # NaN equals no code: a missing category that comes as NaN would leave even the slot for unknown ones 0.
             codes = torch.where(codes.isnan(), -1.0, codes)
             parts.append(torch.eq(codes, self.slot_codes).to(x.dtype))
         return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]

@@ -58,6 +58,7 @@ def heavy_tail(name: str, values: np.ndarray, metric: str) -> list[str]:
     """
     squares = np.sort(np.square(values - values.mean()))
     few = max(1, len(squares) // 100)
+    # A constant target has no variance to share: 0 / 0 would be NaN.
     share = squares[-few:].sum() / max(squares.sum(), np.finfo(np.float64).tiny)
     if share <= HEAVY or len(squares) < LEAST_ROWS:
         return []
@@ -93,6 +94,7 @@ def _moments(schema: Schema) -> list[str]:
 
 def _is_part(column: Column, part: str) -> bool:
     """Return True if a column holds a part of a date, by its name and its values."""
+    # Capitals part words too, so that saleYear names a year.
     words = re.split(r"[\W_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column.name).lower())
     if column.kind != "number" or part not in words or column.missing.all():
         return False

@@ -55,6 +55,7 @@ def leakage_findings(
     alone = [_alone(column, wanted, vocabulary.get(column.name), rows, limits) for column in columns]
     found = [one for one in alone if one is not None]
     sure = any(one.severity == "error" for one in found)
+    # A column that is the target would be a part of every exact sum as well, and be named twice.
     return found if wanted.classes or sure else found + _together(columns, wanted.target, rows)
 
 
@@ -80,6 +81,7 @@ def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
         return False
     known = train[~np.isnan(column.values[train])]
     values, wanted = column.values[known], target.values[known]
+    # A line runs through any two points.
     if len(known) < max(3, KNOWN * len(train)) or values.std() == 0 or wanted.std() == 0:
         return False
     return bool(1 - np.corrcoef(values, wanted)[0, 1] ** 2 < EXACT)
@@ -89,10 +91,13 @@ def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[
     """Return a finding where a line through some number columns gives the target; their plain sum is surely leakage."""
     rows = train[np.linspace(0, len(train) - 1, min(len(train), SAMPLE)).astype(np.int64)]
     numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
+    # Gaps may lie in different rows: where each column lacks no more than its part of what may be missing,
+    # enough whole rows are left all the same.
     numbers = [c for c in numbers if np.isnan(c.values[rows]).mean() <= (1 - KNOWN) / len(numbers)]
     rows = rows[~np.any([np.isnan(c.values[rows]) for c in numbers], axis=0)] if numbers else rows
     varying = [c for c in numbers if len(rows) and c.values[rows].std() > 0]
     wanted = target.values[rows]
+    # Nearly as many columns as rows fit any target exactly.
     if not 2 <= len(varying) <= min(MOST_COLUMNS, len(rows) // 5) or wanted.std() == 0:
         return []
     matrix = np.stack([c.values[rows] for c in varying], axis=1)

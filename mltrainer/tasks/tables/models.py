@@ -104,6 +104,7 @@ class Together(nn.Module):
         if self.training:
             return x
         if self.are_logits:
+            # float32, whatever the layers before computed in: bfloat16 has two or three digits.
             return torch.logsumexp(functional.log_softmax(x.float(), dim=2), dim=1) - math.log(x.shape[1])
         return x.float().mean(dim=1)
 

@@ -80,6 +80,7 @@ def _is_more(count: int, chance: float, rows: int, limits: DataLimits) -> bool:
 
 def _hashes(values: np.ndarray, place: int) -> np.ndarray:
     """Return a hash of each cell, of which those of a row's columns may be summed."""
+    # An odd factor of its own for each column: it maps no two hashes to one, and equal cells of two columns do not cancel out.
     return data_findings.row_hashes([values]) * np.uint64(2 * place + 1)
 
 
@@ -111,6 +112,7 @@ def _rounded(values: np.ndarray) -> np.ndarray:
     """Return numbers with three digits; categories as they are."""
     if values.dtype != np.float64:
         return values
+    # 0 has the unit 0 and NaN has none: both are left as they are, below.
     with np.errstate(divide="ignore", invalid="ignore"):
         unit = 10.0 ** (np.floor(np.log10(np.abs(values))) - DIGITS + 1)
         rounded: np.ndarray = np.where(np.isfinite(unit) & (unit > 0), np.round(values / unit) * unit, values)

@@ -27,6 +27,7 @@ def read_parquet(data: bytes, place: str) -> Table:
     if frame.height == 0:
         raise InputError(f"a table with {frame.width} columns, but no rows", where=place)
     count = frame.height
+    # Dropped one by one: a column's memory is free again before the next one is converted.
     columns = {name: _column(frame.drop_in_place(name), f"{place}, column {name!r}") for name in frame.columns}
     return Table(columns, lambda: np.arange(1, count + 1), place)
 
@@ -37,6 +38,7 @@ def _column(column: Any, where: str) -> Any:
 
     kind = column.dtype
     if kind.is_numeric():
+        # Copied, as polars' own memory is read-only.
         return column.cast(polars.Float64).fill_null(np.nan).to_numpy().copy()
     if kind.is_nested() or kind in (polars.Binary, polars.Object):
         raise InputError(f"numbers, text, dates or booleans were expected, found {_named(kind)}", where=where)

@@ -32,6 +32,7 @@ def frame_of(data: bytes, names: list[str], delimiter: str, has_header: bool) ->
         frame = polars.read_csv(
             data, has_header=has_header, new_columns=names, separator=delimiter, infer_schema=False, empty_string_is_null=False
         )
+    # No error yet: the strict reader says which line is wrong, if any is.
     except polars.exceptions.PolarsError:
         return None
     return frame if frame.width == len(names) and frame.height else None
@@ -74,6 +75,7 @@ def is_regular(data: bytes, delimiter: bytes, width: int) -> bool:
         block = raw[start : start + BLOCK]
         outside: np.ndarray | bool = True
         if has_quotes:
+            # A quoted cell may reach from one block into the next, so whether one is open is handed on.
             parity = np.logical_xor.accumulate(np.equal(block, QUOTE[0])) ^ quoted
             outside, quoted = ~parity, bool(parity[-1])
         marks = np.flatnonzero((np.equal(block, NEWLINE[0]) | np.equal(block, delimiter[0])) & outside)
@@ -83,6 +85,7 @@ def is_regular(data: bytes, delimiter: bytes, width: int) -> bool:
             continue
         ends = marks[nth] + start
         cells, lengths = np.diff(nth, prepend=-1 - open_cells), np.diff(ends, prepend=last_end)
+        # The limit is that of a cell, but a line below it has no longer one; a blank line has the length 1.
         if (cells != width).any() or (lengths <= 1).any() or (lengths > FIELD_LIMIT).any():
             return False
         open_cells, last_end = len(marks) - 1 - int(nth[-1]), int(ends[-1])

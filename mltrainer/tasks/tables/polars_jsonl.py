@@ -30,6 +30,7 @@ def cells_of(data: bytes) -> dict[str, Any] | None:
     import polars
 
     try:
+        # A file of one column: the separator is a character that it does not hold, and quotes are not looked at.
         lines = polars.read_csv(
             data, has_header=False, separator="\x01", quote_char=None, new_columns=["line"], infer_schema=False
         )
@@ -70,6 +71,7 @@ def _cells(raw: Any) -> Any:
         .when(cell.str.contains(AS_IT_STANDS))
         .then(cell)
         .when(decimal)
+        # polars computes a branch for every row, also where it is not taken: the inner condition spares those the cast.
         .then(polars.when(decimal).then(cell).otherwise(None).cast(polars.Float64, strict=False).cast(polars.String))
     )
     cells = raw.alias("cell").to_frame().select(known.alias("known"))["known"]

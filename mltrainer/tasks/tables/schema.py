@@ -103,6 +103,7 @@ def schema_of(
             _refuse_wrong(table, column, column.name == target)
         _refuse_empty(table, column, column.name == target)
     wrong_cells = [_wrong_cells(table, column) for column in columns if len(column.wrong)]
+    # A row whose target cannot be read is left out whatever was chosen: there is nothing to learn from it.
     dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
     kept, without = _used_rows(table, columns[-1], dropped)

@@ -56,6 +56,7 @@ def _column(schema: Schema, name: str, key: str, kind: ColumnKind | None) -> Col
 def _times(schema: Schema, name: str, kind: ColumnKind | None) -> np.ndarray:
     """Return each row's moment, in seconds or in the column's own numbers."""
     column = _column(schema, name, "split.time", kind)
+    # From cells alone no column is taken for dates, so texts are tried as such here.
     if column.kind == "category":
         column = _column(schema, name, "split.time", "date")
     bad = column.missing if column.values.dtype == np.float64 else np.ones(len(schema), dtype=bool)

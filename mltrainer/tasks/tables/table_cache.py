@@ -105,6 +105,7 @@ class TableCache:
 
     def column(self, name: str, kind: ColumnKind | None, cells: Callable[[], Cells]) -> Column:
         """Return a column as it was kept, or understood now and kept for the next time."""
+        # A digest, as a column may be called what no file can be.
         key = digest([name, kind])[:16]
         found = self._loaded(name, key)
         return found if found is not None else self._parsed_column(name, kind, key, cells())
@@ -119,6 +120,7 @@ class TableCache:
         with contextlib.suppress(MachineError, OSError):  # a disk that is full costs time, no run
             for part, data in files.items():
                 write_atomic(self.folder / f"{key}.{part}", data)
+            # Last: after a crash before it, the parts are named by nothing and written again.
             self._write(f"{key}.json", _AboutColumn(FORM, column.kind, list(column.parts), sha256))
         return column
 

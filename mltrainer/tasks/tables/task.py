@@ -116,6 +116,7 @@ class _Tabular(BuiltinTask):
         if not self._few_values(rows, FEW_VALUES):
             return True
         values = np.exp(sum(_entropy(column) for column in self._schema.features))
+        # expm1, as 1 - exp(-x) would lose all digits where there are far more values than rows.
         expected = -values * np.expm1(-self.size / values)
         return bool(len(distinct(self.keys())) < max(expected / 2, expected - COPIED * self.size))
 
@@ -276,6 +277,7 @@ class TabularClassification(_Tabular, Classification):
     def __init__(self, config: TrainingConfig, source: Source) -> None:
         super().__init__(config, source)
         if isinstance(source.content, Arrays):
+            # Called for what it refuses: as a table's column any numbers would be taken for classes.
             class_numbers(source.content.y, source.content.place)
         self.labels, self.classes = schema.labels_of(self._schema)
         data_findings.refuse_unknown_metric(config.metric.name, data_findings.CLASSIFICATION_METRICS)

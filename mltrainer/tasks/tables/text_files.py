@@ -84,6 +84,7 @@ def read_csv(data: bytes, place: str, header: bool = True) -> Table:
     if len(data) >= FAST_FROM and (table := _fast_table(data.removeprefix(BOM), place, header)) is not None:
         return table
     text, notes = decode(data, place), _encoding_notes(data, place)
+    # Encoded anew, as the fast reader knows UTF-8 alone.
     if notes and len(data) >= FAST_FROM and (table := _fast_table(text.encode(), place, header)) is not None:
         return replace(table, notes=[*notes, *table.notes])
     lines = list(_records(text, place, header))
@@ -99,8 +100,10 @@ def read_csv(data: bytes, place: str, header: bool = True) -> Table:
 def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     """Return the table that polars reads, or None where the file's form must be looked at record by record."""
     head = data[: data.find(b"\n") + 1].decode("utf-8", "replace")
+    # An open quote says that the header goes on in the next line.
     if not head.strip() or head.count('"') % 2:
         return None
+    # No character of UTF-8 has more than 4 bytes, so this holds the whole sample.
     delimiter = delimiter_of(data[: 4 * SAMPLE].decode("utf-8", "replace"), header)
     first = next(csv.reader([head], delimiter=delimiter))
     names = _names(first, header)
@@ -108,6 +111,7 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
     if frame is None:
         return None
     cells = polars_csv.stripped(frame) if polars_csv.may_have_blanks(data) else {one.name: one for one in frame.get_columns()}
+    # Lines are counted when a message needs them: with quoted newlines that takes the strict reader.
     return Table(cells, lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else [])
 
 
@@ -129,6 +133,7 @@ def _records(text: str, place: str, header: bool) -> Any:
         for cells in reader:
             if cells:
                 yield begins, cells
+            # `line_num` is where a record ends, and a quoted cell may hold newlines: the next one begins after it.
             begins = reader.line_num + 1
     except csv.Error as error:
         unclosed = "unexpected end" in str(error)
@@ -170,6 +175,7 @@ def _table(header: list[str], rows: list[list[str]], lines: list[int], place: st
 
 def text_array(cells: list[str]) -> np.ndarray:
     """Return cells as an object array, without surrounding blanks."""
+    # Filled in place: np.array() would make each cell as wide as the longest.
     array = np.empty(len(cells), dtype=object)
     array[:] = [cell.strip() for cell in cells]
     return array
@@ -213,6 +219,7 @@ def read_json(data: bytes, place: str) -> Table:
 
 
 def _numbered_lines(data: bytes, place: str) -> list[tuple[int, str]]:
+    # Not splitlines(), which also parts at U+2028 and others that a JSON text may hold.
     return [(nr, line) for nr, line in enumerate(decode(data, place).split("\n"), 1) if line.strip()]
 
 

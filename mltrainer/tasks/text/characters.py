@@ -18,6 +18,7 @@ def numbered(texts: Iterable[str], most: int) -> dict[str, int]:
     for text in texts:
         points, counts = np.unique(_code_points(text), return_counts=True)
         seen.update(dict(zip(points.tolist(), counts.tolist(), strict=True)))
+    # Ties go by the character, so that the order of the texts decides nothing.
     frequent = sorted(seen, key=lambda point: (-seen[point], point))[: max(0, most - len(BYTES))]
     return {name: number for number, name in enumerate([*BYTES, *map(chr, sorted(frequent))])}
 
@@ -45,4 +46,5 @@ def _spelt(text: str, ids: np.ndarray, unknown: np.ndarray) -> np.ndarray:
 
 
 def _code_points(text: str) -> np.ndarray:
+    # UTF-32 has four bytes for every character: numpy reads them all at once, without a loop over the text.
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")

@@ -61,6 +61,7 @@ def pieces(corpus: Corpus, start: int, end: int) -> Iterator[str]:
     rest, position = b"", start
     for data in _bytes(corpus, start, end):
         rest += data
+        # Only whole characters are decoded: a piece of bytes may end within one.
         cut = rest.rfind(b"\n") + 1 or (_character(rest, len(rest) - 1) if len(rest) > LONGEST_LINE else 0)
         if cut:
             yield _decoded(corpus, rest[:cut], position)
@@ -112,6 +113,7 @@ def blocks(corpus: Corpus, split: Split) -> BySplit[tuple[int, int]]:
     """Return the first and the last byte of each split's block; those that are cut here end with a line where one is near."""
     held_out = corpus.held_out
     end = sum(corpus.sizes) - sum(held_out.values())
+    # A split with a file of its own takes no share of the text to train on.
     validation, test = (0.0 if name in held_out else getattr(split, name) for name in SPLITS[1:])
     first = _line_end(corpus, int(end * (1 - validation - test)), end) if validation or test else end
     second = _line_end(corpus, int(end * (1 - test)), end) if test else end
@@ -125,4 +127,5 @@ def _line_end(corpus: Corpus, place: int, total: int) -> int:
     near = b"".join(_bytes(corpus, place, min(total, place + PIECE)))
     if (found := near.find(b"\n")) >= 0:
         return place + found + 1
+    # No line ends near: the cut goes to the next byte that begins a character.
     return place + next((at for at, byte in enumerate(near) if byte & 0xC0 != 0x80), 0)

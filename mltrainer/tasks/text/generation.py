@@ -43,6 +43,7 @@ class TextGeneration(BuiltinTask):
             raise InputError(what, where="data.source", mend="data: {source: FILE.txt}")
         self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
         data_findings.refuse_unknown_metric(config.metric.name, METRICS)
+        # Here a model writes, so its tokens must give back the text that they were made from.
         if self._tokens.kind == "word" and self._tokens.file is None:
             mend = "data: {tokens: {kind: char}} (or bpe)"
             raise InputError("words in lower case cannot be turned back into a text", where="data.tokens.kind", mend=mend)
@@ -110,11 +111,13 @@ class TextGeneration(BuiltinTask):
         begins = sum(self._file.counts[name] for name in SPLITS[: SPLITS.index(split)])
         tokens = torch.from_numpy(self._file.ids[begins : begins + self._file.counts[split]])
         length = self._tokens.length
+        # A view: copies of overlapping windows would hold the whole block a second time.
         windows = tokens.as_strided((self._windows[split], length + 1), (length, 1))
         places = ids - first
         whole = len(ids) == self._windows[split]
         start, end = self._bounds[split]
         size = torch.full((len(ids),), (end - start) / max(1, len(tokens)) * length, dtype=torch.float64)
+        # The whole block, in its order, stays a view of the mapped file; any choice of windows is a copy.
         return windows if whole else windows[torch.from_numpy(places)], size
 
     def _block(self, ids: np.ndarray) -> tuple[str, int]:
@@ -134,6 +137,7 @@ class TextGeneration(BuiltinTask):
         """Return the loss of each window, summed over its tokens, and its bytes."""
         tokens = batch[0].long()
         logits = model(tokens[:, :-1])
+        # In float32 also under mixed precision, as the sum over a window's tokens loses digits in bfloat16.
         each = functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
         return each.reshape(len(tokens), -1).sum(1), batch[-1]
 
@@ -160,8 +164,11 @@ class TextGeneration(BuiltinTask):
         draws, ids = seeds.generator(self._config.seed, "generate", number), list(prompt)
         for _ in range(SHOWN_TOKENS):
             window = ids[-self._tokens.length :]
+            # Filled up at the right, where a causal model does not look; the model's width is fixed.
             given = torch.tensor([window + [0] * (self._tokens.length - len(window))], device=device)
+            # On the CPU and in float64, with draws of their own address: the sample does not depend on the device's generator.
             logits = model(given)[0, len(window) - 1].double().cpu().numpy()
+            # Less the maximum, which changes no share: the exponential of a large logit would be infinite.
             powers = np.exp(logits - logits.max())
             ids.append(int(np.searchsorted(np.cumsum(powers), draws.random() * powers.sum())))
         return str(self._tokenizer.decode(ids[len(prompt) :]))

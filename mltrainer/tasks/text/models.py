@@ -136,6 +136,7 @@ class Convolutions(nn.Module):
         embedded = self.embedding(tokens).transpose(1, 2)
         found = []
         for size, layer in zip(self.kernels, self.layers, strict=True):
+            # Padded by hand: an even kernel needs one more at the right, and Conv1d's own numbers pad both ends alike.
             responses = layer(functional.pad(embedded, ((size - 1) // 2, size // 2)))
             found.append(responses.relu().masked_fill(~is_token, 0.0).amax(2))
         return torch.cat(found, dim=1)
@@ -176,6 +177,7 @@ class Attentive(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
         after = torch.ones(length, length, dtype=torch.bool).triu(1) if causal else torch.zeros(1, 1, dtype=torch.bool)
+        # Not part of the weights: it follows from the length alone.
         self.register_buffer("hidden", after, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:

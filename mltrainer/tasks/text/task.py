@@ -134,6 +134,7 @@ class TextClassification(Classification):
 
     def _lengths(self, ids: SplitIds) -> list[str]:
         lengths = self._encoded.lengths[ids.train]
+        # Lengths that occur, as interpolated ones would be no numbers of tokens.
         median, most = np.percentile(lengths, [50, 95], method="inverted_cdf")
         lengths_note = (
             f"training texts have {median} tokens in the median, {most} at the 95th percentile, {lengths.max()} at most"

@@ -66,11 +66,13 @@ def token_file(corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Boun
         MachineError: There is no space, no permission, or the disk failed.
     """
     asked = {"form": FORM, "corpus": corpus.sha256, "kind": tokens.kind, "vocabulary": tokens.vocabulary, "bounds": bounds}
+    # The digest of all that decides the ids is the name: another corpus or tokenizer never finds these files.
     name = digest({**asked, "given": sha256_bytes(given) if given is not None else None})[:16]
     made = _TokenFilePaths(corpus.cache / f"{name}.bin", corpus.cache / f"{name}.tokenizer.json", corpus.cache / f"{name}.json")
     if not made.holds():
         _make(made, corpus, tokens, given, bounds)
     meta = _Meta(**read_json(made.meta))
+    # Copy on write, as torch wants memory that is writable; an empty file cannot be mapped.
     ids = np.memmap(made.ids, dtype=meta.type, mode="c") if sum(meta.counts.values()) else np.zeros(0, dtype=meta.type)
     return TokenFile(ids, BySplit(meta.counts), made.tokenizer.read_bytes())
 
@@ -110,9 +112,11 @@ def _make(made: _TokenFilePaths, corpus: Corpus, tokens: Tokens, given: bytes | 
         with new_folder(made.ids.parent) as folder:
             temporary = folder / made.ids.name
             counts = _write(temporary, corpus, encode, kind, bounds)
+            # On the disk before it has its name: after a power cut no half file lies where whole ones are looked for.
             sync(temporary)
             os.replace(temporary, made.ids)
     write_atomic(made.tokenizer, str(tokenizer.to_str(pretty=True)).encode())
+    # Last: the digests vouch for the two files before it, and without them all are made again.
     write_json(made.meta, vars(_Meta(sha256_file(made.ids), sha256_file(made.tokenizer), kind.str, counts)))
 
 

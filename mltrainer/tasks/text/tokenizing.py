@@ -70,6 +70,7 @@ def _pieces(tokens: Tokens) -> tuple[Tokenizer, Any]:
     tokenizer = lib.Tokenizer(lib.models.BPE())
     tokenizer.pre_tokenizer = lib.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = lib.decoders.ByteLevel()
+    # Sorted, as the library gives its alphabet in another order in each process.
     alphabet = sorted(lib.pre_tokenizers.ByteLevel.alphabet())
     trainer = lib.trainers.BpeTrainer(
         vocab_size=tokens.vocabulary, special_tokens=[PAD], initial_alphabet=alphabet, show_progress=False
@@ -132,6 +133,7 @@ def unknown_of(tokenizer: Tokenizer) -> int | None:
 def fixed(tokenizer: Tokenizer, width: int) -> bytes:
     """Return a tokenizer as a file that cuts and pads every text to a number of tokens."""
     lib, padding = _library(), padding_of(tokenizer)
+    # A copy: cutting and padding are switched on in the tokenizer itself, and this one still encodes whole texts.
     delivered = lib.Tokenizer.from_str(tokenizer.to_str())
     delivered.enable_truncation(width)
     delivered.enable_padding(length=width, pad_id=padding, pad_token=tokenizer.id_to_token(padding))
@@ -162,6 +164,7 @@ class Encoded:
     def matrix(self, rows: np.ndarray, width: int, padding: int) -> np.ndarray:
         """Return some texts as int64 [rows, width], cut or filled up with padding."""
         ends = self.ends[rows]
+        # The first text begins at 0: its -1 would pick the end of the last one.
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
         places = starts[:, None] + np.arange(width)
         inside = places < ends[:, None]
