@@ -66,6 +66,7 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
         InputError: There is no such page.
     """
     own = project / path if project and path not in FIXED else None
+    # In the checkout of mltrainer itself, the project's folder may be the handbook's.
     is_own = own is not None and own.is_file() and own != shipped_folder() / path
     if own is not None and is_own and (path in page_paths() or _is_manifest(path)):
         return own, True
@@ -131,6 +132,7 @@ def page_text(file: Path) -> str:
         InputError: It is too large for a page, or not UTF-8.
     """
     try:
+        # Line ends of Windows as well: the fence of the front matter is looked for with a newline alone.
         return read_whole(file, MOST_PAGE_BYTES).decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text at byte {error.start}", where=str(file)) from error

@@ -12,6 +12,7 @@ def find(run: Run, *, times: float, recall: float) -> Finding:
         return Finding("not_applicable", "The training samples' classes were not counted.")
     ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run)
     evidence = {"times": ratio_found, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
+    # False of NaN: without a confusion matrix nothing excuses the imbalance.
     found = worst >= recall
     reason = f"The largest class has {text(ratio_found)} times the samples of the smallest (at most {times:g} expected)"
     reason += f"; of the class that is found least, {percent(worst)} are" if worst == worst else ""

@@ -82,6 +82,7 @@ def _measure(run: Run, gain: float) -> _Progress:
     epochs, name = run.epochs, run.metric_name
     sign = 1.0 if run.larger_is_better else -1.0
     loss = _last_gain([-value for value in run.validation_loss], gain, relative=True)
+    # Such a metric has a scale of its own, on which a gain means the same everywhere; a loss has none.
     absolute = name in BOUNDED or name == R2
     metric = _last_gain([sign * value for value in run.series("validation", name)], gain, relative=not absolute)
     last = epochs[max(loss, metric)]
@@ -102,6 +103,7 @@ def _last_gain(values: Sequence[float], gain: float, relative: bool) -> int:
     best, place = -math.inf, 0
     for here, value in enumerate(values):
         step = gain * abs(best) if relative and math.isfinite(best) else gain
+        # A curve at 0 would otherwise gain by staying there: 0 of 0.
         if math.isfinite(value) and (best == -math.inf or value >= best + max(step, 1e-12)):
             best, place = value, here
     return place

@@ -30,6 +30,7 @@ def find(run: Run, *, share: float, share_else: float, learned_skill: float, inp
 
 def _state(run: Run, learned_skill: float, exploded: float) -> str:
     loss = number(run.last_seen.loss)
+    # `not <=`, so that a loss of NaN counts as exploded.
     if run.nonfinite is not None and not loss <= exploded * max(run.first_loss, 1.0):
         return f"exploded, to a loss of {text(loss)}"
     return "has learned" if run.learned(learned_skill) else UNLEARNED

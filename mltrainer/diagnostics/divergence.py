@@ -26,6 +26,7 @@ def find(run: Run, *, times_first: float, rises: float, learned_skill: float) ->
     times = ratio(end, first)
     above = times >= times_first or (times > 1 and rising >= rises)
     lowest = min(range(len(losses)), key=lambda n: losses[n] if math.isfinite(losses[n]) else math.inf)
+    # `not >=`: a skill that nobody measured is no excuse.
     fired = above and not run.train_skill >= learned_skill
     return judged(fired, reason, evidence, FIGURES, since_step=run.step_at(lowest))
 

@@ -12,6 +12,7 @@ FIRST = 4  # measured steps (1, 2, 4, 8): weights that were thrown far away make
 
 def find(run: Run, *, update: float, update_of_leap: float, leap: float, weights: float, learned_skill: float) -> Finding:
     """Fire where the first updates were large beside the weights, and the model did not learn."""
+    # Where the first steps were not recorded, the last step before the first evaluation stands for them.
     first = run.first_updates[:FIRST] or run.updates[:1]
     mean = sum(first) / len(first) if first else NAN
     if math.isnan(mean):

@@ -105,6 +105,7 @@ def _least_accuracy(run: Run) -> float:
         for accuracy, loss in zip(run.series(split, "accuracy"), run.series(split, "loss"), strict=True)
         if math.isfinite(accuracy) and math.isfinite(loss)
     ]
+    # The losses are float32: rounding alone may break the bound by a little.
     if any(accuracy < least - 1e-6 for accuracy, least in pairs) or _is_weighted(run):
         return math.nan
     return 1 - settled(run.train_loss) / math.log(2)

@@ -16,6 +16,7 @@ def find(run: Run, *, gpu_percent: float, data_wait: float, wait_s: float) -> Fi
     gpu, starved = run.result.gpu, input_starvation.is_starved(run, data_wait, wait_s)
     if gpu is not None and math.isfinite(number(gpu.utilization_p95)):
         return _by_utilization(gpu, run.data_wait, starved, gpu_percent)
+    # Never 0 %: a machine without a GPU has no idle one.
     why = "There is no GPU" if gpu is None else "The GPU's utilization was not measured"
     reason = f"{why}, so its utilization is not applicable; waiting for data is judged by input_starvation."
     return Finding("not_applicable", reason, {"utilization_p95": None, "data_wait": run.data_wait})

@@ -168,6 +168,7 @@ def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[s
     where = page_path(name)
     if page.diagnostic != name:
         raise InputError(f"diagnostic: {page.diagnostic} was found, {name} was expected", where=where)
+    # Compared here: the rule itself would fail by a missing argument, which names no page.
     wanted = sorted(diagnostic_page(name, None).thresholds) if project else sorted(page.thresholds)
     if sorted(page.thresholds) != wanted:
         found = ", ".join(sorted(page.thresholds)) or "none"
@@ -393,4 +394,5 @@ def _scaled(current: Any, factor: float) -> Any:
         return [_scaled(item, factor) for item in current]
     if isinstance(current, int):
         return max(1, round(current * factor))
+    # Without the digits that rounding leaves behind a product such as 0.1 * 3.
     return float(f"{current * factor:.12g}")

@@ -237,6 +237,7 @@ class Run:
         rare classes that are found at the cost of common ones are learned too. R2 is its own skill; where none can be used, the
         share of the first step's loss that is gone. NaN where nothing can be said.
         """
+        # Where one class is all, nothing is better than chance: 0 / 0.
         if self.has_metric("accuracy") and self.chance < 1:
             skill = (self.series(split, "accuracy")[place] - self.chance) / (1 - self.chance)
             return max(finite([skill, self._balanced_skill(split, place)]), default=NAN)

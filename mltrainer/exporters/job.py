@@ -87,6 +87,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     files = task.task.delivered()
     origin = _origin(job, manifest, weights)
     write_deployment(out, exports, {**inference, **names}, job.config.model_dump(), origin, files, preprocess)
+    # Again: what an exporter did to the model must not show in the test's metrics.
     model.load_state_dict(state, strict=True)
     test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
     _write_result(job, root, exports, {"inference": inference, "test": test, "weights_sha256": weights})
@@ -139,11 +140,13 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
         found = evaluate(task.task, model, config, samples, "validation", _first(job, len(samples)), hold=hold)
     with user_code(root, "evaluation of your task"):
         evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
+        # Tried now: what cannot be written would otherwise fail when the model is trained.
         json.dumps(plain(evaluation))
     with user_code(root, "inference of your task"):
         inference = task.task.inference()
         json.dumps(plain(inference))
     preprocess_of(inference, root)
+    # Again, as code of the task's ran since.
     model.eval()
     rows = _all_formats(job, model, real_calls(task, model, config, job.samples), root / job.out)
     return rows, {"inference": bool(inference), "evaluation": evaluation is not None}
@@ -163,6 +166,7 @@ def _remove_earlier(out: Path) -> None:
     with machine_faults(str(out)):
         (out / CHECKSUMS_FILE).unlink(missing_ok=True)
         if preprocess is not None:
+            # The name alone: a manifest must not lead out of the folder.
             (out / Path(preprocess["file"]).name).unlink(missing_ok=True)
         for file in filter(None, map(_file_of, named)):
             (out / file).unlink(missing_ok=True)

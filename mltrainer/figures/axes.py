@@ -11,6 +11,7 @@ from mltrainer.reports.values import number
 
 LARGEST = 1e150  # beyond it a difference of two values may overflow
 _CONTEXT = Context(prec=28)
+# 17 digits tell any two floats apart.
 _LOG_CONTEXT = Context(prec=17)
 _STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
 
@@ -95,6 +96,7 @@ def _label(value: Decimal, step: Decimal) -> str:
 def logarithmic(values: Sequence[float]) -> Scale:
     """Return a log axis from the power of ten below the values to the one above; they are positive."""
     low, high = math.floor(log10(min(values))), math.ceil(log10(max(values)))
+    # Values of one power of ten alone would leave the axis without a length.
     high = max(high, low + 1)
     every = -(-(high - low) // 6)
     ticks = [(float(power), _power(power)) for power in range(low, high + 1, every)]
@@ -104,6 +106,7 @@ def logarithmic(values: Sequence[float]) -> Scale:
 
 
 def _ten(power: int) -> float:
+    # Read, not computed: reading a number is rounded correctly everywhere, the C library's power is not.
     return float(f"1e{power}")
 
 

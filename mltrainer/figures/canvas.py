@@ -78,6 +78,7 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str, extra: str = "
 
 def dot_path(places: Iterable[tuple[float, float]], colour: str, size: float, extra: str = "") -> str:
     """Return points as one path, which keeps the file small."""
+    # A line of no length with round ends is a dot.
     path = "".join(f"M{pixels(x)} {pixels(y)}h0" for x, y in places)
     return f'<path d="{path}" stroke="{colour}" stroke-width="{pixels(size)}" stroke-linecap="round" fill="none"{extra}/>'
 

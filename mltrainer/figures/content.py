@@ -243,6 +243,7 @@ def _distributions(
     moved = [(spread[-1] / spread[0], name) for name in names if (spread := _spreads(times, name))[0] > 0]
     caption = f"The middle 99 % of the values, for {counted(len(panels), 'layer')} at {counted(len(times), 'time')}"
     if moved:
+        # By the logarithm: a tenth of the range is as large a change as ten times of it.
         factor, name = max(moved, key=lambda pair: abs(math.log(pair[0])) if pair[0] > 0 else math.inf)
         caption += f"; that of {visible(name)} has changed most: its range is {number(factor, 3)} times the first"
     return Figure(file, title, f"{caption}.", DRAWER.ridges(title, f"{caption}.", panels, time="evaluation"))

@@ -70,6 +70,7 @@ def _fits(names: Sequence[str], side: float) -> bool:
 
 
 def _class_names(names: Sequence[str], left: float, top: float, side: float) -> list[str]:
+    # A name is 14 pixels high: where rows are lower, not each of them has room for its own.
     every = max(1, -(-14 // max(1, int(side))))
     parts = []
     for nr, name in list(enumerate(names))[::every]:
@@ -144,6 +145,7 @@ def heat_map(
 def _tight(values: Sequence[float]) -> Scale:
     """Return a log axis from the smallest to the largest of positive values, with ticks between."""
     low, high = min(values), max(values)
+    # Equal values would leave the axis without a length.
     high = max(high, low * (1 + 1e-6))
     ticks = [low + (high - low) * share for share in (0.0, 0.1, 0.3, 0.6, 1.0)]
     return Scale(log10(low), log10(high), tuple((log10(tick), number(tick, 3)) for tick in ticks), log=True)
@@ -219,6 +221,7 @@ def _colour_bar(scale: Scale, name: str, end: float) -> list[str]:
     x, top = WIDTH - 92, 48.0
     step = (end - top) / LEVELS
     parts = [
+        # Half a pixel higher than its step: the ground would shine through between two colours.
         f'<rect x="{x}" y="{pixels(end - (nr + 1) * step)}" width="14" height="{pixels(step + 0.5)}" '
         f'fill="{mix(CIVIDIS, nr / (LEVELS - 1))}"/>'
         for nr in range(LEVELS)

@@ -41,6 +41,7 @@ def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     """Return at most so many points and the last; each stretch keeps its smallest, largest and a value that is not finite."""
     if len(points) <= limit:
         return list(points)
+    # Of each stretch up to four points are kept.
     width = -(-len(points) * 4 // limit)
     kept: list[Point] = []
     for start in range(0, len(points), width):

@@ -87,6 +87,7 @@ def line_chart(
 
 def _x_scale(values: Sequence[float]) -> Scale:
     scale = linear(values, 8, tight=True)
+    # Steps and epochs are whole: there is nothing at half of one.
     if all(value == int(value) for value in values):
         whole = tuple((tick, number(int(tick))) for tick, _ in scale.ticks if tick == int(tick))
         return Scale(scale.low, scale.high, whole)

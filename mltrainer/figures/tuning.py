@@ -26,6 +26,7 @@ def trials(search: Searched) -> Figure | None:
         return None
     name, pick = visible(search.metric.name), _pick(search)
     stopped = [trial.state == "pruned" for trial in search.trials]
+    # What a trial had at a rung does not compare with what others had at their end.
     ended = [(x, math.nan if early else y) for (x, y), early in zip(points, stopped, strict=True)]
     whole = [y for _, y in ended if math.isfinite(y)]
     base = as_float(search.baseline.value)

@@ -30,6 +30,7 @@ class Digest:
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
+        # By this a report is held back until it is fetched together with others.
         self.device = next((part.device for part in parts if isinstance(part, Tensor) and part.device.type != "cpu"), "cpu")
 
     def __str__(self) -> str:
@@ -106,6 +107,7 @@ def _parts(value: Any) -> Iterator[Any]:
     elif value is None or isinstance(value, (str, int, float)):
         yield value
     elif hasattr(value, "__array__"):
+        # A copy, as torch warns of an array that is read-only.
         yield from _parts(torch.from_numpy(np.array(value)))
     else:
         raise TypeError(type(value))
@@ -120,6 +122,7 @@ def _content(tensor: Tensor) -> str | Tensor:
     """
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise TypeError(tensor.layout)
+    # A lazy conjugate or negative has the bits of the tensor that it is a view of.
     plain = tensor.resolve_conj().resolve_neg()
     row = (torch.view_as_real(plain) if plain.is_complex() else plain).contiguous().view(-1)
     if row.device.type == "cpu":
@@ -129,5 +132,6 @@ def _content(tensor: Tensor) -> str | Tensor:
 
 def _weighed(bits: Tensor) -> Tensor:
     """Return the sum of some integers, each weighed by a hash of its place, which wraps around."""
+    # From 1: the place 0 would weigh nothing.
     place = torch.arange(1, len(bits) + 1, device=bits.device) * FIRST
     return (bits * ((place ^ (place >> 31)) * SECOND)).sum()

@@ -106,6 +106,7 @@ class Lightning(Task):
         name = LOADERS[split]
         if split == "test" and _is_inherited(type(self._source), name):
             return None
+        # Once for each stage, as Lightning does: a setup() that draws the splits would draw them again.
         if self._stage != STAGES[split]:
             self._stage = STAGES[split]
             self._set_up(self._stage)
@@ -206,6 +207,7 @@ class Lightning(Task):
             yield seen
         finally:
             handle.remove()
+            # The instance's own goes, and Lightning's method is found again.
             del model.log
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
@@ -251,6 +253,7 @@ class _Seen:
         if reduce_fx not in ("mean", torch.mean):
             what = f"self.log({name!r}, reduce_fx={reduce_fx!r}): metrics are averaged over the samples"
             raise InputError(what, where=OPTIONS, mend="log a torchmetrics object, which is combined over batches")
+        # A copy, as the module's object is reset at the next step.
         held = copy.deepcopy(value) if _is_metric(value) else torch.as_tensor(value).detach().double()
         if isinstance(held, Tensor) and held.numel() != 1:
             raise InputError(f"self.log({name!r}) got a tensor of shape {list(held.shape)}; a number was expected", where=OPTIONS)

@@ -61,6 +61,7 @@ def flush() -> None:
     """Write the lines that are held back."""
     lines, _buffer[:] = "".join(json.dumps(row, default=_plain) + "\n" for row in _buffer), []
     if lines:
+        # Without a buffer of Python's own, which a fork would copy and both processes would write.
         os.write(_file(_path()), lines.encode())
 
 
@@ -74,6 +75,7 @@ def _tell(kind: str, step: int, *values: Any) -> None:
 
 def _waits(value: Any) -> bool:
     """Return True where reading a value would wait for a device."""
+    # Asked by its attribute, as nothing here imports torch.
     return str(getattr(value, "device", "cpu")) != "cpu"
 
 

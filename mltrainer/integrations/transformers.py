@@ -383,6 +383,7 @@ class MaskedLM(LanguageModel):
 
     def _inputs_and_labels(self, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens with some masked; the draws are those of the step, or of the evaluation's batch."""
+        # Drawn on the CPU: each device has a generator of its own, with other numbers.
         chosen, how = torch.rand((2, *ids.shape)).to(ids.device)
         drawn = torch.randint(self._tokenizer.get_vocab_size(), ids.shape).to(ids.device)
         is_masked = (chosen < self._share) & ~torch.isin(ids, self._special.to(ids.device))
@@ -434,6 +435,7 @@ def _made(kind: Any, config: Any, given: dict[str, Any] | str) -> Any:
             safe = {"local_files_only": True, "use_safetensors": True}
             safe |= {"trust_remote_code": False} if kind.__name__.startswith("Auto") else {}
             return kind.from_pretrained(given, config=config, dtype=torch.float32, **safe)
+        # A config may name a narrower type, in which the weights would be drawn.
         config.dtype = torch.float32
         return kind.from_config(config) if kind.__name__.startswith("Auto") else kind(config)
 

@@ -358,6 +358,7 @@ def _is_spread(dimension: Dimension, values: Sequence[Any]) -> bool:
     return chi_squared_tail(math.fsum((n - expected) ** 2 / expected for n in counts), len(counts) - 1) > UNEVEN
 
 
+# In this order, as of several pieces of advice on one key the first stands.
 _RULES = (_behind, _failures, _ends, _still_learning, _progress, _unimportant)
 
 

@@ -231,9 +231,11 @@ def _both(before: Any, after: Any) -> tuple[str, str]:
 
 
 def _text(value: str) -> str:
+    # Cut first: afterwards the cut could fall within a character reference.
     return _quiet(md.text(cut(value, LONGEST)))
 
 
 def _quiet(markdown: str) -> str:
     """Return Markdown in which nobody is mentioned and no issue is linked: a comment would call them."""
+    # The # of a character reference such as &#42; is no number of an issue.
     return re.sub(r"@(?=\w)|(?<!&)#(?=\w)", lambda match: f"{match[0]}&#8203;", markdown)

@@ -18,6 +18,7 @@ def decisions(content: Mapping[str, Any]) -> list[dict[str, str]]:
     The first that leads somewhere decides; the others are not asked any more.
     """
     rows = list(_questions(partial(Diagnostics, content)))
+    # There is one: the last question always leads somewhere.
     deciding = next(nr for nr, (_, _, then) in enumerate(rows) if then)
     return [
         {"question": question, "answer": answer, "then": then if nr == deciding else "go on" if nr < deciding else "not asked"}
@@ -48,6 +49,7 @@ def next_command(recommendation: str, fired: Sequence[Diagnosis]) -> str:
     if recommendation != "debug":
         return "mltrainer run"
     suggested = [pair for row in fired for one in row.suggestions for pair in one.set.items()]
+    # A factor such as x0.1 is no value that --set takes.
     changes = {key: value for key, value in suggested if not str(value).startswith("x")}
     return " ".join(["mltrainer phase run planning", *(_assignment(key, value) for key, value in changes.items())])
 

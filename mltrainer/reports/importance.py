@@ -53,6 +53,7 @@ def ranked(trials: Sequence[Trial], mode: str) -> list[Trial]:
     """Return the trials that have a finite value, the best first; those stopped at a rung come behind, the latest first."""
     sign = 1.0 if mode == "min" else -1.0
     kept = [(-_reached(trial), sign * as_float(trial.value), trial.nr, trial) for trial in trials if trial.state in RANKED]
+    # Without the trial itself, which has no order: where values tie, its number decides.
     return [row[3] for row in sorted((row for row in kept if math.isfinite(row[1])), key=lambda row: row[:3])]
 
 

@@ -49,6 +49,7 @@ def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: 
     """
     phase = record["phase"]
     question = json.dumps([record, waivers, [item.view() for item in gate], str(project.resolve())])
+    # What the reports are made by is a part of the cache's key: a template that was edited is rendered anew.
     ended = _ended(question, json.dumps(made_by(phase, project)))
     answer = _answer(ended)
     if answer is None:
@@ -66,6 +67,7 @@ def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: 
 
 @functools.lru_cache(maxsize=16)  # one command looks at a gate several times
 def _ended(question: str, _made_by: str) -> Ended:
+    # -P: no folder that a stranger's module could lie in comes first on the path.
     command = [sys.executable, "-P", "-m", "mltrainer.reports.limited"]
     return run(command, question.encode(), LIMITS, Path("/"))
 

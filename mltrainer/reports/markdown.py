@@ -29,6 +29,7 @@ def _reference(match: re.Match[str]) -> str:
 def text(value: object) -> str:
     """Return a value as literal text on one line."""
     shown = _MARKUP.sub(_reference, visible(value))
+    # A number with a point or a bracket would begin a list.
     return _ORDERED.sub(lambda match: f"{match[1]}&#{ord(match[2])};", shown)
 
 
@@ -125,11 +126,13 @@ def embedded(body: str, depth: int) -> str:
         opened = re.match(r" {0,3}(`{3,}|~{3,})", line)
         if opened and not fence:
             fence = opened[1]
+        # A fence is closed by its own character alone, and by no fewer of them.
         elif opened and fence and opened[1].startswith(fence):
             fence = ""
         heading = re.match(r"#{1,6} ", line) if not fence else None
         shown = f"{'#' * min(6, len(heading[0]) - 1 + depth)} {line[len(heading[0]) :]}" if heading else line
         lines.append(_unseen_but_tabs(shown))
+    # Closed here where the document left it open: the rest of the report would be read as code.
     return "\n".join([*lines, fence] if fence else lines)
 
 

@@ -324,6 +324,7 @@ def _policy(phase: str, now: Record, before: Record | None) -> list[PolicyChange
         return []
     items, others = ({item.id for item in side.items} for side in (page, other))
     left_out = [_required(phase, item, item in items) for item in sorted(items ^ others)]
+    # Numbers of an item that only one side has are told by the item: each would be another row of the same.
     changed = [row for row in differences(numbers(page), numbers(other)) if row.key.partition(".")[0] not in items ^ others]
     weaker = (is_weaker(phase, row.key, row.before, row.after) for row in changed)
     return left_out + [PolicyChange(phase, **row.written(), weaker=less) for row, less in zip(changed, weaker, strict=True)]

@@ -90,6 +90,7 @@ def _dimension(key: str, given: Any) -> Dimension | None:
 
 
 def _has_ends(dimension: Dimension) -> bool:
+    # With two NaN behind them: too few values leave NaN for an end, too many leave more than two over.
     low, high, *more = (as_float(value) for value in (*dimension.values, math.nan, math.nan))
     return math.isfinite(low) and math.isfinite(high) and low < high and len(more) == 2 and (low > 0 or not dimension.is_log)
 

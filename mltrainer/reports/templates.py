@@ -48,6 +48,7 @@ class _Environment(SandboxedEnvironment):
         """Return a dict's value under a key, or another object's attribute."""
         if not isinstance(obj, dict):
             return super().getattr(obj, attribute)
+        # Jinja's own takes a dict's method, such as `items`, before the key of that name.
         return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
 
 
@@ -79,6 +80,7 @@ class Report:
         context = self.own.new_context({**names, "parts": parts()})
         if self.overridden:
             for name, block in self.shipped.blocks.items():
+                # Behind the project's own, where super() finds it; alone where the project fills no such block.
                 context.blocks.setdefault(name, []).append(block)
         return {name: self._block(name, context) for name in self.shipped.blocks}
 

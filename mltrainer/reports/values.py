@@ -76,6 +76,7 @@ def _significant(value: float, digits: int) -> str:
     if value == 0:
         return "0"
     scientific = f"{value:.{digits - 1}e}"
+    # From the text, which is rounded already: of 9.9996 with four digits it is 1.
     exponent = int(scientific.partition("e")[2])
     if not -4 <= exponent < 7:
         return scientific

@@ -158,7 +158,6 @@ def _watched(model: nn.Module, entered: list[str]) -> Any:
     handles = []
     for name, module in model.named_modules():
 
-        # The name as a default value: the function would otherwise see the loop's last one.
         def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
             found = ", ".join([*map(_shape, inputs), *(f"{key}: {_shape(part)}" for key, part in named.items())])
             entered.append(f"layer {name or 'model'} = {_one_line(module)} got {found}")

@@ -86,7 +86,7 @@ def extrapolated(amounts: Sequence[float], errors: Sequence[float], at: Sequence
     """
     law = fitted(amounts, errors)
     x, y = np.asarray(amounts, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    # A fit takes part of the noise into its parameters, so that its residuals are too small: they are made larger by what it took.
+    # A fit takes part of the noise into its parameters: its residuals are too small, and made larger by as much.
     residuals = (y - law(x)) / law(x) * math.sqrt(len(x) / max(1, len(x) - TAKEN))
     draws = seeds.generator(seed, "extrapolate").choice(residuals, (RESAMPLES, len(x)))
     laws = _fitted(x, np.maximum(law(x) * (1 + draws), TINY))

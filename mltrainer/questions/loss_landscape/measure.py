@@ -157,5 +157,5 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _dot(one: Vector, other: Vector) -> float:
-    # In float64: the sums of Lanczos' method run over every weight, and float32 would end it early.
+    # In float64, as the sum runs over every weight of the model.
     return float(torch.stack([(a.double() * b.double()).sum() for a, b in zip(one, other, strict=True)]).sum())

@@ -107,7 +107,7 @@ def read_pictures(listed: PictureList, config: Image, root: Path) -> tuple[Array
     number = {name: nr for nr, name in enumerate(classes)}
     y = np.array([number[listed.labels[place]] for place in left], dtype=np.int64)
     pixels = decoded.pixels[left] if decoded.faults else decoded.pixels
-    # The digest of all pixels is at hand, so only which of them are left is added to it.
+    # All pixels were hashed already: naming those that are left spares hashing them again.
     x_sha256 = digest([decoded.sha256, left]) if decoded.faults else decoded.sha256
     rows = _rows(listed, decoded.digests, [size for size, *_ in marks])
     names = [listed.names[place] for place in left]
