@@ -25,6 +25,7 @@ def find(run: Run, *, same_answer: float, same_target: float, spread: float, ste
         """Return True if the answers hardly differ; nearly identical targets excuse identical classes, not a small spread."""
         return (answer.same_answer >= same_answer and answer.same_target < same_target) or answer.spread < spread
 
+    # The end may be constant where the best evaluation, whose checkpoint is kept, was not.
     fired = is_alike(answer) and not run.learned(learned_skill)
     evidence = {**answer._asdict(), "skill": run.reached_skill}
     reason = f"{_sentence(answer)}; the skill is {text(run.reached_skill)}."

@@ -35,6 +35,7 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
 def _excuse(run: Run, found: _Progress, flat: str, least: float) -> str:
     """Return why a curve that is flat at its end is no stall: it converged, or as much was learned as can be; or nothing."""
     skill = _skill(run, least)
+    # Every converged run stops improving: without this, healthy ones would be told to stall.
     if run.skill >= least:
         return f"Converged at epoch {found.last_gain_epoch:g}: {flat} ({skill}); later epochs could be saved."
     if run.keeps_up:

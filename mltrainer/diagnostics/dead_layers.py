@@ -19,6 +19,7 @@ def find(run: Run, *, evaluations: float) -> Finding:
         reason = f"{len(rows)} evaluations recorded the layers' gradients; the rule needs {evaluations:g}."
         return Finding("not_applicable", reason)
     count = min(len(run.layers), *map(len, rows))
+    # Exactly zero each time, which no small gradient is.
     dead = [place for place in range(count) if all(row[place] == 0 for row in rows)]
     names = [run.layers[place] for place in dead if run.layers[place].removesuffix(".weight") in weights]
     if not names:

@@ -16,10 +16,12 @@ def find(run: Run, *, share: float, share_else: float, learned_skill: float, inp
     if math.isnan(dead):
         return Finding("not_applicable", "No rectified units were observed.")
     spread = number(run.start_data and run.start_data.spread)
+    # Inputs that hardly differ drive every unit to the same side: they are the cause then, not the units.
     if spread < input_spread:
         reason = f"The inputs hardly differ (standard deviation {text(spread)}), and so no unit can: see input_scale."
         return Finding("not_applicable", reason, {"input_spread": spread})
     state = _state(run, learned_skill, exploded)
+    # Wide layers spare many units and learn well, and the last steps of an explosion leave some dead by the way.
     limit = share if state == UNLEARNED else share_else
     reason = (
         f"{percent(dead)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "

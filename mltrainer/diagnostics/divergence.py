@@ -15,6 +15,7 @@ LEAST_ROWS = 4  # evaluations; fewer are no trend
 def find(run: Run, *, times_first: float, rises: float, learned_skill: float) -> Finding:
     """Fire where the training loss ended above its first value: far above, or after rising all the time."""
     losses, first = run.train_loss, run.first_loss
+    # A first loss at or below 0, as a likelihood of densities may have, is nothing to compare with.
     if len(finite(losses)) < LEAST_ROWS or not first > 0:
         return Finding("not_applicable", f"{len(finite(losses))} intervals with a finite training loss show no trend.")
     end, rising = settled(losses), _rises(losses)
@@ -24,6 +25,7 @@ def find(run: Run, *, times_first: float, rises: float, learned_skill: float) ->
         f"intervals. The skill on the training set is {text(run.train_skill)}."
     )
     times = ratio(end, first)
+    # Noise rises in about every second interval, ascent in place of descent in each.
     above = times >= times_first or (times > 1 and rising >= rises)
     lowest = min(range(len(losses)), key=lambda n: losses[n] if math.isfinite(losses[n]) else math.inf)
     # `not >=`: a skill that nobody measured is no excuse.

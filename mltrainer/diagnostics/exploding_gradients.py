@@ -25,6 +25,7 @@ def find(run: Run, *, norm: float, times_median: float, learned_skill: float) ->
     times = f"{text(top.times)} times the {top.against}, {text(top.reference)}"
     limits = f"above {text(norm)} and above {text(times_median)} times"
     reason = f"The largest gradient norm was {largest}, {times}; an explosion is {limits}."
+    # Both: raw targets have healthy norms in the thousands, and tiny norms leap without harm.
     fired = top.norm > norm and top.times > times_median
     since = run.step_at(run.epochs.index(top.epoch)) if fired else None
     return judged(fired, reason, top._asdict(), FIGURES, since_step=since)
@@ -36,6 +37,7 @@ def find(run: Run, *, norm: float, times_median: float, learned_skill: float) ->
 def _non_finite(run: Run, times_median: float) -> Finding | None:
     found = run.nonfinite
     if found is None:
+        # Infinite ones alone, as NaN also stands for what was not recorded.
         places = [epoch for epoch, norm in zip(run.epochs, run.norms("max"), strict=True) if math.isinf(norm)]
         return _overflow(f"epoch {places[0]:g}", epoch=places[0], what="gradient") if places else None
     if found.what == "gradient":

@@ -16,6 +16,7 @@ def find(run: Run, *, evaluations: float, share: float) -> Finding:
     count = min(map(len, [*norms, *updates]))
     still = [place for place in range(count) if all(row[place] == 0 for row in updates)]
     usual = [median(row[place] for row in norms) for place in range(count)]
+    # An update by a gradient that is tiny beside the others may round to zero in float32, which freezes nothing.
     least = share * max(usual, default=0.0)
     frozen = [place for place in still if usual[place] > least]
     if not frozen or len(still) == count:

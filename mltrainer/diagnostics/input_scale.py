@@ -27,6 +27,7 @@ def find(run: Run, *, largest: float, spread: float) -> Finding:
     if math.isnan(number(data.largest)):
         return Finding("not_applicable", "The inputs are those of a built-in task, which scales them.")
     first = run.start and run.start.first
+    # What normalizes first takes any scale, and an embedding's inputs are numbers of rows.
     if first in (*NORMALIZING, *LOOKING_UP):
         return Finding("clear", f"The model's first module, {first}, takes inputs of any scale.")
     reach, deviation = number(data.largest), number(data.spread)

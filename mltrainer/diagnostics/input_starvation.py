@@ -26,6 +26,7 @@ def find(run: Run, *, data_wait: float, wait_s: float) -> Finding:
 
 def is_starved(run: Run, limit: float, least_s: float) -> bool:
     """Return True if a run's loop waited for more of the time than is allowed, and in all long enough to be worth fixing."""
+    # `not <`: where no durations were recorded, the share decides alone.
     return run.data_wait > limit and not run.waited_s < least_s
 
 

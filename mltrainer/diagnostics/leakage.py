@@ -11,6 +11,7 @@ def find(run: Run, *, shared: float, times: float, telling: float) -> Finding:
     if data is None or data.shared is None:
         return Finding("not_applicable", "Samples out of memory, or of a built-in task, are judged by planning alone.")
     copied, repeated, share = map(number, (data.shared, data.repeated, data.telling))
+    # Rows of few possible values repeat by chance, within the training set as between the splits.
     fired = copied >= max(shared, times * repeated) or share >= telling
     reason = (
         f"{percent(copied)} of the validation samples are training samples, too ({percent(repeated)} of these repeat one "

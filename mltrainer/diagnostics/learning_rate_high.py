@@ -26,6 +26,7 @@ def find(run: Run, *, update: float, update_of_leap: float, leap: float, weights
         f"The first updates changed the weights by {text(mean)} of their size (at most {text(update)} expected), "
         f"and the mean loss until the first evaluation was {text(rise)} of the first"
     )
+    # Every update is large beside weights that begin near zero.
     if spread < weights:
         reason = f"{sentence}, but the weights began at {text(spread)} of their usual size: nothing to measure by."
         return Finding("clear", reason, evidence)

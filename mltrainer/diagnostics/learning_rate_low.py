@@ -21,6 +21,7 @@ def find(run: Run, *, update: float, gradient: float, learned_skill: float) -> F
     evidence = {"update_ratio": usual, "largest": largest, "layer_norm": layer, "skill": run.reached_skill}
     sentence = f"An update changed the weights by {text(usual)} of their size, {text(largest)} at most"
     limit = f"at least {text(update)} expected"
+    # No rate would help where hardly a gradient arrives: that is another finding.
     if layer < gradient:
         reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: it is not the rate that is too small."
         return Finding("clear", reason, evidence)

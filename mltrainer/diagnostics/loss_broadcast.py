@@ -17,7 +17,9 @@ def find(run: Run, *, difference: float, spread: float) -> Finding:
     shapes = f"an output has shape {output.shape}, a target {target.shape}"
     if output.shape == target.shape or target.classes:
         return Finding("clear", f"The shapes go together: {shapes}.", evidence)
+    # Constant outputs have the same loss with shuffled targets as well.
     tells_apart = number(output.spread) > spread * number(target.spread)
+    # Not equal to the bit: the shuffled sum is added up in another order.
     same = abs(loss - shuffled) <= difference * abs(loss)
     reason = f"{shapes[0].upper()}{shapes[1:]}; with the targets in another order the loss is {'the same' if same else 'another'}"
     what = ": every output is compared with every target." if same and tells_apart else "."

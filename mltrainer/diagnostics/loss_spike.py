@@ -60,6 +60,7 @@ class _Interval(NamedTuple):
 
     def is_leap(self, rise: float, least: float, times_norm: float) -> bool:
         """Return True if the loss and the gradient norm both leapt; a spike on a falling curve does so too."""
+        # Both at once, as a small rise near the end of a healthy run does no harm.
         return self.loss > rise * self.before and self.loss > least and self.norm > times_norm * self.usual
 
 

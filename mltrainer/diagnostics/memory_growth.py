@@ -24,6 +24,7 @@ def find(run: Run, *, share: float, mb: float, late_share: float) -> Finding:
     reason = f"The memory of the process went from {text(held[0])} to {text(held[-1])} MiB after the first evaluation"
     reason += f" ({percent(grown_share)}; at most {percent(share)} or {text(mb)} MiB allowed)."
     steadily = all(after > before for before, after in itertools.pairwise(held))
+    # A leak grows by half in each half of the run; a cache that fills up has its size early.
     late = held[-1] - held[len(held) // 2] >= grown * late_share
     fired = steadily and late and grown_share > share and grown > mb
     evidence = {"from_mb": held[0], "to_mb": held[-1], "grown_mb": grown, "share": grown_share}

@@ -34,8 +34,10 @@ def _of_classes(start: SeenAtStart, output: OutputSeen, difference: float, zero:
     if len(output.shape) != 1 or output.shape[0] < 2:
         return None
     if output.sums_to_one:
+        # Probabilities are no fault by themselves, only a loss that takes them for logits.
         is_logits = abs(loss - number(start.as_logits)) <= difference * abs(loss)
         return "The outputs are probabilities already, and the loss normalizes them once more" if is_logits else None
+    # A rectifier gives many exact zeros, a logit none.
     is_rectified = zero < number(output.zero) < 1 and number(output.lowest) >= 0
     return "No output is below zero: a rectifier stands behind the last layer, where logits belong" if is_rectified else None
 

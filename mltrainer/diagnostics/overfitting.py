@@ -45,6 +45,7 @@ def _by_points(run: Run, name: str, gap: float, skill: float, standard_errors: f
     reached = (found.train - chance) / (1 - chance)
     error = _standard_error(found.validation, run.validation_samples)
     noise = standard_errors * error
+    # A model that learned nothing has gaps by chance, and so has a small validation set.
     fired = found.points > gap and reached > skill and found.points > noise
     reason = f"{_points_text(run, name, found)} (at most {text(100 * gap)} allowed"
     if found.points > gap and reached <= skill:
@@ -130,6 +131,7 @@ def _standard_error(share: float, samples: int | None) -> float:
 def _by_r2(run: Run, gap: float, skill: float, rise: float) -> Finding:
     found = max(_gaps(run, R2), key=lambda one: one.points)
     risen = _rise(run)
+    # Small noisy tables have a gap of R2 in every honest run: the validation loss must have risen, too.
     fired = found.points > gap and found.train > skill and risen > rise
     reason = (
         f"R2 {PLACES[found.place]}: {text(found.train)} on the training set, {text(found.validation)} on the validation set, a "

@@ -25,6 +25,7 @@ def find(run: Run, *, pace: float, fall: float, steady: float, full_skill: float
         f"The validation loss fell by {percent(trend.fall)} of the first loss, {percent(trend.late_share)} of that in the last "
         f"{percent(trend.late)} of the run, and in {percent(trend.steady)} of the intervals; the skill is {text(run.skill)}."
     )
+    # Steady as well: a run that recovers from a spike falls late, too.
     falls = trend.fall >= fall and trend.steady >= steady and trend.late_share / trend.late >= pace
     since = run.step_at(-1 - max(1, len(run.history) // 3))
     fired = falls and not run.skill >= full_skill

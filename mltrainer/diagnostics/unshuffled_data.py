@@ -14,6 +14,7 @@ def find(run: Run, *, share: float, batches: float) -> Finding:
     mixed = median(map(number, run.result.signals.early.labels if run.result.signals else []))
     classes, whole = _whole(run)
     size = number(run.result.batch_size)
+    # Batches that are hardly larger than the number of classes have few of them by chance.
     if not whole > 0 or mixed != mixed or size < batches * classes:
         return Finding("not_applicable", "No batches of classes, or none large enough to hold all of them, were observed.")
     found = mixed / whole

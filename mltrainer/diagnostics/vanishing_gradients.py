@@ -57,6 +57,7 @@ def _measure(run: Run) -> _Signals:
         first_layer=_middle(layers, 0),
         last_layer=_middle(layers, -1),
         second_layer_ratio=_second_ratio(layers),
+        # By the first loss, so that the unit of the targets does not matter.
         relative_norm=ratio(whole, scale) if math.isfinite(scale) and scale > 0 else whole,
         norm=whole,
         skill=run.reached_skill,

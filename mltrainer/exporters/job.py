@@ -75,6 +75,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     state = delivered(tree, trained=job.trained)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
+    # Before anything is removed: a model that cannot be exported leaves the earlier export whole.
     calls = real_calls(task, model, config, job.samples)
     model.cpu()
     out = root / job.out

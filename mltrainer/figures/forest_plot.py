@@ -47,6 +47,7 @@ def forest(title: str, description: str, rows: Sequence[Compared], *, unit: str)
     if not values:
         return empty(title, "No finite value was measured.")
     top = 48.0
+    # With zero on the axis, as the line there is what every row is read against.
     box = Box(LEFT, top, WIDTH - 24, top + ROW * len(rows), linear([*values, 0.0]), _NO_SCALE)
     zero = box.at(0.0, 0.0)[0]
     parts = [*rulers(box), line(zero, top, zero, box.bottom, GREY, ' stroke-dasharray="4 3"')]

@@ -185,6 +185,7 @@ def _level(value: float, scale: Scale) -> int:
     """Return a cell's colour: 0 to LEVELS - 1, -1 for zero, -2 for what is not finite."""
     if not drawable(value):
         return -2
+    # The largest value lies at the very end, where a colour too many would begin.
     return min(LEVELS - 1, int(scale.place(value) * LEVELS)) if value > 0 else -1
 
 

@@ -81,6 +81,7 @@ def line_chart(
     top = legend_end + (16 + 15 * len(marks) if marks else 22 if gaps else 16)
     box = Box(left, top, WIDTH - 22, height - 48, logarithmic(x_values) if log_x else _x_scale(x_values), y_scale)
     lines = [part for nr, s in enumerate(series) for part in _series_marks(box, s, colour_of(nr))]
+    # Some of many: a run that is NaN to its end would be a wall of them.
     crosses = [_gap(box, x) for x in thin([(x, 0.0) for x in gaps], 40)]
     return picture(title, description, height, [*legend, *grid(box, x_label, y_label), *_marks(box, marks), *lines, *crosses])
 

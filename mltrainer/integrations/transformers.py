@@ -134,6 +134,7 @@ class Texts(Task):
         kind = keys.pop("model_type", None)
         _refuse_unknown(str(kind), list(transformers.CONFIG_MAPPING), "model_type", "model")
         plain = transformers.AutoConfig.for_model(kind)
+        # transformers' configs take any key without a word, a misspelt one too.
         for key in keys:
             if not hasattr(plain, key):
                 _refuse_unknown(key, list(plain.to_dict()), f"key of a {kind}'s config", "model")

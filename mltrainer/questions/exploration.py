@@ -81,6 +81,7 @@ class Exploration:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         except KilledError as error:
+            # The usual advice goes on from a checkpoint, and an exploration has none.
             error.mend = NO_CHECKPOINT
             raise
 

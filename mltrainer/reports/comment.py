@@ -37,6 +37,7 @@ def comment(review: Review) -> str:
 
 def mark(place: str) -> str:
     """Return a comment's first line, by which a job finds the one that it wrote before for the project at a place."""
+    # By digest, as a folder's name could end the HTML comment.
     return f"<!-- mltrainer report {digest(place)[:12]} -->"
 
 

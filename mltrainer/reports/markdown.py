@@ -38,6 +38,7 @@ def code(value: object) -> str:
     if value is None:
         return NOT_MEASURED
     shown = visible(value)
+    # Between backticks Markdown takes away a blank at each end.
     if _SIMPLE_CODE.fullmatch(shown) and shown == shown.strip():
         return f"`{shown}`"
     return f"<code>{_CODE_REFERENCE.sub(_reference, shown)}</code>"

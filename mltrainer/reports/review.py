@@ -314,6 +314,7 @@ def _environment(pairs: Pairs) -> list[EnvironmentChange]:
     recorded = [[getattr(side.evidence, "environment", None) for side in pair] for pair in pairs.values()]
     found = (row for now, before in recorded if now and before for row in environment.difference(before, now))
     rows = [EnvironmentChange(row.what, row.expected, row.found) for row in found]
+    # Each phase records its environment: the same difference would be told for every one of them.
     return list({row.what: row for row in rows}.values())
 
 

@@ -131,6 +131,7 @@ def duration(seconds: Any) -> str:
     value = as_float(seconds)
     if value < 60:
         return f"{number(value, 3)} s"
+    # Rounded before it is parted: 119.6 s would otherwise be 1 min 60 s.
     whole = round(value)
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"

@@ -89,6 +89,7 @@ def arrays(x: np.ndarray, y: np.ndarray, place: str) -> tuple[Arrays, list[str]]
 
 def _samples(x: np.ndarray, place: str) -> tuple[np.ndarray, list[str]]:
     notes = []
+    # With two axes it is a table, whose small whole numbers are no pixels.
     if x.ndim >= 3 and x.dtype == np.uint8:
         notes.append("uint8 pixels were divided by 255")
         x = x.astype(np.float32) / 255

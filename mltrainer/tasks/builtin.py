@@ -211,6 +211,7 @@ def builtin_task(config: TrainingConfig, source: Source) -> BuiltinTask:
     make: Callable[[TrainingConfig, Source], BuiltinTask] = getattr(importlib.import_module(module), name)
     task = make(config, source)
     if isinstance(task, Classification):
+        # Once more, now that the classes are counted: metrics that sort the samples for each class are not measured of many.
         data_findings.refuse_unknown_metric(config.metric.name, ["loss", *metrics.classification_names(len(task.classes))])
     data_findings.refuse_wrong_direction(config.metric)
     return task

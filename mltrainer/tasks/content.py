@@ -226,6 +226,7 @@ def add_cells(digest: Any, cells: Cells) -> None:
     digest.update(f"|O({len(cells)},)".encode())
     for part in range(0, len(cells), 100_000):  # in parts: the joined text is as large as the column
         some, joined = cells[part : part + 100_000], io.BytesIO()
+        # As `add_text` writes each cell, its length and a colon in front, but by polars for all of them at once.
         polars.select(some.str.len_bytes().alias("bytes"), some.alias("cells")).write_csv(
             joined, include_header=False, separator=":", line_terminator="", quote_style="never"
         )

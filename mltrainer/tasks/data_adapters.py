@@ -104,6 +104,7 @@ class _BuiltinAdapter(DataAdapter):
         self.classes, self.labels = task.classes, task.labels
         constraints = task.split_constraints(config.split)
         if task.given is not None:
+            # A file of its own decides for its rows before any column does.
             constraints = replace(constraints, given=task.given)
         self.divide(task.size, task.labels, config.split, config.data_seed, constraints)
         task.fit(self.ids.train)  # after the split: nothing is learned from rows that are held out
@@ -223,6 +224,7 @@ class _UserTaskAdapter(DataAdapter):
 
     def hashes(self, split: str) -> np.ndarray:
         tensors = self.parts[split].tensors
+        # numpy knows no bfloat16.
         return data_findings.row_hashes([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else NO_HASHES
 
     def test_hashes(self) -> np.ndarray:

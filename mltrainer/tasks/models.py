@@ -27,6 +27,7 @@ class Standardize(nn.Module):
     def __init__(self, mean: np.ndarray, std: np.ndarray) -> None:
         super().__init__()
         shape = (1, len(mean), 1, 1)
+        # A channel of one level has no deviation: divided by 1, it is 0 everywhere.
         self.register_buffer("scale", torch.tensor(1 / np.where(std > 0, std, 1.0), dtype=torch.float32).reshape(shape))
         self.register_buffer("shift", torch.tensor(-mean / np.where(std > 0, std, 1.0), dtype=torch.float32).reshape(shape))
 

@@ -54,6 +54,7 @@ class OpenTask:
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
         self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start})
         self.start: Begun | None = None
+        # Without the test split, which is not even gathered before it is opened.
         self._samples = BySplit({name: self._take(name) for name in ("train", "validation")})
 
     def _take(self, split: str) -> Samples:
@@ -237,6 +238,7 @@ def make_model(opened: OpenTask) -> nn.Module:
         InputError: The weights cannot be read, or do not fit.
     """
     model = opened.task.model()
+    # What is no module is refused by `check_model`, in words that fit it.
     if opened.config.start is not None and isinstance(model, nn.Module):
         is_builtin = opened.config.task.use is None
         opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)

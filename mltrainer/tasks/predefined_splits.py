@@ -123,6 +123,7 @@ def _cells(name: str, tables: Sequence[Table]) -> Cells:
         return np.concatenate(parts)
     import polars
 
+    # Small files come as arrays and large ones from polars: both may be among the parts.
     return polars.concat([polars.Series(name, part, dtype=polars.String) for part in parts])
 
 
@@ -136,6 +137,7 @@ def _arrays(parts: Sequence[Arrays]) -> Arrays:
     if any(part.classes is None for part in parts):
         return Arrays(x, np.concatenate([part.y for part in parts]), None, first.place)
     names = sorted({name for part in parts for name in part.classes or []}, key=class_order)
+    # A split may lack a class, so that its own numbers stand for other ones.
     y = [np.array([names.index(name) for name in part.classes or []], dtype=np.int64)[part.y] for part in parts]
     return Arrays(x, np.concatenate(y), names, first.place, names=_files(parts))
 

@@ -102,6 +102,7 @@ def samples_of(given: Any, what: str, task: Task, samples: int | None = None) ->
         InputError: It is none of them, tensors are of unequal length, or they never meet the task's `collate`.
     """
     collate = task.collate if type(task).collate is not Task.collate else None
+    # Its tensors are gathered in blocks, where a data set would be read row by row.
     if isinstance(given, TensorDataset):
         given = given.tensors
     if isinstance(given, (tuple, list, dict)):
@@ -255,6 +256,7 @@ def _add(digest: Any, value: Any) -> None:
         digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
     elif isinstance(value, np.ndarray) and value.dtype != object:
+        # A single number has no axis along which its bytes could be viewed.
         add_array(digest, np.atleast_1d(value))
     elif isinstance(value, (tuple, list)):
         for item in value:

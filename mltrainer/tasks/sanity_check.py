@@ -185,6 +185,7 @@ def _explained(what: str, batch: Any, inside: list[str], root: Path) -> Any:
         raise
     except (Exception, SystemExit) as error:
         machine = isinstance(error, OSError) and error.errno in MACHINE_ERRNOS
+        # The machine's fault: whoever is told of shapes would look for what is not there.
         if machine or is_out_of_memory(error):
             raise
         parts = map(_shape, batch) if isinstance(batch, tuple) else [_shape(batch)]

@@ -62,6 +62,7 @@ class SegmentFeature:
     def _ranges(self, present: np.ndarray) -> Iterator[Group]:
         edges = np.unique(np.quantile(present, np.arange(1, PARTS) / PARTS))
         places = np.searchsorted(edges, self.values, side="left")
+        # NaN is sorted behind all edges, among the largest values.
         places[np.isnan(self.values)] = -1
         named = [self._text(edge) for edge in edges]
         names = [f"up to {named[0]}", *(f"{a} to {b}" for a, b in itertools.pairwise(named)), f"above {named[-1]}"]
@@ -92,12 +93,14 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
         errors, features = errors[places], [replace(feature, values=feature.values[places]) for feature in features]
     test = _exact(errors) if set(np.unique(errors)) <= {0.0, 1.0} else _ranked(errors)
     tested = [(feature.name, *group) for feature in features[:MOST_FEATURES] for group in _large(feature.groups(), len(errors))]
+    # All that were tested are corrected together, before any is left out.
     p_values = holm([test(inside) for _, _, inside in tested])
     rows = [
         _Segment(name, value, *_measured(errors, inside), p)
         for (name, value, inside), p in zip(tested, p_values, strict=True)
         if p <= LEVEL
     ]
+    # By how much error it adds in all: a tiny segment that is far off does not hide a large one.
     rows.sort(key=lambda row: (-(row.error - row.rest) * row.samples, row.p))
     return Segments.model_construct(
         measure=measure,

@@ -198,6 +198,7 @@ def _bytes(path: Path, place: str) -> tuple[bytes, FileRow]:
         data = path.read_bytes()
     if not data:
         raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
+    # The bytes that are parsed are those that are hashed, whatever happens to the file meanwhile.
     return data, file_row(path, place, data)
 
 

@@ -83,6 +83,7 @@ def split_ids(
             where="split",
             mend="bring more data, merge rare classes, or predict another column",
         )
+    # Each class draws under its own address, so that one more in the data leaves the others where they were.
     return _dealt(np.searchsorted(values, labels), [f"class/{int(value)}" for value in values], split, seed, constraints)
 
 
@@ -244,6 +245,7 @@ def _dealt(strata: np.ndarray, names: list[str], split: Split, seed: int, constr
         whole = units[is_first & (strata == number)]
         members = whole[~np.isin(whole, giants)]
         if len(members):
+            # By the whole stratum: what is trained on already is a part of the training split's share.
             counts = _left(_counts(int(sizes[whole].sum()), split), int(sizes[members].sum()))
             parts.append(_deal(members, sizes, counts, _generator(seed, *name.split("/"))))
     chosen = {name: np.isin(units, np.concatenate([part[name] for part in parts])) for name in SPLITS}
@@ -281,7 +283,7 @@ def _counts(n: int, split: Split) -> BySplit[int]:
     """Return each split's number of samples out of n: largest remainder, and one each where there are enough."""
     shares = {"train": 1 - split.validation - split.test, "validation": split.validation, "test": split.test}
     exact = {name: n * share for name, share in shares.items()}
-    # A product such as 10 * 0.3 may lie just below a whole number.
+    # A product such as 100 * 0.29 may lie just below a whole number.
     counts = BySplit({name: int(np.floor(value + 1e-9)) for name, value in exact.items()})
     # Rounded, as two equal remainders may differ in their last bits; ties go to the split that comes first.
     by_remainder = sorted(SPLITS, key=lambda name: (-round(exact[name] - counts[name], 9), SPLITS.index(name)))

@@ -66,6 +66,7 @@ class Stream:
 
     def _begin(self, place: tuple[Any, ...]) -> None:
         seed, purpose, epoch, _ = place
+        # Before iter(), in which an iterable takes its epoch's order.
         getattr(self.iterable, "set_epoch", _nothing)(epoch)
         seeds.seed_everything(seeds.key(seed, f"{purpose}-begin", epoch))
         self._rows, self._next, self._place = iter(self.iterable), 0, place
@@ -91,6 +92,7 @@ def stream_of(given: Iterable[Any], what: str, samples: int | None) -> Stream:
     Raises:
         InputError: Nothing says how many there are, or it can be read only once.
     """
+    # An iterator gives itself and is used up after one pass.
     if iter(given) is given:
         mend = "return an object whose __iter__ starts over, such as a torch.utils.data.IterableDataset"
         raise InputError(f"{what} gave a {type(given).__name__}, which can be read only once", where="task.use", mend=mend)

@@ -31,6 +31,7 @@ def user_frame(error: BaseException, root: Path) -> str | None:
         error: What was raised.
         root: The project's folder.
     """
+    # A file that was never run has no frame in the traceback.
     if isinstance(error, SyntaxError) and error.filename and _is_users(Path(error.filename), root):
         return f"{Path(error.filename).relative_to(root).as_posix()}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(Path(f.filename), root)]

@@ -46,6 +46,7 @@ def measure(session: Session, job: ExplorationJob) -> Profile:
     session.events.send("note", text=f"timing {count} steps after {WARM_UP} to warm up")
     _take(session, steps, WARM_UP, clock)
     clock.steps.clear()
+    # With a fetch at the end, as so few steps may not fill the recorder, and training pays for it now and then.
     _take(session, steps, count, clock, fetches=True)
     session.events.send("note", text=f"tracing {TRACED} steps")
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if session.config.device == "cuda" else [])]

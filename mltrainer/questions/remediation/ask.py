@@ -109,6 +109,7 @@ def _shortened(config: TrainingConfig, epochs: int | None) -> TrainingConfig:
 def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Change]) -> Trial:
     """Return a trial with what the changes did."""
     project = tools.project
+    # Asked for only now: where nothing can be tried, nothing is trained, and no gate is in the way.
     (planning,) = gates_before(project, "baseline", "a trial of changes")
     assert planning.record is not None
     require_one_trainer(project, "a trial of changes")
@@ -119,6 +120,7 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
     references = references_of(project, trial.run)
     sides = Measured.model_validate(tools.run(TOOL, job)).sides
     unchanged, *others = (_training(project, side, references) for (side,) in sides)
+    # What the unchanged config does not show again, no change can be shown to cure.
     symptoms = [name for name in trial.fired if name in unchanged.fired]
     rows = [_row(config, one, unchanged, after, symptoms, len(asked)) for one, after in zip(asked, others, strict=True)]
     best = ranked(rows, config.metric.mode)

@@ -62,7 +62,7 @@ def seeds(tools: Tools, count: int = SEEDS) -> SeedVariance:
             seeds=measured.seeds,
             fewest_seeds=table.fewest_seeds,
             deviation=deviation,
-            # The normal quantile of 95 %, times the deviation of a difference of two independent runs.
+            # 95 % of a normal distribution lie within so many deviations; that of a difference is larger by the root of two.
             luck=None if deviation is None else 1.959964 * math.sqrt(2) * deviation,
             baseline=_baseline(project),
             page=project.relative(folder / PAGE),

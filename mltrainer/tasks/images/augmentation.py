@@ -109,6 +109,7 @@ def warp(
     grid_x = (xx * across + xy * down) * (2 / width) + 2 * right
     grid_y = (yx * across + yy * down) * (2 / height) + 2 * low
     grid = torch.stack((grid_x, grid_y), dim=-1)
+    # Moved by the level of black, as what comes from outside is 0.
     return functional.grid_sample(x - levels.low, grid, padding_mode="zeros", align_corners=False) + levels.low
 
 

@@ -37,6 +37,7 @@ def holds_pictures(path: Path) -> bool:
 
 def _names_some(path: Path) -> bool:
     with open(path, "rb") as file:
+        # The head may end within a character.
         head = file.read(HEAD_BYTES).decode("utf-8-sig", "replace")
     lines = head.splitlines()[:20]
     try:

@@ -265,6 +265,7 @@ def _decode(store: Path | None, listed: PictureList, marks: list[list[int]], con
     try:
         decoded = decode(listed, config, pixels, cores())
         os.replace(temporary, path)
+    # Whatever ends it, a person's Ctrl-C too: the file has the size of all pixels.
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

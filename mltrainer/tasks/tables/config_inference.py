@@ -171,6 +171,7 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     for kind in read_as:
         # Yes and no in two spellings are two categories already: this kind is for more spellings, and suffers no other text.
         needed = 1 if kind == "boolean" else NUMERIC_SHARE
+        # "1.234" may be either form: the one that reads more of the column's cells is meant.
         is_best = read[OTHER_READING.get(kind, kind)] <= read[kind]
         if read[kind] >= needed * weights.sum() and (kind != "boolean" or len(counts) > 2) and is_best:
             return kind

@@ -80,7 +80,7 @@ def _is_more(count: int, chance: float, rows: int, limits: DataLimits) -> bool:
 
 def _hashes(values: np.ndarray, place: int) -> np.ndarray:
     """Return a hash of each cell, of which those of a row's columns may be summed."""
-    # An odd factor of its own for each column: it maps no two hashes to one, and equal cells of two columns do not cancel out.
+    # An odd factor of its own for each column: it maps no two hashes to one, and cells in other columns add up to another sum.
     return data_findings.row_hashes([values]) * np.uint64(2 * place + 1)
 
 

@@ -24,6 +24,7 @@ def frame_of(data: bytes, names: list[str], delimiter: str, has_header: bool) ->
         has_header: Whether the first record holds the names.
     """
     data = _plain_lines(data)
+    # Looked at first, as polars fills up a line that has too few cells without a word.
     if not is_regular(data, delimiter.encode(), len(names)):
         return None
     import polars

@@ -270,6 +270,7 @@ def encode(schema: Schema, vocabulary: dict[str, list[str]], ids: np.ndarray) ->
     Numbers stay, NaN where missing; a category becomes its place in the vocabulary, -1 where missing or unseen; a date and a
     text become several columns; the days between dates come last.
     """
+    # Filled in place: parts that are joined at the end would be in memory twice.
     matrix = np.empty((len(ids), width_of(schema)), dtype=np.float32)
     place = 0
     for column in schema.features:

@@ -53,6 +53,7 @@ class _Tabular(BuiltinTask):
         table, target = table_of(source.content, config.data.target)
         given, split = config.data, config.split
         binds = [name for name in (split.group, split.column) if name is not None and name in table.columns]
+        # A column that names groups or splits is no feature: held-out rows have values of it that training never saw.
         not_features = [*given.ignore, *(name for name in binds if name not in given.ignore)]
         found = schema.schema_of(table, target, not_features, given.columns, given.wrong_cells)
         self._schema = split_constraints.without_running_days(found, split.time)
@@ -66,6 +67,7 @@ class _Tabular(BuiltinTask):
         self._train = train
         self._vocabulary = schema.vocabularies(self._schema, train)
         columns = self._schema.features
+        # The whole table had a value, but a split by group or time may leave the training rows none.
         _refuse_empty_in_training(columns, train)
         places = schema.places(self._schema)
         sizes = {name: len(texts) for name, texts in self._vocabulary.items()}

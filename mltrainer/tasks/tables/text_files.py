@@ -225,6 +225,7 @@ def _numbered_lines(data: bytes, place: str) -> list[tuple[int, str]]:
 
 def _json_object(line: str, where: str) -> dict[str, str]:
     try:
+        # json alone keeps the last of equal keys without a word.
         value = json.loads(line, object_pairs_hook=lambda pairs: _unique(pairs, where))
     except (ValueError, RecursionError) as error:
         raise InputError(f"not readable as JSON: {error}", where=where) from error

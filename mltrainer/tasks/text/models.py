@@ -138,6 +138,7 @@ class Convolutions(nn.Module):
         for size, layer in zip(self.kernels, self.layers, strict=True):
             # Padded by hand: an even kernel needs one more at the right, and Conv1d's own numbers pad both ends alike.
             responses = layer(functional.pad(embedded, ((size - 1) // 2, size // 2)))
+            # Padding becomes 0, below which no rectified response lies: it is never the largest alone.
             found.append(responses.relu().masked_fill(~is_token, 0.0).amax(2))
         return torch.cat(found, dim=1)
 
