@@ -136,6 +136,7 @@ def built(
         **job.contract,
         **{key: value for key, value in vars(identity).items() if key != "code"},
         "code_files": identity.code,
+        # A file that was not imported here cannot contradict the contract; one that was must be the one planned.
         "code_as_contracted": all(now.get(row.path, row.sha256) == row.sha256 for row in job.code_files or []),
         "data_sha256": data.sha256,
         "data": data.facts,

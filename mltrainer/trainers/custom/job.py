@@ -121,6 +121,7 @@ def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
 
 
 def _course(job: TrainingJob, found: Trained, root: Path) -> parts.Course:
+    # No norm and no sample ids: NaN and zeros have the same bits in every run, so that these columns never differ.
     entries = [fingerprint.step_entry(step, fingerprint.NO_IDS, loss, math.nan) for step, loss in enumerate(found.losses, 1)]
     head, divergence = parts.write_chain(job, root, [*entries, fingerprint.weights_entry(len(entries), found.weights_sha256)])
     nonfinite = _nonfinite(found)
@@ -154,6 +155,7 @@ def _quality(job: TrainingJob, found: Trained) -> parts.Quality:
     """
     metric = job.config.metric
     unknown = {"median": None, "max": None, "min": None}
+    # NaN, not 0: rules and reports tell what was not measured from what was measured as nothing.
     unmeasured = {"lr": math.nan, "seconds": math.nan, "samples_per_s": math.nan, "data_wait": math.nan, "clipped": None}
     lists: dict[str, Any] = {"layer_norms": [], "update_ratios": []}
     history = [{**row.model_dump(), "grad_norm": unknown, **lists, **unmeasured} for row in found.history]

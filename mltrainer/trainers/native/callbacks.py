@@ -89,6 +89,7 @@ class Callbacks:
         for own in self._own:
             if hasattr(own.it, event):
                 with self._watched(own, event, mark or _digest), self._called(own, event, step):
+                    # A copy for each callback: what one of them changes in a row, neither the next one nor the history may see.
                     for arguments in copy.deepcopy(calls):
                         getattr(own.it, event)(*arguments)
 
@@ -101,6 +102,7 @@ class Callbacks:
     @contextlib.contextmanager
     def _called(self, own: _Own, event: str, step: int) -> Iterator[None]:
         """Address the draws of a call, put the training's generators back after it, and tell its faults as the user's."""
+        # Put back after it and not only seeded before: the number of its draws must not move those of the training.
         with seeds.kept(), user_code(self._root, f"{own.use}, {event}"):
             seeds.seed_everything(seeds.key(self._seed, f"{own.address}/{event}", step))
             yield
@@ -179,6 +181,7 @@ def _adapter(number: int, given: Callback, root: Path) -> _Own:
         raise InputError(f"{given.use} {fault}", where=where, mend="see mltrainer.callbacks for the events and what each gets")
     if given.watch and hasattr(kind, "state_dict"):
         raise InputError(f"{given.use} takes part in training, and may not be declared to watch only", where=where)
+    # Before the class is made: a TypeError out of its constructor would not tell a wrong option from a fault of its code.
     check_options(kind, given.options, where)
     with user_code(root, f"making {name}"):
         return _Own(given.use, f"callback {number}", kind(**given.options))

@@ -87,6 +87,7 @@ def evaluate(
     """
     positions = np.arange(len(samples)) if positions is None else positions
     streams, keep, state, parts = accumulates(task), hold or needs_outputs(task), None, []
+    # What `accumulate` keeps has no way to be merged: each process then measures every batch itself.
     sharing = Ranks() if ranks is None or streams else ranks
     with evaluating(model):
         for number, output, target, loss in _batches(task, model, config, samples, split, positions, sharing):
@@ -112,6 +113,7 @@ def _batches(
     """Yield number, outputs, targets and mean loss of each batch that this process measures, under its own draws."""
     numbers, own = own_batches(positions, ranks.rank, ranks.size)
     for number, batch in zip(numbers, evaluation_batches(samples, own, config, split), strict=True):
+        # By the batch's number in the split, not by a count in this process: shared or not, a batch draws the same.
         seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
         with autocast(config):
             output, target = task.forward(model, batch)
@@ -179,6 +181,7 @@ def _together(parts: list[Any], what: str) -> Any:
     try:
         return mapped(Tensor.cpu, joined(parts))
     except RuntimeError as error:
+        # torch has no class of its own for this fault, and running out of memory is a RuntimeError too.
         if "Sizes of tensors must match" not in str(error):
             raise
         raise InputError(

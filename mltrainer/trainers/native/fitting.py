@@ -169,6 +169,7 @@ def train(config: TrainingConfig, root: Path, task: Task | None = None, tell: Te
         session = Session(_job(config, folder), folder, _Told(taker), lambda: None, root, task)
         session.prepare()
         outcome = session.train()
+        # Before the best weights are put in: the result's digest is that of the weights at the end.
         result = build_result(session, outcome, started)
         _take_best(session)
         session.task.close()

@@ -45,6 +45,7 @@ class GpuWatch:
 
             pynvml.nvmlInit()
             handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+        # A missing package or driver leaves the utilization unknown, and is no reason to end a training.
         except Exception:
             return
         while not self._stop.wait(SAMPLE_S):

@@ -60,6 +60,7 @@ class Interval:
         totals = norms[:, 0].tolist()
         finite = [norm for norm in totals if math.isfinite(norm)]
         self.note(losses, totals)
+        # Before `steps` grows: which of the new norms are kept is counted from the interval's first step.
         self._keep(norms)
         self.steps += len(losses)
         self.skipped += len(totals) - len(finite)
@@ -75,6 +76,7 @@ class Interval:
 
     def _keep(self, norms: Tensor) -> None:
         """Keep the norms of every `stride`-th step; when they are too many, every second of them, and half as often then."""
+        # By the step's place in the interval, not in this fetch: fetches fall elsewhere in a run that was interrupted.
         chosen = norms[-self.steps % self.stride :: self.stride].float()
         self.kept = torch.cat([self.kept, chosen]) if len(self.kept) else chosen
         if len(self.kept) > KEPT_STEPS:

@@ -81,12 +81,14 @@ def run_job(
     # The lock comes first: entering the other, and `sweep`, remove files of a process that may still be running.
     with run_lock(job, root, events, stop_signal), noting_errors(folder / ERROR_FILE):
         sweep(folder)
+        # The others wait in `gather`: what they read of the folder, they read after the sweep and under the lock.
         ranks = ranks or Ranks()
         ranks.gather(None)
         session = Session(job, folder, events, stop_signal, root, ranks=ranks)
         session.prepare()
         outcome = session.train()
         result = build_result(session, outcome, started)
+        # After the costs were taken: reading samples here for a measurement is no part of the training's time and memory.
         if job.measure_loader is not None:
             result["loader"] = session.measure_loader(Limits(**job.measure_loader)).written()
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})

@@ -90,6 +90,7 @@ class _AsItWas:
 
     def __enter__(self) -> None:
         self._now = ([owner._buffers[name] for owner, name in self._owners], (random.getstate(), np.random.get_state()))
+        # Copies of the copies: what is computed changes them in place, and a graph that is kept may be gone through again.
         self._put([buffer.clone() for buffer in self._buffers], self._generators)
 
     def __exit__(self, *_: object) -> None:

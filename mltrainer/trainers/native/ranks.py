@@ -97,6 +97,7 @@ class Group(Ranks):
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the sums over all processes; what rank 0 polls rides along."""
+        # In the step's own sum and not in a message of their own: it costs nothing, and all read the flags after the same step.
         polled = [float(poll()) if self.writes else -0.0 for poll in self.polls]
         flags = torch.tensor(polled, dtype=torch.float32, device=self._device)
         *sums, summed = self._summed([*tensors, flags])
@@ -138,6 +139,7 @@ class Group(Ranks):
         received = torch.empty_like(sent)
         with _others_may_be_lost():
             dist.all_to_all_single(received, sent)
+        # Received is ordered by rank, so that the tree is the same whichever process was faster.
         tree = TreeSum()
         for slice_of_rank in received.split(each):
             tree.add([slice_of_rank])
@@ -163,6 +165,7 @@ def joined(device: str, environment: Mapping[str, str] = os.environ) -> Iterator
     rank, size = int(environment[RANK]), int(environment[WORLD_SIZE])
     if device == "cuda":
         _take_gpu(rank, size)
+    # In a folder of this start alone: in a store that outlives its processes, gloo finds the addresses of those that died.
     store = FileStore(str(Path(environment[RENDEZVOUS])), size)
     dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     try:

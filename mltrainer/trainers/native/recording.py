@@ -182,6 +182,7 @@ class Recorder:
         self.losses.extend(self._first_step, losses[:kept], sizes[:kept], self._batch_size)
         if bad is not None:
             what = "gradient" if math.isfinite(losses[bad]) else "loss"
+            # Noted, not taken in: the steps of an interval that ends so make no row, but the last numbers before it are shown.
             self.interval.note(losses[:kept], totals[:kept])
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
         self.first_loss = losses[0] if self.first_loss is None else self.first_loss
@@ -202,6 +203,7 @@ class Recorder:
     def _append(self, entries: list[str]) -> list[str]:
         self.head, lines = fingerprint.extend(self.head, entries)
         if self._writes:
+            # Appended in place: what a kill leaves beyond the last checkpoint, `rewind` cuts off.
             fingerprint.append(self.folder / fingerprint.CHAIN_FILE, lines)
         return lines
 
@@ -246,6 +248,7 @@ class Recorder:
         if self._keeps_gradients:
             path = self.folder / GRADIENTS_FILE
             with machine_faults(str(path)), open(path, "a+b") as file:
+                # Zeros where a fork has no norms of its parent's steps, because a step's row is found by its number.
                 file.truncate(size)
                 file.seek(0)
                 self._gradients = hashlib.sha256(file.read())

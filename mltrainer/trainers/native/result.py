@@ -34,6 +34,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         outcome: How training ended.
         started: `time.perf_counter()` when the process began.
     """
+    # Before the checkpoints are verified: that puts the best one's weights into the model, whose digest is taken here.
     identity, data = _identity(session), _data(session)
     checked_at = time.perf_counter()
     checkpoints, shown = verify_checkpoints(session)
@@ -129,6 +130,7 @@ def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) 
     """Return the files that the training opened beside its code and its data; None where nobody looked."""
     if session.opened is None:
         return None
+    # Before `end`, which removes the notes of a run that is over.
     found = session.opened.rows([*(row["path"] for row in code), *(row.path for row in session.task.files)])
     session.opened.end(is_over=is_over)
     return found
@@ -174,6 +176,7 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     recorded = next(row.validation for row in trainer.history if row.step == tree["step"])
     evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
     session.model.eval()
+    # Compared as text: a float's is exact, and NaN, which is unequal to itself, has one.
     same = repr(found.metrics) == repr(recorded)
     if not isinstance(task.task, BuiltinTask):
         return same, {"evaluation": evaluation}

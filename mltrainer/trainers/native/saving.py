@@ -91,6 +91,7 @@ class Checkpoints:
         best = best_row(history, self.config.metric)
         is_best = best is not None and best.step == step
         pending = _Pending(self.path(step), snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
+        # A best one that waits is written first unless this one beats it: training rather waits for the disk than loses it.
         if self._pending is not None and not (is_best and self._pending.gives_way):
             self._hand_over(self._pending)
         self._pending = None

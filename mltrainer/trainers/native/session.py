@@ -105,10 +105,12 @@ class Session:
         self.model: nn.Module = make_model(self.task)
         check_model(self.task, self.model)
         self._tell_start()
+        # Before the optimizer is made, which takes the parameters that ask for a gradient at that moment.
         held = Held(self.model, config.start)
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
         self.init_sha256 = self._note_initial_weights()
         prepare_model(self.model, config)
+        # After the model was prepared, which says in plain words where no compiler is installed.
         compiler = compiled_with(config)
         self.libraries = {**libraries(), **compiler}
         self.numerics_class = numerics_class(config.device, *compiler.values())
@@ -130,9 +132,11 @@ class Session:
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
         self._rehearse_evaluation()
+        # Before a checkpoint is restored: in a resumed run, too, the signals of the start are those of the new model.
         self.at_start = self._observe_start()
         self._expected = self._expected_chain()
         self._restore()
+        # After restoring: that all go on from the same step is one of the facts.
         self._require_alike_ranks()
         self.gpu = GpuWatch(config.device)
 
@@ -222,6 +226,7 @@ class Session:
         if not self._keeps_checkpoints:
             self._take_over_start()
             return
+        # Both read before this process writes to the log, or its own lines would count as an earlier one's.
         self.earlier_causes = interruptions(self.folder)
         self.earlier_s = seconds_worked(self.folder)
         found = self.checkpoints.newest(self.events)
@@ -395,6 +400,7 @@ class Session:
         if not self.ranks.writes:
             return outcome
         if outcome.nonfinite is not None and self.job.purpose in ("train", "explore") and self.job.phase not in OF_MANY:
+            # Only here, with every checkpoint on the disk: going back to before that step reads the newest one from there.
             located = self._located(outcome.nonfinite.step)
             outcome.nonfinite = outcome.nonfinite.model_copy(update={"located": located})
         self.trainer.margins.write(self.folder)

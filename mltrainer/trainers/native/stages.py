@@ -155,6 +155,7 @@ class Trainer:
         self.history: list[EvaluationRow] = []
         self.step = 0
         self.until = until
+        # The plan stays that of the whole run: schedules and orders follow from it, and a short run makes the same first steps.
         self.last_step = min(plan.steps, until.max_steps or plan.steps)
         self.outcome = Outcome()
         self._steps: Iterator[Step] = iter(())
@@ -238,6 +239,7 @@ class Trainer:
             callbacks: New ones.
             tree: What a fork began with, or None.
         """
+        # First: a stepper takes the parameters that ask for a gradient when it is made, as at the run's beginning.
         self.held.begin()
         self.model.load_state_dict(state, strict=True)
         self.stepper, self.step = self._stepper(), 0
@@ -257,6 +259,7 @@ class Trainer:
     def run(self) -> Outcome:
         """Train until the plan, early stopping, a signal, a divergence or a number that is not finite ends it."""
         self.model.train()
+        # A resumed chain has its first line already; one more would be no line of an undisturbed run's.
         if not self.recorder.head.entries and self._note_weights():
             return self.outcome
         self._steps = self._training_steps()
@@ -307,6 +310,7 @@ class Trainer:
             if self.step + 1 == boundary and self._evaluation_due(boundary):
                 self._remember_weights()
             self._train_step()
+            # Asked after every step by all processes: one that asked only when something is due would leave the others waiting.
             signal_number, minutes_passed = self.ranks.decided()
             if signal_number:
                 self.outcome.reason = "signal"
@@ -315,6 +319,7 @@ class Trainer:
                 break
             if minutes_passed:
                 break
+        # Before a row or a checkpoint, whose interval and chain would lack the steps that are still on the device.
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
         if diverged:
@@ -349,6 +354,7 @@ class Trainer:
         if self.step <= BATCHES and self.observes:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self._take(self.step, step)
+        # Once, after the first step that processes share: before it, no forward pass has changed a buffer yet.
         if step.count > 1 and not self._buffers_are_alike:
             self._require_alike_buffers()
         if measured.taken:
@@ -440,6 +446,7 @@ class Trainer:
         started = time.perf_counter()
         ratios = self._update_ratios()
         self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.optimizer)
+        # Only what is measured and delivered; training goes on from the trained weights, and these enter the chain.
         with holding(self.model, self._delivered):
             spread = self.task.split("train").spread(len(self.task.split("validation")))
             row = self._row(started, ratios, self._measure("train", spread), self._measure("validation"))
@@ -449,6 +456,7 @@ class Trainer:
         self.history.append(EvaluationRow(row))  # whole now: from here on it is only read
         self.recorder.interval = Interval()
         self.sinks.row(self.history[-1])
+        # Before the checkpoint: one whose chain lacked this line would go on without it, as the evaluation is not made again.
         diverged = self._note_weights()
         self.outcome.evaluate_s += time.perf_counter() - started
         self._row_started, self._samples_seen, self._waited = time.perf_counter(), 0, 0.0
@@ -514,6 +522,7 @@ class Trainer:
 
     def _due(self) -> Due | None:
         """Return the reason that a checkpoint is due here; None where none is."""
+        # First of the three, because one that is due only as the best may give way to a better one.
         if self._must_be_kept():
             return Due.KEPT
         if self._is_best():

@@ -133,8 +133,10 @@ class Stepper:
         """Take the step of a number (from 1) at a learning rate."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group[SHARE]
+        # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
         self.before_step(number)
         loss = self._backward(number, step)
+        # Before norms and clipping, which are of the gradients and not of the loss scale.
         self.scaler.unscale_(self.optimizer)
         gradients = self._gradients()
         measured = Measured(loss, *gradient_norms(gradients, self.config.rules))
@@ -214,6 +216,7 @@ class Stepper:
                 tree.add(self._weighted(micro))
         own = tree.total() if step.shards else self._nothing()
         sums = self.ranks.tree_sum([*own, *statistics])
+        # Divided once, by the weight of all: how many items a step has is known only when each process has counted its own.
         *gradients, total, weight = sums[: len(own)]
         self._statistics.replay(sums[len(own) :])
         torch._foreach_div_(gradients, weight)
@@ -233,6 +236,7 @@ class Stepper:
         share = items / self.config.batch_size  # near 1, for the range of fp16
         self.scaler.scale(loss * share).backward()
         gradients = self._gradients()
+        # Taken away: autograd would add the next shard's into the same tensors, in its order and not in the tree's.
         for p in self.parameters:
             p.grad = None
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
@@ -252,6 +256,7 @@ class Stepper:
         One that is held has none, so that no optimizer changes it, and counts as zero.
         """
         for p in self.parameters:
+            # Zero and not left out: the chain and the sum over processes need one tensor for each parameter, in each process.
             if p.grad is None and p.requires_grad:
                 p.grad = torch.zeros_like(p)
             elif p.grad is not None and p.grad.is_sparse:  # neither norms nor most optimizers can do with it

@@ -134,6 +134,7 @@ def _row(told: Told | None, seen: Steps, begin: int, end: int, epoch: float) -> 
 def _ends_of(norms: Sequence[float]) -> dict[str, float | None]:
     if not norms:
         return {"median": None, "max": None, "min": None}
+    # max() passes NaN over or not depending on where it stands.
     bad = next((norm for norm in norms if not math.isfinite(norm)), None)
     return {"median": statistics.median(norms), "max": max(norms) if bad is None else bad, "min": min(norms)}
 

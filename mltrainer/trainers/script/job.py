@@ -76,6 +76,7 @@ def run_job(
         _require_own_packages(found, f"task.script ({config.task.script})")
         result = result_of(job, found, root, folder)
         if job.trace_from is not None:
+            # This process's own hash seed is the page's: under it sets keep one order, and a cause of that kind would never show.
             free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
             cause = _cause(_check(free, scratch / "cause", events, stop), found.steps)
             result["cause"] = cause and cause.written()
@@ -135,6 +136,7 @@ def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], N
     try:
         return observed(_program(job.config, root), scratch, settings, is_disturbed, on_step)
     finally:
+        # Also of a program that failed, of which this is often all that tells why.
         with contextlib.suppress(OSError):
             write_text(scratch.parent / PRINTED, _ends_of(scratch / "run" / "log.txt"))
 

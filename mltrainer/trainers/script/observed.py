@@ -96,6 +96,7 @@ def observed(
     change = ALL if is_disturbed else NOTHING
     ended = _started(program, scratch / "run", change, settings._replace(files=True), lambda lines: on_step(last_step(lines)))
     chains = required(ended, program)
+    # Sorted, so that of processes with equally many steps every run takes the same one.
     key = max(sorted(chains), key=lambda each: len(chains[each].entries))
     others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
     return Observed(
@@ -119,6 +120,7 @@ def _started(
     ended = start(program, folder, change, settings, on_poll)
     if not lacks_terminal(ended):
         return ended
+    # Its lines go too: the steps that it made before it asked for a terminal would count as those of another process.
     shutil.rmtree(folder)
     return start(dataclasses.replace(program, has_terminal=True), folder, change, settings, on_poll)
 

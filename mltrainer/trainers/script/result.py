@@ -117,6 +117,7 @@ def _kept(config: TrainingConfig, place: Path, folder: Path, root: Path) -> list
     Raises:
         InputError: One is not there.
     """
+    # A file of an earlier attempt that is no longer named would else lie among those of this one.
     shutil.rmtree(folder, ignore_errors=True)
     for name in config.task.outputs:
         _require_output(place, name)

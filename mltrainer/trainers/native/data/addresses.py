@@ -142,6 +142,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
     block_steps = max(1, BLOCK_BYTES // (row_bytes * plan.step_samples))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
+        # The whole order anew also in mid-epoch: it follows from the epoch, and nothing of it stands in a checkpoint.
         order = seeds.epoch_order(config.seed, epoch, plan.samples, config.rules)
         steps = places(order, plan, done if epoch == first_epoch else 0, own)
         while block := list(itertools.islice(steps, block_steps)):
@@ -153,6 +154,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
 def _micro_batches(samples: Samples, parts: list[np.ndarray], device: str) -> Iterator[Batch]:
     """Yield the samples at each part's positions, gathered at once."""
     assert samples.tensors is not None
+    # A process may have no shard in a whole block, and NumPy joins no empty list.
     index, sizes = torch.from_numpy(np.concatenate(parts or [np.zeros(0, np.int64)])), [len(part) for part in parts]
     rows = [tensor.index_select(0, index).to(device, non_blocking=True) for tensor in samples.tensors]
     for micro in zip(*(tensor.split(sizes) for tensor in rows), strict=True):
@@ -212,6 +214,7 @@ def evaluation_batches(samples: Samples, positions: np.ndarray, config: Training
         return
     if split not in samples.loaders:
         samples.loaders[split] = make_loader(samples, config, f"evaluate-{split}", _Chosen(), keep_workers=True)
+    # Set from outside, as the loader and its workers stay from one evaluation to the next.
     samples.loaders[split].batch_sampler.positions = positions
     yield from batches_of(samples.loaders[split], device)
 

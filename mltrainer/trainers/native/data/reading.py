@@ -111,6 +111,8 @@ def _moved(batch: Any, device: torch.device, stream: torch.cuda.Stream | None) -
     with torch.cuda.stream(stream):
         moved = _to(given, device, waits=False)
     current = torch.cuda.current_stream(device)
+    # The step must not read before the copy has arrived, and the allocator must not hand the memory to the next
+    # copy while a step still reads it: it knows of the copying stream alone, unless it is told of the other.
     current.wait_stream(stream)
     for tensor in tensors_in(moved):
         tensor.record_stream(current)
@@ -159,6 +161,7 @@ class _Collate:
         self.own, self.root = samples.collate, samples.root
 
     def __call__(self, rows: list[Any]) -> Any:
+        # Before collating, to which a fault among samples would be just a sample of another type.
         fault = next((row for row in rows if isinstance(row, _Fault)), None)
         if fault is not None:
             return fault

@@ -106,6 +106,7 @@ def _rate(samples: Samples, config: TrainingConfig, batch_size: int, seconds: fl
     """Return the samples per second that a loader delivers, after those that its processes read while they started."""
     addresses = Addresses(Plan(len(samples), batch_size, 1, ENDLESS), samples, config.seed, config.rules, 0)
     batches = batches_of(make_loader(samples, config, "sample", addresses, timeout_s=HANGING_S), torch.device(config.device))
+    # So many batches may be ready when counting begins, and would pass for speed.
     for _ in range(1 + config.loader.processes * config.loader.prefetch):
         next(batches)
     count, begun = 0, time.perf_counter()

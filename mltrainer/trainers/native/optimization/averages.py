@@ -70,6 +70,7 @@ class Average:
 
 def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
     """Return each floating-point state tensor's dict and key in it; a module may put another tensor there in any step."""
+    # Only what is part of a state: `load_state_dict` would refuse the name of a buffer that is not persistent.
     state = model.state_dict()
     return {
         name: (tensors, key)

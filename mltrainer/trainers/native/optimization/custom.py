@@ -60,6 +60,7 @@ class OwnUpdates:
         if step <= self._done:
             self._begin()
         rows = {row["step"]: row for row in history} if self._monitors else {}
+        # Not past the end: schedulers such as OneCycleLR raise when they are stepped more often than they were made for.
         while self._done < min(step, self._length.steps) - 1:
             self._done += 1
             with user_code(self._root, "a scheduler of your task"):

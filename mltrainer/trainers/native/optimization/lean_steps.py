@@ -77,6 +77,7 @@ def _gathered(state: Any, group: dict[str, Any]) -> Tensors | None:
     """Return a group's tensors, of each parameter that has a gradient; None where they are not ready or not of one kind."""
     parameters = [p for p in group["params"] if p.grad is not None]
     entries = [state[p] for p in parameters]
+    # An empty entry is a parameter before its first step: PyTorch's own step makes its moments.
     if not all(entries) or len({(p.dtype, p.device) for p in parameters}) > 1:
         return None
     largest = [entry["max_exp_avg_sq"] for entry in entries] if group["amsgrad"] else []

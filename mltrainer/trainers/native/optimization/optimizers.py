@@ -128,6 +128,7 @@ def own_average(optimizer: Any) -> dict[Tensor, Tensor] | None:
         return {p: optimizer.state[p]["slow_params"] for p in parameters}
     if not hasattr(optimizer, "eval"):
         return None
+    # Schedule-free's eval() and train() are inverse only up to rounding: coming back by them would change the weights.
     trained = [p.detach().clone() for p in parameters]
     optimizer.eval()
     average = {p: p.detach().clone() for p in parameters}

@@ -59,6 +59,7 @@ class Losses:
 
     def _take(self, step: int, loss: float) -> None:
         self.first = loss if self.first is None else self.first
+        # Judged before it joins the window, whose largest value it would else be itself.
         if len(self.spikes) < MOST and self._stands_out(loss):
             usual, largest = statistics.median(self.window), max(self.window)
             self.spikes.append({"step": step, "loss": loss, "usual": usual, "largest_before": largest})

@@ -53,6 +53,7 @@ class Margins:
 
     def enter(self, epoch: int) -> None:
         """Begin a step of an epoch, from 1."""
+        # Margins carry their epoch, by which processes order them: those of two epochs must not be made together.
         if self._ids and epoch != self._epoch:
             self._make()
         self._epoch = epoch
@@ -101,6 +102,7 @@ class Margins:
         # By epochs: a sample has one margin in each, in whichever process, so that its sum has one order.
         for _, ids, kept in sorted(itertools.chain(*made), key=operator.itemgetter(0)):
             places = torch.from_numpy(ids)
+            # One that is not finite would make the sum of its sample NaN for the rest of the run.
             known = kept.isfinite()
             self._sums.index_add_(0, places, torch.where(known, kept, 0.0))
             self._counts.index_add_(0, places, known.int())

@@ -71,6 +71,7 @@ class Modules:
     def _note_weighted(self, name: str, module: nn.Module, given: Tensor, output: Tensor) -> None:
         channels = -1 if isinstance(module, nn.Linear) else 1
         found = {"mean": output.mean(), "std": output.std(), "largest": output.abs().max()}
+        # What a ReLU module gave was counted there; the first layer's inputs are data, whose zeros are no dead units.
         if self._depth and not self._rectified:
             found |= {"dead": dead(given, channels), "lowest": given.min()}
         self._found[name] = found
@@ -82,6 +83,7 @@ class Modules:
         rows = {name: {key: float(value) for key, value in found.items()} for name, found in self._found.items()}
         for row in rows.values():
             if row.pop("lowest", 0.0) < 0:
+                # A number below 0 shows that no rectifier stood before it; a hook that asked for that would wait for the device.
                 row.pop("dead")
         return rows
 

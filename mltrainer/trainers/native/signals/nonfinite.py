@@ -187,6 +187,7 @@ class Watcher(TorchFunctionMode):
     def begin(self, batch: Batch) -> None:
         """Note what is not finite before anything is computed: weights, buffers, the batch itself."""
         for name, tensor in [*self._model.named_parameters(), *self._model.named_buffers()]:
+            # An infinity in a buffer may be a mask's; in a weight, or as NaN, it can only do harm.
             is_mask = isinstance(tensor, nn.Parameter) is False and not _has_nan([tensor])
             self._note_given("weights", name, tensor, is_meant=is_mask)
         for name, tensor in _named(batch):
@@ -221,6 +222,7 @@ class Watcher(TorchFunctionMode):
 
     def _left(self, module: nn.Module, given: Any, gave: Any) -> None:
         name, kind = self._inside[-1]
+        # A hook runs under this mode, unlike the mode's own handler: what judging computes would be noted as the step's.
         self._is_quiet = True
         call = Call(None, name, kind, self._part, None, [described(tensor) for tensor in _numbers(given)])
         self._judge(call, _numbers(given), _numbers(gave))
@@ -281,6 +283,7 @@ class Watcher(TorchFunctionMode):
 
     def _known(self, tensor: Tensor) -> Origin | None:
         reference, origin = self._origin_of.get(id(tensor), (None, None))
+        # The id alone proves nothing: a tensor that is gone may have had it.
         return origin if reference is not None and reference() is tensor and holds(tensor) is not None else None
 
     def _taint(self, tensors: Iterable[Tensor], origin: Origin) -> None:

@@ -150,6 +150,7 @@ def _passed(
     with evaluating(model):
         model.train(training)
         (batch,) = list(evaluation_batches(samples, samples.spread(watch.samples), config, split))[:1]
+        # After the batch was read: samples that this process reads itself have seeded the generators for their own draws.
         seeds.seed_everything(seeds.key(config.seed, "observe"))
         with autocast(config):
             outputs, target = task.forward(model, batch)
