@@ -82,6 +82,7 @@ def preprocess_of(inference: dict[str, Any], root: Path) -> Path | None:
         _refuse(given, "is no file of the project", "name it relative to the project's folder, such as our_pre.py")
     if not path.stem.isidentifier() or path.suffix != ".py" or path.name in OWN_FILES:
         _refuse(given, "is not the name of a module that can lie beside inference.py", "rename it, such as our_pre.py")
+    # Last, as it runs the module: what can be refused by its name is refused before.
     _try_alone(path, given)
     return path
 
@@ -104,6 +105,7 @@ def _try_alone(path: Path, given: str) -> None:
         InputError: It fails.
     """
     with scratch() as folder:
+        # Copied away from the project: beside its neighbours an import of one of them would succeed here and fail there.
         copied = Path(folder) / path.name
         copied.write_bytes(path.read_bytes())
         arguments = [sys.executable, "-I", "-c", _ALONE, str(copied)]

@@ -97,6 +97,7 @@ class Format:
 
 
 def _write_safetensors(program: Program, path: Path) -> None:
+    # Cloned: safetensors refuses to write two names of the same memory, such as tied weights.
     state = {k: v.detach().clone().contiguous() for k, v in program.model.state_dict().items() if isinstance(v, Tensor)}
     safetensors.torch.save_file(state, path, metadata={"format": "pt"})
 
@@ -126,6 +127,7 @@ def _open_torch_export(_program: Program, path: Path) -> Call:
 
 
 def _write_torchscript(program: Program, path: Path) -> None:
+    # Without the tracer's own check: the file itself is compared below, on real samples and with other batch sizes.
     torch.jit.save(torch.jit.trace(program.model, program.example, strict=False, check_trace=False), str(path))
 
 
@@ -245,10 +247,12 @@ def _export_one(
     try:
         kind.write(program, path)
         sync(path)
+        # Read back from the file, not from what the exporter holds: what is delivered is what is compared.
         call = kind.open(program, path)
         found = [call(batch) for batch in batches]
     except Exception as error:  # whatever the exporter or the runtime raises is this format's result, not the tool's end
         _raise_machine_fault(error, path)
+        # Half a file, and the weights beside it, would else be moved into place with the good ones.
         for file in folder.glob(f"{kind.file}*"):
             file.unlink()
         return row.model_copy(update={"state": "failed", "reason": _short(error)})

@@ -154,6 +154,7 @@ class _Copier:
             raise _RefusedError(tensor, f"a {type(tensor).__name__} of {tensor.dtype}, {tensor.layout}, on {tensor.device}")
         view = (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         memory = (tensor.device, tensor.data_ptr(), *view)
+        # An empty tensor has no memory of its own: all of them share address 0.
         if tensor.numel() and memory in self._copies:
             return self._copies[memory]
         self._copies[memory] = copied = self._to_cpu(tensor.detach())
@@ -311,9 +312,11 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> None:
     named = manifest.get("step", step)
     if step is None or named != step:
         raise InputError(f"expected the folder of step {named}, found {folder.name}", where=str(folder))
+    # Copies from a GPU are only queued until here; what is hashed or written before holds whatever the memory held.
     snapshot.wait()
     encoder = _Encoder()
     text = encoder.text(snapshot.tree)
+    # The widest first, so that each tensor begins at a multiple of its element's size; the header ends at one of 8.
     tensors = dict(sorted(encoder.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     with machine_faults(str(folder)):
         _write(folder, tensors, text, {**manifest, "step": step})
@@ -344,6 +347,7 @@ def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRow:
             size += len(chunk)
             rest = memoryview(chunk)
             while len(rest):
+                # One call may write less than it is given: Linux takes at most 2 GiB.
                 rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     finally:
@@ -356,6 +360,7 @@ def _put_in_place(temporary: Path, folder: Path) -> None:
     replaced = folder.with_name(REPLACED + folder.name)
     if folder.exists():
         shutil.rmtree(replaced, ignore_errors=True)
+        # A folder cannot be renamed over one that holds files. After a crash in between, `newest_intact` undoes this.
         folder.rename(replaced)
     try:
         temporary.rename(folder)
@@ -363,6 +368,7 @@ def _put_in_place(temporary: Path, folder: Path) -> None:
         if replaced.exists():
             replaced.rename(folder)
         raise
+    # Before the old one is deleted: a power cut must not find the new name lost and the old files gone.
     sync(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 

@@ -118,6 +118,7 @@ def unpacked(data: bytes) -> bytes:
     most = max(UNPACKED_FROM, MOST_UNPACKED * len(data))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            # Read up to a bound: of a few packed kilobytes gzip makes gigabytes.
             found = file.read(most + 1)
     except (EOFError, zlib.error) as error:
         raise OSError(f"packed by gzip, and damaged: {error}") from error
@@ -494,6 +495,7 @@ def pictures_in(path: Path) -> list[Path]:
 
 def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
     """Return images as the model reads them; the array may lack the axis of samples, or of the one channel."""
+    # A pickle runs code, and the file is anybody's.
     array: np.ndarray = np.load(path, allow_pickle=False)
     shape = tuple(spec["input"]["shape"])
     if array.shape in (shape, shape[1:]):
@@ -556,6 +558,7 @@ def preprocessed(path: Path, spec: dict[str, Any]) -> Inputs:
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
+    # Before it is executed, as an import does: a dataclass or a pickle in it looks its module up by name.
     sys.modules["preprocess"] = module
     module_spec.loader.exec_module(module)
     found = module.preprocess(read_raw(path), spec)
@@ -664,6 +667,7 @@ def probabilities(outputs: np.ndarray) -> np.ndarray:
     logits = outputs.astype(np.float64).reshape(len(outputs), -1)
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    # Less the largest: exp() of a large logit is infinite, and infinity by infinity is NaN.
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 

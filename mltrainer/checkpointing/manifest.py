@@ -118,6 +118,7 @@ def _parsed(data: bytes, path: Path) -> Manifest:
     try:
         content = from_json(data)
         expected = digest({key: value for key, value in content.items() if key != "seal"})
+        # The seal alone would not notice other spaces or a key that stands twice.
         unchanged = content["seal"] == expected and pretty_json(content) == data
         manifest = partial(Manifest, content)
         complete = manifest.schema_number == 1 and sorted(row.path for row in manifest.files) == sorted(STATE_FILES)
@@ -134,6 +135,7 @@ def _parsed(data: bytes, path: Path) -> Manifest:
 
 def _open_plain(path: Path) -> BufferedReader:
     """Open a file for reading, but no link, pipe or device."""
+    # Not blocking: to open a pipe to which nobody writes would take for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -153,6 +155,7 @@ def read_verified(path: Path, row: FileRow) -> bytes:
     try:
         with _open_plain(path) as file:
             if os.fstat(file.fileno()).st_size == row.size:
+                # One byte more than there should be: a file that has grown since it was looked at shows.
                 data = file.read(row.size + 1)
                 if len(data) == row.size and sha256_bytes(data) == row.sha256:
                     return data
@@ -215,6 +218,7 @@ def sweep(checkpoints_dir: Path) -> list[str]:
         MachineError: They cannot be removed.
     """
     _bring_back(checkpoints_dir)
+    # Only now: what still has the name of a replaced one has a successor, and may go.
     with machine_faults(str(checkpoints_dir)):
         names = sorted(path.name for path in _leftovers(checkpoints_dir))
         for name in names:
@@ -231,6 +235,7 @@ def discard(folder: Path) -> None:
     aside = folder.with_name(TEMPORARY + folder.name)
     with machine_faults(str(folder)):
         shutil.rmtree(aside, ignore_errors=True)
+        # Held meanwhile: under its new name a sweep would take it for what a killed process left.
         with held(folder):
             folder.rename(aside)
             shutil.rmtree(aside)

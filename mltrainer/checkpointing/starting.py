@@ -39,6 +39,7 @@ def weight_files(start: Start, root: Path) -> list[Path]:
         return [path]
     if (path / WHOLE).is_file():
         return [path / WHOLE]
+    # Before the patterns, which would take every part that lies there, named or not.
     index = next((file for pattern in INDEXES for file in sorted(path.glob(pattern))), None)
     found = _parts(index) if index else next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
     if not found:
@@ -98,6 +99,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
     with torch.no_grad():
         for name in wanted:
             if name in given:
+                # Only after everything was checked: a model that is refused has none of the file's weights.
                 own[name].copy_(given[name])
     return Begun(weights=start.weights, loaded=wanted, new=begins_new, unused=unused)
 
@@ -177,6 +179,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         try:
             if file.suffix == ".safetensors":
                 return safetensors.torch.load(file.read_bytes())
+            # No second try without `weights_only` where this fails: what unpickling runs would be the file's choice.
             content = torch.load(file, map_location="cpu", weights_only=True)
         except OSError:
             raise

@@ -70,11 +70,13 @@ def _damaged(path: Path, why: str) -> InputError:
 def _digest(file: IO[bytes], names: Mapping[str, str] | None) -> str:
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+    # Bounded before it is read: the file itself says how long its header is.
     if length > min(MAX_HEADER_BYTES, size - LENGTH_BYTES):
         raise ValueError(f"a header of {length} bytes, in a file of {size}")
     header: Header = json.loads(file.read(length))
     wanted = {name: name for name in header if name != "__metadata__"} if names is None else names
     total = hashlib.sha256()
+    # By name, as the digest in memory is made; the file orders them by width.
     for name in sorted(wanted):
         _add(total, name, header[wanted[name]], file, LENGTH_BYTES + length, size)
     return total.hexdigest()

@@ -57,6 +57,7 @@ def weights_sha256(state_dict: Mapping[str, Any]) -> str:
             raise InputError(f"expected a tensor, found {type(tensor).__name__}", where=f"state_dict[{name!r}]")
         data = raw_bytes(tensor)
         shape = ",".join(map(str, tensor.shape))
+        # With its length before it, so that no name can look like another one's name and type.
         encoded = name.encode("utf-8", "surrogatepass")
         total.update(b"%d:%s %s %s %d\n" % (len(encoded), encoded, dtype_name(tensor).encode(), shape.encode(), data.nbytes))
         total.update(data)

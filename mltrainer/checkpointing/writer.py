@@ -113,12 +113,14 @@ class Writer:
             failure = _failure_of(job)
             with self._changed:
                 self._busy = False
+                # The first one is kept: it is the one to tell, and the others may only follow from it.
                 self._error = self._error or failure
                 self._changed.notify_all()
 
     def _next(self) -> _Job | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closed)
+            # Taken and marked as busy under one lock: in between, `drain` would find nothing waiting and nothing under way.
             job, self._waiting = self._waiting, None
             self._busy = job is not None
             self._changed.notify_all()

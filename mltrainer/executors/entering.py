@@ -37,6 +37,7 @@ def main() -> None:
     told = json.loads(sys.argv[1])
     if sys.platform == "linux":
         _end_with_parent()
+        # Asked only now: of a parent that ended before the request no signal comes any more.
         if os.getppid() != told["parent"]:
             sys.exit("the process that asked for it has ended")
     _limit(told["limits"])
@@ -80,6 +81,7 @@ def _call(function: str, *arguments: Any) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     given = [os.fsencode(value) if isinstance(value, str) else value for value in arguments]
+    # ctypes hands over an int as 32 bits, where mount and unshare read flags of the machine's word.
     if getattr(libc, function)(*[ctypes.c_ulong(value) if isinstance(value, int) else value for value in given]) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{function}: {os.strerror(number)}")
@@ -99,10 +101,13 @@ def _close_off(isolation: dict[str, Any]) -> None:
     _own_namespaces()
     _end_with_parent()  # again: other rights cancel what was asked for before
     _own_tree(isolation["visible"], isolation["hidden"])
+    # A new namespace of processes holds the children of who asked for it, not that process itself.
     if first := os.fork():
         os._exit(_code_of(first))
     _end_with_parent()  # and the first process of a namespace takes all others with it
+    # The process that waits may not be traced by the command, which runs under the same user.
     _call("prctl", DUMPABLE, 0, 0, 0, 0)
+    # The command is not the namespace's first process: that one gets no signal without a handler, and must wait for orphans.
     if second := os.fork():
         os._exit(_code_of(second))
     _lower(resource.RLIMIT_NPROC, MOST_PROCESSES)
@@ -112,6 +117,7 @@ def _close_off(isolation: dict[str, Any]) -> None:
 def _own_namespaces() -> None:
     user, group = os.getuid(), os.getgid()
     _call("unshare", NEWUSER | NEWNS | NEWPID | NEWNET | NEWIPC | NEWUTS)
+    # First: without it the kernel lets an unprivileged process map no groups.
     Path("/proc/self/setgroups").write_text("deny", "ascii")
     Path("/proc/self/uid_map").write_text(f"{INSIDE} {user} 1", "ascii")
     Path("/proc/self/gid_map").write_text(f"{INSIDE} {group} 1", "ascii")
@@ -119,6 +125,7 @@ def _own_namespaces() -> None:
 
 def _own_tree(visible: list[str], hidden: list[str]) -> None:
     """Make a tree in memory the root, with what is to be seen read-only at its own place, and let go of the old one."""
+    # Private first: what is mounted outside meanwhile would show in here, and pivot_root refuses a root that is shared.
     _call("mount", "none", "/", None, REC | PRIVATE, None)
     _call("mount", "tmpfs", BASE, "tmpfs", NOSUID | NODEV, MEMORY_TREE)
     os.mkdir(f"{BASE}/old")
@@ -129,6 +136,7 @@ def _own_tree(visible: list[str], hidden: list[str]) -> None:
     for path in sorted(visible, key=len):  # what lies in another comes with it
         if not os.path.lexists(path):
             _show(path)
+    # Bound from outside, since a namespace of users may make no devices.
     for name in DEVICES:
         _bind(f"/old/dev/{name}", f"/dev/{name}")
     for path in hidden:

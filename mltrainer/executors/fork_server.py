@@ -195,6 +195,7 @@ class _Child:
     def __init__(self, status: int, stdin: IO[bytes] | None) -> None:
         self.status, self.stdin = status, stdin
         self.returncode: int | None = None
+        # Byte by byte up to the newline: what is read beyond it would be the exit code, for which `wait` looks there.
         self.pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
 
     def poll(self) -> int | None:
@@ -238,6 +239,7 @@ def serve(control: socket.socket) -> tuple[Order, list[int]]:
     woken, wake = socket.socketpair()
     for end in (woken, wake):
         end.setblocking(False)
+    # A handler, though it does nothing: of a signal without one, nothing is written to the wake-up descriptor.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake.fileno())
     status: dict[int, int] = {}
@@ -273,6 +275,7 @@ def serve(control: socket.socket) -> tuple[Order, list[int]]:
                 end.close()
             for other in status.values():  # a process that holds them would hide the server's death from who waits for these
                 os.close(other)
+            # Its copy of its own status pipe: the server's is then the only one, and the pipe's end tells that the server died.
             os.close(numbers.pop(2))
             return order, numbers
         status[pid] = numbers.pop(2)
@@ -298,6 +301,7 @@ def _received(control: socket.socket) -> tuple[Order, list[int]] | None:
     header, numbers, *_ = socket.recv_fds(control, HEADER, 4)
     data = bytearray()
     while header and len(data) < int.from_bytes(header):
+        # A stream gives what has come so far, which of a long command may be a part.
         if not (more := control.recv(int.from_bytes(header) - len(data))):
             return None
         data += more
@@ -313,6 +317,7 @@ def with_server(order: Order, numbers: list[int]) -> tuple[Order, list[int]]:
     ours, theirs = socket.socketpair()
     if os.fork():
         theirs.close()
+        # By its name: this file runs as __main__, and the command imports the module once more, with a list of its own.
         importlib.import_module("mltrainer.executors.fork_server").INHERITED.append((ours, order.environment))
         return order, numbers
     ours.close()
@@ -336,6 +341,7 @@ def become(order: Order, numbers: list[int]) -> None:
     os.chdir(order.folder)
     os.environ.clear()
     os.environ.update(order.environment)
+    # The C library has read the zone already, from the server's variables.
     time.tzset()
     module, *arguments = order.arguments
     sys.argv = [module, *(str(numbers[2]) if argument == EVENTS else argument for argument in arguments)]

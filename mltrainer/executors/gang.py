@@ -31,6 +31,7 @@ def start(command: Command) -> Gang:
     meeting = Path(tempfile.mkdtemp(prefix="mltrainer-ranks-"))
     life, write_end = os.pipe()
     os.set_blocking(life, False)
+    # Made before its processes: whichever of them cannot be started, those before it are ended by it.
     gang = Gang([], meeting, life)
     own = {WORLD_SIZE: str(command.processes), RENDEZVOUS: str(meeting / "store"), LIFE: str(write_end)}
     try:
@@ -170,6 +171,7 @@ class Gang:
 
     def kill(self) -> None:
         """Kill all of them, and all that they started."""
+        # Set first: a child that is found killed afterwards has not failed by itself, and gets no last words.
         self._code = -signal.SIGKILL if self._code is None else self._code
         for child in self.children:
             child.kill()

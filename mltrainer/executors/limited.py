@@ -62,6 +62,7 @@ def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, i
         folder: Where it runs.
         isolation: What it sees, where it is to be closed off; see `mltrainer.executors.sandbox`.
     """
+    # A home of its own: what libraries look for or keep in the user's decides nothing, and stays as it is.
     with tempfile.TemporaryDirectory() as home:
         told = {
             "command": list(command),

@@ -189,6 +189,7 @@ class LocalProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             return
+        # Those below it first, while it lives: afterwards they have another parent, and nothing leads to them.
         for pid in descendants(self.pid) if self.poll() is None else ():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

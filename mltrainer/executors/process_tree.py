@@ -58,6 +58,7 @@ def processes_of(session: int, mark: str) -> list[Running]:
 
 
 def _is_of(process: psutil.Process, session: int, mark: str) -> bool:
+    # The mark finds what left the session, such as a daemon; the session what was given other variables.
     is_ours = os.getsid(process.pid) == session or any(mark in value for value in process.environ().values())
     return is_ours and process.status() not in ("zombie", "dead")
 
@@ -73,6 +74,7 @@ def kill_all(session: int, mark: str) -> None:
     while time.monotonic() < late + 1:
         left = processes_of(session, mark)
         for running in left:
+            # A keeper that is killed leaves in shared memory what its users, killed too, could not remove themselves.
             if not running.is_keeper or time.monotonic() > late:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(running.pid, signal.SIGKILL)
@@ -89,12 +91,14 @@ def guarded(session: int, mark: str) -> Iterator[None]:
 
     A process of its own waits for the end of a pipe, which the system closes however this one ends.
     """
+    # In a session of its own, as Ctrl-C in the terminal reaches all processes of this one's.
     command = [sys.executable, "-I", __file__, str(session), mark]
     none = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=none, stderr=none, cwd="/", start_new_session=True) as guard:
         try:
             yield
         finally:
+            # Before the pipe is closed, which it would take for this process's death.
             guard.kill()
 
 
@@ -112,6 +116,7 @@ def standstill(look: Callable[[], list[Running]]) -> Callable[[], bool]:
         if now - looked < LOOK_S:
             return False
         total = sum(running.worked for running in look())
+        # Either way: the work of a process that has ended leaves the sum.
         if not looked or abs(total - worked) > BUSY * (now - looked):
             since = now
         looked, worked = now, total

@@ -49,6 +49,7 @@ def run(command: Command, timeout: float | None = None) -> int | None:
     try:
         return process.wait(timeout)
     finally:
+        # Also after it has ended by itself: in its session something of it may still run.
         process.kill()
         process.wait()
 

@@ -58,5 +58,6 @@ def interpreter_paths() -> list[str]:
     homes = {Path.home(), Path.home().resolve()}
     named = [*SYSTEM, *sorted(prefixes), *packages, *import_paths()]
     found = dict.fromkeys([*named, *map(os.path.realpath, named)])  # a link is shown as one, and what it leads to beside it
+    # A prefix such as / or /home would show what lies in a home, keys among it.
     open_ = [path for path in found if not any(home.is_relative_to(path) for home in homes)]
     return [*open_, str(Path(mltrainer.__file__).parent)]
