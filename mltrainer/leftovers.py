@@ -35,6 +35,7 @@ def new_file(folder: Path, ending: str = "") -> tuple[int, Path]:
     while True:
         path = folder / f"{TEMPORARY}{os.urandom(6).hex()}{ending}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        # Between its making and its lock nobody holds it, and a sweep may have taken it for left over.
         if _hold(descriptor, path):
             return descriptor, path
         os.close(descriptor)
@@ -138,6 +139,7 @@ def _is_plain(path: Path) -> bool:
 def _removed(path: Path, lock: Path) -> bool:
     """Remove a file or folder where nobody holds its lock; return whether it was."""
     try:
+        # For writing where it is a file: over NFS an exclusive lock needs that.
         descriptor = os.open(lock, (os.O_RDONLY if lock.is_dir() else os.O_RDWR) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False

@@ -88,6 +88,7 @@ def leaving_link(root: str, path: str) -> tuple[str, str] | None:
         root: The folder, resolved.
         path: An absolute path below it; what does not exist leads nowhere else.
     """
+    # Link by link and not by realpath, which tells where a path leads and not by which of its links.
     at, rest = root, os.path.relpath(path, root).split(os.sep)
     for _ in range(MOST_LINKS * 100):
         if not rest:
@@ -113,6 +114,7 @@ def _is_below(root: str, path: str) -> bool:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if not _LIMITS.root or not (event in _FOLLOWED or event in _NAMED) or getattr(_LIMITS.busy, "now", False):
         return
+    # What the check itself opens, and the git that it asks, would be checked again without an end.
     _LIMITS.busy.now = True
     try:
         for given in arguments[:2] if event in ("os.rename", "os.link") else arguments[:1]:
@@ -154,6 +156,7 @@ def _is_own(link: str) -> bool:
 
 def _check_kind(path: str) -> None:
     try:
+        # Asked by stat, which opens nothing: to open a pipe would wait, and a device may act on it.
         found = os.stat(path)
     except OSError:
         return

@@ -197,6 +197,7 @@ def redacted(value: Any) -> Any:
     as long.
     """
     text = json.dumps(value, ensure_ascii=False, default=str)
+    # Unescaped: the patterns look for newlines and quotes as files hold them.
     for escaped, sign in (("\\n", "\n"), ("\\r", "\r"), ("\\t", "\t"), ('\\"', '"')):
         text = text.replace(escaped, sign)
     return _redacted(value, "") if _spans(text) else value
@@ -423,6 +424,7 @@ def _merged(spans: Iterable[_Span]) -> Iterator[_Span]:
     last: _Span | None = None
     for span in spans:
         if last and span.start < last.end:
+            # One secret may match several patterns; taken out one after the other, the places of the later ones would be wrong.
             last = _Span(last.start, max(last.end, span.end), last.kind)
             continue
         if last:

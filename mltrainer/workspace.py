@@ -225,6 +225,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
+                # Through to the disk before the rename: the new name must not stand over content that a power cut can still take.
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(temporary, path)  # before it is closed, which gives up the lock: a sweep would take it for left over
@@ -232,6 +233,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+        # The rename itself lasts only when the folder is on the disk as well.
         sync(path.parent)
 
 
@@ -256,6 +258,7 @@ def append_json_lines(path: Path, values: Iterable[Any]) -> None:
     Raises:
         MachineError: There is no space, no permission, or the disk failed.
     """
+    # Made before the file is opened: a value that JSON lacks must not leave half of the lines.
     lines = [json.dumps(value) + "\n" for value in redacted(plain([*values]))]
     with machine_faults(str(path)), open(path, "a", encoding="utf-8") as file:
         file.writelines(lines)
@@ -289,6 +292,7 @@ def read_whole(path: Path, most: int = MOST_BYTES, most_lines: int | None = None
     with open(path, "rb") as file:
         if not is_looking():
             return file.read()
+        # One byte more than allowed, which tells a file that is too large without reading all of it.
         data = file.read(most + 1)
     if len(data) > most:
         found = f"more than {most} bytes, which no file of its kind has"
@@ -310,6 +314,7 @@ def from_json(text: bytes | str, pairs: Callable[[list[tuple[str, Any]]], Any] |
         ValueError: It is none, is nested too deeply, a whole number in it has too many digits for a measurement, or, for a
             command that only looks, it has more values than fit into its memory.
     """
+    # Counted before it is parsed: as objects of Python the values take many times the text's memory.
     if is_looking() and _values(text) > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES} values")
     try:
@@ -442,6 +447,7 @@ def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) 
         _HELD.add(descriptor)
         yield
     finally:
+        # Only by who took it: a fork that unwinds through here would empty the words of the process that still holds it.
         if descriptor in _HELD:
             _HELD.discard(descriptor)
             with contextlib.suppress(OSError):

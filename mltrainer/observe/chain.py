@@ -63,6 +63,7 @@ class Chain:
         self._tracked_optimizers: list[TrackedOptimizer] = []
         self._by_id: dict[int, TrackedOptimizer] = {}
         self._threads: dict[int, int] = {}  # by their first steps
+        # A new one: another thread of the parent may have held the old one when it forked, and no thread here would let it go.
         self._lock = threading.Lock()  # of one step at a time
         self._step = 0
 
@@ -74,6 +75,7 @@ class Chain:
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         with self._lock:
             step = self._note_step(optimizer)
+        # Outside of the lock: the other threads are to go on meanwhile, or all would only be later in the same order.
         if step in self._pauses:
             time.sleep(self._pauses[step])
 
@@ -90,6 +92,7 @@ class Chain:
         if not waits or last or self._step == self._kill or len(self._pending) >= HELD:
             self._write()
         if self._step == self._kill:
+            # As a machine ends it, after the step's line is written: nothing of the program's own saves anything on the way.
             os.kill(os.getpid(), 9)
         if last:
             self._write_end()
@@ -134,6 +137,7 @@ class Chain:
         gc.collect()  # what is garbage by then would else be seen in one run and not in the other
         trained = [(watched, optimizer) for watched in self._tracked_optimizers if (optimizer := watched.reference()) is not None]
         weights = [weight for watched, optimizer in trained for weight in watched.weights(optimizer)]
+        # Sorted by what they hold: the collector lists objects by where they lie in memory.
         digests = sorted(digest_of(self._torch, [tensor]) for tensor in beside(self._torch, weights))
         held = hashlib.sha256("".join(digests).encode()).hexdigest()
         self._put(f"end {digest_of(self._torch, weights)} {held}")
@@ -363,6 +367,7 @@ def beside(torch: Any, weights: list[Any]) -> list[Any]:
 def _holders(torch: Any, weights: list[Any]) -> list[Any]:
     """Return the modules that hold some of the weights, themselves or in a part of theirs."""
     ours = {id(weight) for weight in weights}
+    # By the type and not by isinstance, which asks a lazy object for its class and so makes it load itself.
     modules = [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Module)]
     return [module for module in modules if any(id(parameter) in ours for parameter in module.parameters())]
 

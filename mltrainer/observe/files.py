@@ -81,6 +81,7 @@ class Files:
     def _opened(self, given: str, flags: int) -> None:
         if not self._is_on or getattr(self._busy, "now", False) or (given, flags) in self._known_paths:
             return
+        # A relative path means another file once the program has changed its folder.
         if os.path.isabs(given):
             self._known_paths.add((given, flags))
         path = os.path.realpath(given)

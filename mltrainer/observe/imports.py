@@ -23,6 +23,7 @@ def after_import(names: Iterable[str], then: Then) -> None:
     waiting = []
     for name in names:
         module = sys.modules.get(name)
+        # In the table, but still being imported: of a module in a circle of imports only the beginning is there.
         if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
             waiting.append(name)
         else:
@@ -64,6 +65,7 @@ class _Loader:
 
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
+        # Before the module runs: its own code may ask its loader for files that lie beside it.
         module.__loader__ = module.__spec__.loader = self._real
         self._real.exec_module(module)
         self._then(module)

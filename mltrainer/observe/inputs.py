@@ -35,6 +35,7 @@ def read_in(opened: Sequence[tuple[str, str]], place: Path, folder: Path | None 
         place: The folder that the program ran in.
         folder: The one that this is a copy of: what the program changed in the copy is there as it was.
     """
+    # The first opening decides: what a program wrote before it read it is no input of it.
     first = {path: way for way, path in reversed(opened) if way in ("read", "written", "changed")}
     altered = {path: way for way, path in opened if way in ("changed", "written", "appended")}
     paths = {source_of(path): altered.get(path, "read") for path, way in first.items() if way != "written"}

@@ -51,12 +51,14 @@ class ManualSteps:
         torch.autograd.backward = self._around = backward
 
     def _stepped(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        # Its own steps come by here as well.
         if optimizer is not self._manual_optimizer:
             self._leave()
 
     def _leave(self) -> None:
         """Leave the program to its optimizers."""
         self._manual_optimizer, self._leaves, self._is_begun = None, [], True
+        # Only where nothing else was put around it since, which would be taken away with it.
         if self._torch.autograd.backward is self._around:
             self._torch.autograd.backward = self._real
 

@@ -137,6 +137,7 @@ def _own_folders(program: str) -> list[str]:
 
 def _process_name(arguments: list[str], folders: list[str]) -> str:
     """Return a process's name by its arguments; those that `multiprocessing` spawns are told apart by their order alone."""
+    # Their arguments name pipes by number, which differ from run to run.
     words = "spawned" if "--multiprocessing-fork" in arguments else "\0".join(arguments)
     for folder in folders:
         words = words.replace(folder, "")

@@ -51,6 +51,7 @@ def watch(module: ModuleType, note: Note) -> None:
     """
     for name in READERS[module.__name__]:
         reader = getattr(module, name, None)
+        # A module may have it from another one that is watched: behind two functions each file would be noted twice.
         if reader is None or getattr(reader, SEEN, False):
             continue
         if isinstance(reader, type) and "__init__" in vars(reader) and hasattr(reader, "__dict__") and _is_of_python(reader):

@@ -114,6 +114,7 @@ class Signals:
         names: dict[int, str] = {}
         for module in [found for found in gc.get_objects() if issubclass(type(found), self._torch.nn.Module)]:
             for name, parameter in module.named_parameters():
+                # The longest name is that in the outermost module: the collector lists the inner ones too.
                 if id(parameter) in fresh and len(name) > len(names.get(id(parameter), "")):
                     names[id(parameter)] = name
         numbered = {key: names.get(key, f"weight {number}") for number, key in enumerate(ours) if key in fresh}
@@ -188,6 +189,7 @@ def _loss_of(torch: Any, frame: FrameType | None) -> Any:
             break
         found = frame.f_locals.get("loss")
         if found is not None and type(found) is torch.Tensor and found.numel() == 1:
+            # A copy: the program may add to the same tensor before the held steps are written.
             return found.detach().clone()
         frame = frame.f_back
     return None

@@ -73,6 +73,7 @@ class Trace:
         self._torch = torch
         modules, optimizers = sys.modules["torch.nn.modules.module"], sys.modules["torch.optim.optimizer"]
         modules.register_module_forward_pre_hook(self._enter)
+        # Also where a module raises: the stack of modules would else be one too deep from then on.
         modules.register_module_forward_hook(self._leave, always_call=True)
         optimizers.register_optimizer_step_pre_hook(self._before)
         optimizers.register_optimizer_step_post_hook(self._after)
@@ -135,6 +136,7 @@ class Trace:
         name, where = str(function), self._where()
         if where is None:
             return function(*args, **kwargs)
+        # Both before it runs: an operation in place changes what it is given.
         unwritten = self._unwritten_of((args, kwargs))
         inputs = self._digest((args, kwargs))
         found = function(*args, **kwargs)
@@ -202,6 +204,7 @@ class Trace:
         for name, parameter in parameters:
             self._note("weights", self._step, name, self._digest(parameter))
         self._step += 1
+        # At each step and not at each operation, which would cost a system call for each.
         self._lines.flush()
 
     def _parameters(self, optimizer: Any) -> list[tuple[str, Any]]:
@@ -234,6 +237,7 @@ class Trace:
         if isinstance(found, self._torch.Tensor):
             sha.update(f"{found.dtype}{list(found.shape)}".encode())
             strided = found.layout is self._torch.strided and not found.is_quantized
+            # Memory that nobody has written holds chance: with its bits, each operation would differ that is merely given it.
             if strided and found.device.type != "meta" and found.untyped_storage().data_ptr() not in self._unwritten:
                 plain = found.detach().resolve_conj().resolve_neg().contiguous()
                 plain = plain.as_strided((plain.numel(),), (1,))  # a single number may have another stride

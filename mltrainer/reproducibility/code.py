@@ -57,6 +57,7 @@ def imported_files(root: Path, modules: Mapping[str, Any] | None = None) -> list
     bases = (os.path.abspath(root), os.path.realpath(root))
     resolved = functools.cache(os.path.realpath)  # of a few hundred folders, which hold thousands of modules
     elsewhere = _elsewhere(*bases)
+    # Over a copy: another thread may import meanwhile, and the table change while it is gone through.
     names = {name for module in list(loaded.values()) if (name := _name_of(module))} - elsewhere
     found = set()
     for name in names:
@@ -119,6 +120,7 @@ def _inside(bases: Sequence[str], places: Sequence[str]) -> str | None:
 
 
 def _is_foreign(root: Path, relative: Path) -> bool:
+    # By what every environment holds, since it may have any name.
     environments = (root / parent / "pyvenv.cfg" for parent in relative.parents[:-1])
     return bool(_FOREIGN & set(relative.parts)) or any(map(Path.exists, environments))
 
@@ -230,6 +232,7 @@ def _content(path: Path, submodule: str | None, hashed: bool) -> dict[str, Any]:
     """Return the identity of a path's content; of large files the size, because data has its own fingerprint."""
     try:
         status = path.lstat()
+        # The link and not its aim, which may be any file of the machine.
         if stat.S_ISLNK(status.st_mode):
             return {"link": sha256_bytes(os.fsencode(os.readlink(path)))}
         if stat.S_ISDIR(status.st_mode):
@@ -326,6 +329,7 @@ def _commit(repository: Repository, paths: list[str], skipped: list[Skipped]) ->
     commit = git.run(repository.top, *command, stdin=os.fsencode(message + "\n"), variables=_IDENTITY).decode().strip()
     ref = f"{SNAPSHOTS}/{tree}"
     git.run(repository.top, "update-ref", "--no-deref", ref, commit)
+    # Read back at once: the note that there is no snapshot is of use now, and of none when somebody wants to restore it.
     _verify(repository, ref, paths)
     return ref
 

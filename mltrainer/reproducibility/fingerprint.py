@@ -65,6 +65,7 @@ def extend(head: Head, entries: Iterable[str]) -> tuple[Head, list[str]]:
     """Return the chain's new head and the lines to append."""
     lines, value, count = [], head.value, head.entries
     for entry in entries:
+        # Over the text as it stands in the file, so that anybody can recompute the chain without parsing a number.
         value = hashlib.sha256(f"{value} {entry}".encode()).hexdigest()[:32]
         count += 1
         lines.append(f"{entry} {value}")
@@ -107,6 +108,7 @@ def cut(path: Path, head: Head) -> None:
     Raises:
         GateError: The file does not lead to that head.
     """
+    # Verified up to the head alone: what stands after it was not yet part of the checkpoint, and may be torn.
     lines = read(path)[: head.entries]
     found = verify(lines, path.name)
     if found != head:

@@ -146,6 +146,7 @@ def _executed(command: list[str], settings: Mapping[str, str], stdin: bytes, tim
     """Return exit code, output and messages of a command."""
     try:
         with tempfile.TemporaryFile() as given:
+            # A file: GitPython hands the process its standard input as a descriptor, and writes nothing itself.
             given.write(stdin)
             given.seek(0)
             code, out, message = _gitpython().execute(
@@ -195,6 +196,7 @@ def locate(root: Path) -> Repository:
         GitError: There is none, it ignores the folder, or git cannot say.
     """
     answer = run(root, "rev-parse", "--is-shallow-repository", "--show-prefix", "--show-toplevel")
+    # The folder is asked for last and taken whole, as its name may hold a newline.
     shallow, prefix, top = os.fsdecode(answer).removesuffix("\n").split("\n", 2)
     if not root.resolve().is_relative_to(Path(top).resolve()):
         raise GitError("the work tree of the git repository is elsewhere (core.worktree)")

@@ -135,6 +135,7 @@ def firsts(python: str, seed: str, sets: Sequence[Group]) -> Firsts:
     Where that interpreter cannot be asked, this one's is: all of CPython from 3.11 on hash alike.
     """
     question = BEHIND.join(BETWEEN.join(each) for each in sets).encode()
+    # Without Python's own variables, which could have the child import or print something else.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     for interpreter in (python, sys.executable):
         command, own = [interpreter, "-S", "-c", PRINT], {**environment, "PYTHONHASHSEED": seed}

@@ -34,6 +34,7 @@ def ledgers(root: Path, path: str, *, every_branch: bool = True) -> list[Any]:
     where = ("--all",) if every_branch else ("HEAD",)
     raw = run(root, *LOG, f"--max-count={MOST_VERSIONS}", *where, "--", path, timeout_s=TIMEOUT_S)
     names = [line.split()[3] for line in os.fsdecode(raw).splitlines() if line.startswith(":")]
+    # Git lists the newest first; an object of zeros stands for a deletion.
     found = [name for name in dict.fromkeys(reversed(names)) if name.strip("0")]
     return [part for data in _blobs(root, found) if (part := _parsed(data)) is not None]
 
@@ -47,6 +48,7 @@ def _parsed(data: bytes) -> Any:
 
 def _blobs(root: Path, names: Sequence[str]) -> list[bytes]:
     """Return the content of objects, of those that are not too large."""
+    # Sizes first: what was committed may be of any length, and git would send all of it.
     small = [name for name, size in _sizes(root, names).items() if size <= MOST_BYTES]
     if not small:
         return []

@@ -70,6 +70,7 @@ class Witness:
     def _place(self, code: CodeType) -> str | None:
         """Return the file of the project that a piece of code stands in, or None."""
         if code not in self._places:
+            # Kept by code object: the hook runs at every call, and resolving a path asks the disk.
             file = os.path.realpath(code.co_filename)
             is_own = file.startswith(self._root) and "site-packages" not in file
             self._places[code] = os.path.relpath(file, self._root) if is_own else None

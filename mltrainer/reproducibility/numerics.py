@@ -31,6 +31,7 @@ def numerics_class(device: str, *compilers: str) -> str:
         compilers: Versions of what makes kernels on this machine.
     """
     sha = hashlib.sha256("".join(compilers).encode())
+    # The draws of the training must not depend on whether and how often this was measured.
     state = torch.default_generator.get_state()
     try:
         torch.default_generator.manual_seed(20240229)
@@ -68,6 +69,7 @@ def _loaded_openmp() -> list[str]:
 
 def _computations(device: torch.device) -> list[torch.Tensor]:
     """Return gradients and outputs of the operations whose kernels differ between machines."""
+    # Drawn on the CPU, whatever the device: a GPU's generator gives other numbers, and what differs is to be the arithmetic.
     x = torch.randn(_SIZE, _SIZE).to(device).requires_grad_()
     image = torch.randn(4, 3, 16, 16).to(device)
     conv = nn.Conv2d(3, 8, 3).to(device)

@@ -68,6 +68,7 @@ def seed_torch(value: int) -> None:
 
 def seed_everything(value: int) -> None:
     """Seed the generators of Python, NumPy, torch and an imported TensorFlow, so that a user's own draws are addressed too."""
+    # First: where Keras is imported, it seeds the others too, with 32 bits of the key.
     tensorflow.seed(value)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)

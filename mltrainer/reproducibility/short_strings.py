@@ -217,6 +217,7 @@ def _of_json(found: Sequence[Any]) -> Iterator[Group]:
     while left and (seen := seen + 1) < 100_000:
         node = left.pop()
         if isinstance(node, list):
+            # One more than a group may have, so that a long list makes no group of its beginning.
             yield from _together(node[: MOST_TOGETHER + 1])
             left += node
         elif isinstance(node, dict):

@@ -143,6 +143,7 @@ def likely_causes(
     ran = _ran_before(one, shown.time if shown is not None else None)
     own = _unseeded(one, other)
     rows = [(place, found) for place, found in _suspected(ran, source) if found.kind in kinds]
+    # A generator that is seeded alike by the first step may have been drawn from before.
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
     rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran[row[0]][0]))

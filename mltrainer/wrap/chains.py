@@ -191,6 +191,7 @@ def _trainings(chain: Chain) -> list[list[Entry]]:
     """Return the steps of each optimizer, as if it were the only one."""
     found: dict[int, list[Entry]] = {}
     for entry in chain.entries:
+        # Without the digest of all weights, which falls on every 50th step of the process, whichever training makes that one.
         found.setdefault(entry.optimizer, []).append(entry._replace(optimizer=0, whole="-"))
     return list(found.values())
 

@@ -55,6 +55,7 @@ SCRIPT = "task.script"  # where a project's program is typed, which is always ru
 MISSING = re.compile(r"No such file or directory: '([^']+)'")
 NOTHING = Perturbations()
 ALL = Perturbations(hashes=True, memory=True, listing=True, folder=True, pause=True)
+# Nothing is changed first: of steps that differ by themselves, no change could be blamed.
 ONE_BY_ONE = {
     "chance": NOTHING,
     "hash order": Perturbations(hashes=True),
@@ -178,6 +179,7 @@ class Check:
         one = self._run("the program as it is", NOTHING, steps, files=True)
         mine = required(one, self._program)
         found = subject_of(one.lines, one.place, self._program.folder)
+        # After the first run, by whose opened files it is known which strings the program can make sets of.
         first, *others = self._hash_seeds(found)
         seconds, seeds = [one.seconds], [first]
         for seed in others:
@@ -354,6 +356,7 @@ class Check:
         settings = Settings(steps=steps, trace=trace, files=files, kill=kill)
         limit_s = TRACED_S if trace else 0.0
         ended = start(program or self._program, scratch, change, settings, self._polled(steps), place, limit_s)
+        # Not where it goes on in a folder: what the failed start left there cannot be taken back.
         if self._program.has_terminal or place is not None or not lacks_terminal(ended):
             return ended
         self._program = dataclasses.replace(self._program, has_terminal=True)
@@ -393,6 +396,7 @@ def required(ended: FinishedRun, program: WrappedProgram) -> dict[Key, Chain]:
         InputError: It failed, or trained nothing.
     """
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
+    # Asked first: being out of memory says nothing about the program, and has an exit code of its own.
     if ended.code != 0 and (why := _of_the_machine(ended, program)) is not None:
         mend = "give it a smaller batch or model, or stop other programs here, then type the same command again"
         raise MachineError(why, where=shlex.join(program.command), mend=mend)
@@ -501,6 +505,7 @@ def _of_step(found: dict[Key, list[list[Any]]], step: int) -> dict[Key, list[lis
 def _tail(ended: FinishedRun, program: WrappedProgram) -> list[str]:
     """Return the last lines that a program printed; files of the copy that it ran in by the names that its user knows."""
     said = tail(ended.log, TAIL_BYTES)
+    # The resolved path first, as the other one may be a part of it.
     for place in (os.path.realpath(ended.place), str(ended.place)):
         said = said.replace(place, str(program.folder))
     return said.rstrip().splitlines()[-TAIL:]

@@ -95,6 +95,7 @@ class DataFlow:
         name = ast.unparse(target)
         if name in followed:
             return None
+        # Names may be given to each other in a circle.
         followed.add(name)
         uses = self._uses.get(name, [])  # where there are none, another source may have them
         return _worst([self._fate(use, followed) for use in uses]) if uses else Fate.UNSEEN

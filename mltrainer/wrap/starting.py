@@ -152,6 +152,7 @@ def _standard_input(program: WrappedProgram) -> Iterator[int]:
     ours, theirs = os.openpty()
     try:
         termios.tcsetwinsize(theirs, TERMINAL)
+        # Written ahead, since nobody is there to type it when a reader comes.
         os.write(ours, END_OF_INPUT * 64)
         yield theirs
     finally:
@@ -207,6 +208,7 @@ def usual_hash_seeds() -> tuple[str, str]:
 def _environment(perturbations: Perturbations, settings: Settings, temporary: Path, hash_seed: str) -> dict[str, str]:
     before = os.environ.get("PYTHONPATH")
     changed = {
+        # First on the path: a `sitecustomize` of the user's would be imported in place of the observer, which runs it instead.
         "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
         "TMPDIR": str(temporary),
         "PWD": settings.program,
@@ -271,6 +273,7 @@ def _place(program: WrappedProgram, target: Path) -> Path:
     if program.in_place:
         return program.folder
     left = {program.folder / os.path.normpath(name) for name in program.leaves}
+    # Listed before the copy is made, which may lie in the folder itself.
     found = [row for row in _contents(program.folder) if row[0] not in left]
     target.mkdir(parents=True)
     for path, is_linked in found:

@@ -191,6 +191,7 @@ class _SourceReader:
         """Return the names and attributes that a set is given to somewhere, also by way of one another."""
         known: set[str] = set()
         self._sets = known
+        # A name may be given to another one further up: a few rounds find what one pass from top to bottom misses.
         for _ in range(3):
             for node in ast.walk(self._tree):
                 targets = (

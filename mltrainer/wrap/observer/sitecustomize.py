@@ -36,6 +36,7 @@ def _run_shadowed() -> None:
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
+        # Before it runs, as an import does; from now on the program finds its own module under this name.
         sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)
 
