@@ -286,6 +286,7 @@ def _decoded(raw: bytes) -> str:
 
 def _spans(text: str) -> list[_Span]:
     found = {*_patterned(text), *_assigned(text), *_variable_spans(text)}
+    # A key that is there whole also shows by its end alone: it counts once.
     return sorted({*found, *(span for span in _beheaded(text) if not any(span.end == whole.end for whole in found))})
 
 

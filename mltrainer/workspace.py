@@ -432,6 +432,7 @@ def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) 
     """
     with machine_faults(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Not emptied yet: until the lock is taken, the words in it are those of its holder.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _take(descriptor, may_wait)

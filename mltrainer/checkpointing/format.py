@@ -235,6 +235,7 @@ class _Encoder:
         if id(tensor) not in self._names:
             base = path[1:].encode("utf-8", "backslashreplace").decode() or "tensor"
             name, number = base, 1
+            # The name that safetensors' header keeps for itself is none for a tensor.
             while name in self.tensors or name == "__metadata__":
                 name, number = f"{base}#{number}", number + 1
             self.tensors[name] = tensor
@@ -340,6 +341,7 @@ def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[s
 def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRow:
     """Write a new file through to the disk; return its row."""
     total, size = hashlib.sha256(), 0
+    # Exclusive: the folder is new, so that anything under this name is not of this save.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         for chunk in chunks:

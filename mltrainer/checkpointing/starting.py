@@ -146,6 +146,7 @@ def unwrapped(tensors: Mapping[str, Tensor], own: Iterable[str]) -> Mapping[str,
     """Return tensors without what a wrapper put before each of their names, unless the model has such names itself."""
     for prefix in WRAPPERS:
         if tensors and all(name.startswith(prefix) for name in tensors) and not any(name.startswith(prefix) for name in own):
+            # Again, as one wrapper may stand around the other.
             return unwrapped({name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, own)
     return tensors
 

@@ -63,6 +63,7 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _lower(kind: int, value: int) -> None:
+    # Never above the hard limit, which a process without rights cannot raise: it may be below ours already.
     hard = resource.getrlimit(kind)[1]
     lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
     with contextlib.suppress(OSError, ValueError):  # macOS has no limit of memory

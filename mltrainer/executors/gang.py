@@ -39,6 +39,7 @@ def start(command: Command) -> Gang:
             environment = {**command.environment, **own, RANK: str(rank)}
             gang.children.append(local.start(replace(command, environment=environment, descriptors=[write_end])))
     except OSError:
+        # Those that did start wait for one that never comes.
         gang.kill()
         gang.close()
         gang.wait()
@@ -140,6 +141,7 @@ class Gang:
         The first one tells of the training; the others have lines where they fail.
         """
         first, *others = self.children
+        # Only the first one is waited for: the others write next to nothing, and what they do is fetched along.
         lines = first.listen(timeout)
         found = [*(lines or []), *(line for child in others for line in child.listen() or [])]
         if lines is None and not found:

@@ -91,7 +91,7 @@ def guarded(session: int, mark: str) -> Iterator[None]:
 
     A process of its own waits for the end of a pipe, which the system closes however this one ends.
     """
-    # In a session of its own, as Ctrl-C in the terminal reaches all processes of this one's.
+    # In a session of its own, as Ctrl-C in the terminal reaches all processes of this one's group.
     command = [sys.executable, "-I", __file__, str(session), mark]
     none = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=none, stderr=none, cwd="/", start_new_session=True) as guard:

@@ -48,6 +48,7 @@ class Files:
         )  # absolute paths as they were given: to resolve one takes longer than to know it
         self._is_on = True
         self._busy = threading.local()
+        # Last: from here on every opening of this process comes by, and needs all that is set above.
         sys.addaudithook(self._audit)
 
     def begin_anew(self) -> None:

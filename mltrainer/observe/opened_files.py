@@ -61,6 +61,7 @@ class OpenedFiles:
         """
         apart = {os.path.realpath(self._root / path) for path in (*known, *handbook.overrides(self._root), "mltrainer.yaml")}
         apart |= {str(handbook.shipped_folder() / path) for path in handbook.page_paths()}  # which may lie beside the package
+        # By time over all processes: the first opening decides whether a file is an input, whoever made it.
         noted = sorted((row for found in rows_of(self._lines, "files").values() for row in found), key=lambda row: int(row[0]))
         named = [(row[1], self._here(row[2])) for row in noted if row[1] in WAYS]
         opened = [(way, path) for way, path in named if self._counts(source_of(path), apart)]

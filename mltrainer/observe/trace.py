@@ -198,6 +198,7 @@ class Trace:
 
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         parameters = self._parameters(optimizer)
+        # All gradients before all weights: the first line that differs counts, and weights differ because gradients do.
         for name, parameter in parameters:
             if parameter.grad is not None:
                 self._note("gradient", self._step, name, self._digest(parameter.grad))

@@ -42,6 +42,7 @@ def start_repository(folder: Path, files: list[str]) -> str:
     except git.GitError as error:
         if str(error) != "not a git repository":
             raise
+    # Somebody's, although git does not take it for one: a failure below removes what stands under this name.
     if os.path.lexists(folder / ".git"):
         raise git.GitError("git does not take the .git that is there for a repository")
     try:

@@ -211,6 +211,7 @@ def _environment(perturbations: Perturbations, settings: Settings, temporary: Pa
         # First on the path: a `sitecustomize` of the user's would be imported in place of the observer, which runs it instead.
         "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
         "TMPDIR": str(temporary),
+        # Else it would still name the folder that this one is a copy of.
         "PWD": settings.program,
         VARIABLE: json.dumps(settings._asdict()),
         "PYTHONHASHSEED": hash_seed,

@@ -50,6 +50,7 @@ def subject_of(lines: Path, place: Path, folder: Path | None = None) -> Subject:
         place: The folder that it ran in.
         folder: The one that this is a copy of: what the program changed in the copy is there as it was.
     """
+    # By time over all processes: one of them may read what another has written.
     rows = sorted((row for found in rows_of(lines, "files").values() for row in found), key=lambda row: int(row[0]))
     about = next((dict(row[2]) for row in rows if row[1] == "about"), {})
     found = read_in([(row[1], row[2]) for row in rows if row[1] in WAYS], place, folder)

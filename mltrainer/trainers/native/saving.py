@@ -85,6 +85,7 @@ class Checkpoints:
             history: The history so far.
             due: Why.
         """
+        # Asked before the state is copied, which for a checkpoint that is then left out would cost a step its time.
         if due is Due.GO_ON and not self._has_room():
             return False
         row = history[-1] if history and history[-1].step == step else None

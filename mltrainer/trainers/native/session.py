@@ -393,6 +393,7 @@ class Session:
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
             outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
+                # Its notes stay, as the first process reads those of all.
                 self.opened.end(is_over=False)
             self.ranks.gather(None)  # after which the first process removes what all have noted
             self.trainer.leave_others()
@@ -444,6 +445,7 @@ class Session:
             return
         begun = folders(self.folder / START_FOLDER)
         seeds.seed_everything(seeds.key(self.config.seed, "model"))
+        # Drawn again at their address: of the first weights a run keeps digests alone.
         state = make_model(self.task).state_dict()
         self.trainer.begin_again(state, Callbacks(self.config, self.root), load(begun[0], None)[0] if begun else None)
 

@@ -398,6 +398,7 @@ class Trainer:
 
     def _next_boundary(self) -> int:
         """Return the next step after which to evaluate or to save."""
+        # The end of an epoch is one in any case: what is due every so many epochs is looked for nowhere else.
         every = (self.plan.steps_per_epoch, self.config.evaluate.every_n_steps, self.config.checkpoint.every_n_steps)
         return min(self.last_step, *((self.step // steps + 1) * steps for steps in every if steps))
 

@@ -143,4 +143,5 @@ def _is_time(name: str) -> bool:
 
 
 def _is_number(value: Any) -> bool:
+    # To Python True is an int; to a metric it is no number.
     return isinstance(value, int | float) and not isinstance(value, bool)

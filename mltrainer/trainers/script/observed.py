@@ -74,6 +74,7 @@ class Observed:
         found: dict[int, str] = {}
         for _, what, step, *values in self.told:
             if what == "samples":
+                # Joined in the order of processes' names, which is the same in every run, unlike that of their lines.
                 found[step] = found.get(step, "") + str(values[0])
         return {step: ids_digest(digests.encode()) for step, digests in found.items()}
 

@@ -23,6 +23,7 @@ def _places(length: int, device: torch.device) -> Tensor:
 
     They lie as evenly as equally spaced ones, and unlike these in step with no dimension of the tensor.
     """
+    # float64, because float32 cannot name each index of a tensor of more than 16 million values.
     return (torch.arange(VALUES, dtype=torch.float64) * _GOLDEN % 1 * length).long().to(device)
 
 

@@ -70,4 +70,5 @@ class EarlySteps:
 def update_ratios(before: list[Tensor], after: list[Tensor]) -> Tensor:
     """Return |update| / |weight| of each layer (healthy near 1e-3: Karpathy, 2019)."""
     updates = torch.stack(torch._foreach_norm(torch._foreach_sub(after, before)))
+    # A layer that begins as zeros has no norm to divide by.
     return updates / (torch.stack(torch._foreach_norm(before)) + 1e-12)
