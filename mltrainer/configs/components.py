@@ -18,6 +18,7 @@ COMMAND = "mltrainer ablate"
 OPTIONS = ("task.options.", "optimizer.options.")  # of classes and plug-ins, which say themselves what they take
 FREE = ("model", "start")  # of the project's own keys those that leave samples, splits, seed and metric alone
 BEFORE = ("device", "numerics", "threads")  # set before a process starts, which trains one variant after the other
+# Only a plus before `key=` joins: one in a value, such as 1e+3, does not.
 _JOINED = re.compile(r"\+(?=[a-z_][\w.]*=)")
 
 Values = dict[str, Any]

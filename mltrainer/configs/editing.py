@@ -25,6 +25,7 @@ def edited(text: str, values: dict[str, Any]) -> str | None:
         if line is not None and key in old and old[key] != value and not isinstance(value, list | dict):
             lines[line - 1] = _with_word(lines[line - 1], key.rpartition(".")[2], value)
     in_place = "".join(lines)
+    # Read back before it is taken: a key that stands twice in a line, say, cannot be changed by its first word.
     return (in_place if _text_if_whole(in_place, values) else None) or rewritten(text, values)
 
 
@@ -52,6 +53,7 @@ def rewritten(text: str, values: dict[str, Any]) -> str | None:
     document = yaml.parse(text, "config")
     if not isinstance(document.value, dict):
         return None
+    # The last line may lack its end: a key that is written behind it would become part of it.
     lines = f"{text.rstrip()}\n".splitlines(keepends=True)
     starts = sorted((line - 1, str(path[0])) for path, line in document.lines.items() if len(path) == 1)
     ends = [_end(lines, start) for start, _ in starts[1:]] + [_end(lines, len(lines))]

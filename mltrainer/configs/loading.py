@@ -259,6 +259,7 @@ def as_assignments(changes: Changes | None) -> tuple[str, ...]:
 
 def as_typed(changes: Mapping[str, Any]) -> str:
     """Return config changes as they are typed in a shell: `--set KEY=VALUE` for each."""
+    # JSON, which YAML reads alike: it quotes a text such as "no" that would else come back as something else.
     values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
     return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 
@@ -323,5 +324,6 @@ def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, item in value.items():
         name = f"{prefix}{key}"
+        # An empty group is a value of its own: without its key, a config that has it would look like one that has none.
         flat.update(flatten(item, f"{name}.") if isinstance(item, dict) and item else {name: item})
     return flat

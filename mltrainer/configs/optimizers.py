@@ -291,6 +291,7 @@ class _ByName:
     """Validates an optimizer as the built-in one of its name, else as a plug-in's."""
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # Dumped as what it is: by the schema of the built-in ones, pydantic would warn of every plug-in's.
         as_it_is = core_schema.simple_ser_schema("any")
         return core_schema.with_info_wrap_validator_function(_by_name, handler.generate_schema(BuiltIn), serialization=as_it_is)
 
@@ -317,6 +318,7 @@ def _by_name(value: Any, built_in: ValidatorFunctionWrapHandler, info: Validatio
         return built_in(value)
     if needs_plugins(info) and plugins.find("optimizers", name) is None:
         known = ", ".join(map(repr, (*BUILT_IN, *plugins.installed("optimizers"))))
+        # pydantic's own error for a wrong tag, for which `loading` suggests the nearest name.
         raise PydanticKnownError("union_tag_invalid", {"discriminator": "'name'", "tag": name, "expected_tags": known})
     return PluginOptimizer.model_validate(value, context=info.context)
 

@@ -194,6 +194,7 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
         if own[item.id].check != item.check:
             mend = "remove check:, and add a custom item under another id"
             raise InputError(f"the item {item.id!r} is computed by mltrainer alone", where=path, mend=mend)
+    # A need that the trainer does not meet makes an item not applicable: adding one would be a way around it.
     needed = {item.id: item.needs for item in shipped_page(page.phase).items}
     for item in page.items:
         if item.id in needed and item.needs not in (None, needed[item.id]):

@@ -51,6 +51,7 @@ def words_of(text: str, arguments: Mapping[str, Argument], seed: int) -> tuple[s
         seed: The seed.
     """
     values = {SEED: seed, **arguments}
+    # Split before the places are filled: a value with spaces or quotes stays one word.
     words = [_PLACE.sub(lambda place: str(values[place[1]]), word) for word in shlex.split(text)]
     rest = {name: value for name, value in arguments.items() if name not in places(text) and value is not False}
     return (*words, *(word for name, value in rest.items() for word in _option(name, value)))

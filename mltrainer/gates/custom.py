@@ -143,6 +143,7 @@ def _changes(
         if found != file.sha256:
             change = "is missing" if found is None else f"changed: sha256 {file.sha256[:12]} -> {found[:12]}"
             yield f"{file.path} (code of the check {row.check}) {change}"
+    # Only a check whose module is missing is judged by no code: it failed before anything was called.
     if row.evidence.keys() != {"own_check"} and not row.code:
         yield f"{item.id} was judged by no code that the record names"
 
@@ -165,12 +166,14 @@ def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolat
         return _failed(item, f"there is no module {item.check.partition(':')[0]!r} in the project", phase), []
     question = json.dumps(Question(str(root.resolve()), item.check, phase, evidence, item.settings)._asdict()).encode()
     limits = Limits(float(item.settings.get("seconds", SECONDS)), MEMORY, OUTPUT)
+    # -P, as with -m alone Python looks in the current folder first: a file there could take a library's place.
     command = [sys.executable, "-P", "-m", "mltrainer.gates.sandboxed_check"]
     start = closed_off if isolated else run
     answer = _answer(start(command, question, limits, root), limits)
     own = file.relative_to(root).as_posix()
     if isinstance(answer, str):
         return _failed(item, answer, phase), [own]
+    # The module's own file is bound whatever the process answers: it could leave itself out.
     files = sorted({own, *_files_of(answer, root)})
     outcome = _outcome_of(answer.found)
     if isinstance(outcome, str):

@@ -52,6 +52,7 @@ class FileDigests:
         self._cache: dict[str, Any] = {}
         self._changed = False
         self.begin()
+        # A cache that is gone or damaged is an empty one: all that it held can be computed again.
         with contextlib.suppress(OSError, ValueError, TypeError, InputError):
             self._cache = dict(read_json(self._path))
 
@@ -80,6 +81,7 @@ class FileDigests:
     def _of(self, path: Path, stat: os.stat_result) -> str:
         if path.is_dir():
             return self._of_folder(path)
+        # Resolved first: a link of the project may lead there under any name.
         if not path.is_file() or os.path.realpath(path).startswith(MADE_WHEN_READ):
             return "not a file"
         if stat.st_size < CACHE_FROM_BYTES:
@@ -115,6 +117,7 @@ class FileDigests:
         if not path.is_file():
             return None
         stat = path.stat()
+        # `what` is part of the name: a file's digest and the digest of its weights are remembered side by side.
         return compute(path) if stat.st_size < CACHE_FROM_BYTES else self._remembered(path, _mark(stat), compute, f" {what}")
 
     def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str], what: str = "", size: int = 0) -> str:
@@ -122,6 +125,7 @@ class FileDigests:
         known = self._cache.get(name)
         if self._trust_times and known and known[0] == mark:
             return str(known[1])
+        # After the cache was asked: what is remembered costs nothing and does not count against the limit.
         if self._left is not None:
             if size > self._left:
                 return NOT_HASHED
@@ -148,6 +152,7 @@ class FileDigests:
 
     def agreed(self, what: str, record: Path, state: list[Any]) -> bool:
         """Return True if git has confirmed a question before, for the very same record and repository state."""
+        # A mark that could not be read stays None whatever changes: such a state is never remembered.
         return self._trust_times and None not in state and self._cache.get(f"agreed {what}") == [_mark(record.stat()), state]
 
     def agree(self, what: str, record: Path, state: list[Any]) -> None:
@@ -159,5 +164,6 @@ class FileDigests:
     def save(self) -> None:
         """Keep what was hashed, where the project can be written."""
         if self._changed:
+            # A reviewer's clone may be read-only: the check has its answer, and only the next one takes as long again.
             with contextlib.suppress(MltrainerError, OSError):
                 write_atomic(self._path, json.dumps(self._cache).encode())

@@ -87,6 +87,7 @@ class Gate:
     @property
     def holds(self) -> bool:
         """Whether the next phase may run."""
+        # A checklist without items fails nothing: it must not hold for that.
         return self.record is not None and not self.stale and bool(self.items) and not self.failing
 
     @property
@@ -176,6 +177,7 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
     policy = policy_of(project, record.trusted)
     try:
         return _measure(_Look(project, policy, record, digests, demand_files, [*policy.notes]), previous)
+    # A record of an earlier version passes its models with fields absent: what then lacks a value closes this gate alone.
     except (KeyError, TypeError, ValueError, AttributeError) as hole:
         fault = f"{RECORD_FILE} lacks what a phase records ({type(hole).__name__}: {hole}); next: mltrainer phase run {phase}"
         return Gate(phase, record, stale=(fault[:300],))
@@ -185,6 +187,7 @@ def _measure(look: _Look, previous: Gate | None) -> Gate:
     record, page = look.record, look.page
     waivers, waiver_faults = read_waivers(look.project, page.phase, record)
     look.notes.extend(doubts(look.project, page.phase, waivers))
+    # Before the artifacts: a report shows the verdicts, so that it can be rendered again from them only.
     items = evaluate(look.content, page, waivers, look.project.root)
     stale = [*waiver_faults]
     for source in _STALENESS:
@@ -407,6 +410,7 @@ def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
     """The run in the evidence is bound by digest, and is what the run itself wrote, where that is here."""
     run = look.run
     path = look.project.runs_dir / str(run_of(look.record)) / RESULT_FILE
+    # Without that binding a record could name any run, and its result could be replaced unseen.
     if look.page.phase in TRAINING and look.project.relative(path) not in look.bound_runs:
         yield f"{RECORD_FILE} is not bound to the result of run {run_of(look.record)}; next: {look.rerun}"
     if run is not None and run.purpose != TRAIN:
@@ -414,6 +418,7 @@ def _run(look: _Look, _previous: Gate | None) -> Iterator[str]:
     if run is None or not path.exists():
         return
     wrote = _wrote(path)
+    # A run that an earlier phase trained is taken over where the contract is the same: its result keeps that phase's name.
     if wrote and any(wrote.get(key) != value for key, value in run.written().items() if key != "phase"):
         yield f"{RECORD_FILE} tells of run {run.id} what {look.project.relative(path)} does not; next: {look.rerun}"
 
@@ -428,6 +433,7 @@ def _folds(look: _Look, _previous: Gate | None) -> Iterator[str]:
         told = row.model_dump(exclude={"fold", "run"})
         if look.project.relative(path) not in look.bound_runs:
             yield f"{RECORD_FILE} is not bound to the result of fold {row.fold}; next: {look.rerun}"
+        # A fresh clone has no run folders: there the digest of the result, bound above, has to do.
         elif path.exists() and any(_wrote(path).get(key) != value for key, value in told.items()):
             yield f"{RECORD_FILE} tells of fold {row.fold} what {look.project.relative(path)} does not; next: {look.rerun}"
     if over_folds(folds.rows) != (folds.metrics, folds.spread):
@@ -489,12 +495,14 @@ def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) ->
     """Every report is what the record renders to, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
     version = look.content.mltrainer
+    # Templates of another version render other bytes, which would make every report there look edited.
     if version != mltrainer.__version__:
         look.notes.append(f"reports were rendered by mltrainer {version}: compared by digest only, not recomputed")
         yield from _attested(look)
         return
     yield from _figures(look)
     shown = [waiver.written() for waiver in waivers], [item.view() for item in items]
+    # Waivers, verdicts and templates belong to the key: reports show them, and they change while the record does not.
     key = digest([look.record.sha256, *shown, made_by(look.page.phase, look.project.root)])
     path = folder / RECORD_FILE
     known = look.digests.rendered(look.page.phase, path, key)
@@ -510,6 +518,7 @@ def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) ->
     expected_gate = statement(look.project, look.record, digests_of(expected))
     look.digests.keep_rendered(look.page.phase, path, key, digests_of({**expected, GATE_FILE: expected_gate}))
     gate_file = folder / GATE_FILE
+    # All that the gate record says was compared above: a missing one takes nothing away, another one contradicts.
     if gate_file.exists():
         yield from _compare(gate_file, expected_gate, look)
 
@@ -523,6 +532,7 @@ def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
     """Return True if the files have the digests of an earlier rendering; otherwise the reports are rendered again."""
     folder = look.project.phase_dir(look.page.phase)
     found = {name: look.digests.of(folder / name) for name in known}
+    # A gate record may be missing, as in `_artifacts`; reports may not.
     return all(found[name] == sha256 or (name == GATE_FILE and found[name] is None) for name, sha256 in known.items())
 
 
@@ -574,6 +584,7 @@ def _attested(look: _Look) -> Iterator[str]:
         return
     folder = look.project.relative(path.parent)
     reports = {f"{folder}/{name}" for name in look.page.artifacts if name.endswith((".md", ".txt"))}
+    # A gate record that lists fewer files would bind less, and agree with all that it lists.
     if subjects.get(f"{folder}/{RECORD_FILE}") != look.record.sha256 or not reports <= subjects.keys():
         yield f"{folder}/{GATE_FILE} does not bind the record and its reports; next: {look.rerun}"
     for name, expected in sorted(subjects.items()):
@@ -602,6 +613,7 @@ def statement(project: Project, record: Record, rendered: dict[str, str]) -> byt
     return pretty_json(
         {
             "_type": STATEMENT_TYPE,
+            # Sorted by name: the gate compares these bytes, whatever order the files were rendered in.
             "subject": [{"name": name, "digest": {"sha256": sha}} for name, sha in sorted(subjects.items())],
             "predicateType": PREDICATE_TYPE,
             "predicate": {

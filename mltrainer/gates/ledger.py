@@ -23,6 +23,7 @@ def ledger_faults(project: Project, test: Test) -> Iterator[str]:
         test: What finalization's record says of the test split.
     """
     path = project.phase_dir(FOLDER) / LEDGER_FILE
+    # What is not known is left out of one and null in the other: compared without it, both say the same.
     name, openings, splits = project.relative(path), [_without_none(row.written()) for row in test.openings], test.splits or {}
     if (number := breaks(openings)) is not None:
         yield f"opening {number} of the record does not follow from those before it: the ledger was edited"
@@ -52,6 +53,7 @@ def forgotten(project: Project, test: Test, digests: FileDigests) -> list[str]:
     if state is None or digests.agreed("ledger", record, state):
         return []
     try:
+        # This branch alone: whoever reviews it has not fetched the others, and must come to the same verdict as its author.
         committed = ledgers(project.root, f"{project.relative(record.parent)}/{LEDGER_FILE}", every_branch=False)
     except GitError:
         return []

@@ -72,6 +72,7 @@ def _state(gate: Gate, before: PhaseState | None) -> PhaseState:
         if before is None or before.done:
             return PhaseState(gate.phase, "ready", (), gate)
         return PhaseState(gate.phase, "locked", (f"the gate before it, {before.name}, does not hold",), gate)
+    # Before the failures: verdicts of a stale record are about what is no more.
     if gate.stale:
         return PhaseState(gate.phase, "stale", gate.stale, gate)
     if gate.failing:
@@ -81,6 +82,7 @@ def _state(gate: Gate, before: PhaseState | None) -> PhaseState:
 
 def running_phase(project: Project) -> str | None:
     """Return the phase that a live process works on now."""
+    # A killed process leaves its file behind, but not the lock, which the kernel frees: the lock is asked first.
     if not is_locked(project.state_dir / LOCK_FILE):
         return None
     try:

@@ -54,6 +54,7 @@ def policy_of(project: Project, record: Envelope[Any]) -> Policy:
     require_items(own, asked)
     rerun = f"mltrainer phase run {phase}"
     recorded = record.handbook
+    # By that digest a later edit of the checklist is seen: a record without it would hold under any.
     if page_path(phase) not in recorded:
         return Policy(own, (f"the record does not name the checklist that it was made under; next: {rerun}",))
     moved = [path for path, sha256 in sorted(recorded.items()) if _now(path, project.root) != sha256]

@@ -158,6 +158,7 @@ def _checksums(claim: Claim) -> Iterator[str]:
     folder = claim.project.relative(claim.model_folder)
     listed = {name: sha256 for sha256, _, name in (line.partition("  ") for line in lines)}
     bound = {row.path.removeprefix(f"{folder}/"): row.sha256 for row in claim.final.model_files}
+    # The list cannot hold a digest of itself.
     bound.pop(CHECKSUMS_FILE, None)
     if not claim.is_current and listed.pop(MODEL_CARD, ""):  # versions before 0.3 listed the card of the finalization before
         claim.notes.append(f"{folder}/{CHECKSUMS_FILE} lists {MODEL_CARD}, which was written after it: that line may not hold")
@@ -174,6 +175,7 @@ def _measured_test(claim: Claim) -> Iterator[str]:
     test = claim.final.test
     path = claim.project.runs_dir / claim.final.run.id / "test.json"
     wrote = read_if_whole(path)
+    # A later test of other weights may lie in its place: then nothing here can answer for these.
     if not test.samples or wrote.get("weights_sha256") != claim.final.delivered_sha256:
         return
     yield from _unlike(claim, path, wrote, {"samples": test.samples, "metrics": test.metrics})
@@ -193,6 +195,7 @@ def _reproduced(claim: Claim) -> Iterator[str]:
     told = claim.final.reproduction
     path = claim.project.state_dir / "reproductions" / claim.final.run.id / "result.json"
     wrote = read_if_whole(path)
+    # Told apart by its duration: two reproductions of one run have all else in common.
     if wrote.get("wall_s") != told.wall_s:  # another reproduction than the recorded one
         return
     heads = {"weights_sha256": told.weights_sha256, "chain": told.chain_head}
@@ -246,6 +249,7 @@ def _commit(claim: Claim) -> Iterator[str]:
         faults = [*_of_commit(claim, source.commit)]
     except GitError:
         return
+    # An answer that left a note is not remembered: the next look would not ask, and would lose the note.
     if not faults and not any(source.commit[:12] in note for note in claim.notes):
         claim.digests.agree(f"commit {claim.page.phase}", record, state)
     yield from faults
@@ -253,6 +257,7 @@ def _commit(claim: Claim) -> Iterator[str]:
 
 def _of_commit(claim: Claim, commit: str) -> Iterator[str]:
     source, root = claim.record.source, claim.project.root
+    # A record of a clean tree claims that the commit holds its code; of a dirty one the digests of files are all there is.
     if holds_commit(root, commit):
         if claim.is_current and source.dirty is False:
             yield from _other_code(claim, commit, [row.path for row in source.files])
@@ -272,6 +277,7 @@ def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
     for path, held in contents(claim.project.root, commit, paths).items():
         file = claim.project.root / path
         here = read_whole(file) if file.is_file() else None
+        # git holds a pointer in place of a file in LFS, which lies here by its content: the two cannot be compared.
         if here is None or (held is not None and held.startswith(LFS_POINTER)):
             continue
         if held is None or held.replace(b"\r\n", b"\n") != here.replace(b"\r\n", b"\n"):

@@ -40,9 +40,11 @@ def main() -> None:
     root = Path(question.root)
     sys.path.append(str(root))  # last: a file of the project named like a library does not take its place
     opened: set[str] = set()
+    # An audit hook, before the module is imported: every way to open a file passes it, and no code can remove it.
     sys.addaudithook(lambda event, about: _note(opened, event, about))
     try:
         found = _answer(question, root)
+        # As a whole before the first byte is written: what is no JSON leaves no half an answer.
         told = json.dumps({"found": to_jsonable_python(found), "files": _files(opened, root)}, allow_nan=False).encode()
     except Exception as error:
         traceback.print_exc()
@@ -67,6 +69,7 @@ def _note(opened: set[str], event: str, about: tuple[Any, ...]) -> None:
 
 def _files(opened: set[str], root: Path) -> list[str]:
     """Return the project's files that were imported or opened, by their paths in it."""
+    # A copy, as asking a lazy module for its file may import others.
     imported = [str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
     found = {Path(name).resolve() for name in (*imported, *opened)}
     names = [path.relative_to(root) for path in found if path.is_relative_to(root) and path.is_file()]

@@ -33,6 +33,7 @@ def improvements(candidate: Sequence[Any], baseline: Sequence[Any], mode: str) -
         ValueError: The two do not have the same length.
     """
     pairs = list(zip(candidate, baseline, strict=True))
+    # Nothing at all, and not the other pairs: a candidate that fails on hard seeds would be judged by the easy ones.
     if not all(isinstance(value, int | float) and math.isfinite(value) for pair in pairs for value in pair):
         return []
     sign = 1 if mode == "max" else -1
@@ -106,6 +107,7 @@ def interval(differences: Sequence[float], level: float) -> tuple[float, float] 
     subsets = [(0.0, 0)]
     for difference in differences:
         subsets += [(total + difference, size + 1) for total, size in subsets]
+    # The same rounding as the test's, so that interval and p-value agree where a sum is zero but for its last bits.
     means = sorted(total / size if abs(total) > limit else 0.0 for total, size in subsets[1:])
     return means[nth - 1], means[-nth]
 
@@ -121,6 +123,7 @@ def effect_size(differences: Sequence[float]) -> float | None:
     if len(differences) < 2:
         return None
     spread = statistics.stdev(differences)
+    # Equal differences leave a spread of rounding errors, by which the effect would be divided.
     return statistics.fmean(differences) / spread if spread > ROUNDING * max(map(abs, differences)) else None
 
 
@@ -147,6 +150,7 @@ def seeds_needed(effect: float | None, level: float, power: float = POWER) -> in
 
 
 def _shows(pairs: int, effect: float, level: float, power: float) -> bool:
+    # A power of a float, which MAX_NEEDED keeps below its overflow at 1024.
     nth = math.floor(level * 2.0**pairs)
     if nth < 2:
         return nth == 1 and _NORMAL.cdf(effect) ** pairs >= power

@@ -52,6 +52,7 @@ def run_source(ctx: Context, result: RunResult) -> Source:
     """Return the code identity that planning recorded, with the files that this run imported."""
     planned = ctx.planning.source
     found = _but_for_data(ctx, planned, result) if planned.dirty and ctx.task.is_opaque else planned
+    # The probe's few steps do not come to every import: planning could not ask whether these files are committed.
     later = {row.path for row in result.code_files} - {row.path for row in planned.files}
     if later and not found.dirty and source(ctx.project.root, result.code_files, _bound(ctx, result)).dirty:
         note = f"imported after planning's steps, and not committed: {', '.join(sorted(later))}"
@@ -75,6 +76,7 @@ def _bound(ctx: Context, result: RunResult) -> list[str]:
 
 def fold_inputs(ctx: Context, folds: Folds | None) -> list[InputRow]:
     """Return the files that bind the runs of the other folds."""
+    # The first row is the run itself, whose files `run_inputs` binds.
     return [row for fold in folds.rows[1:] for row in _run_files(ctx, fold.run)] if folds else []
 
 

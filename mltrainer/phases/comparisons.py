@@ -23,6 +23,7 @@ def known_comparisons(project: Project, last: Any) -> list[CountedComparison]:
         project: The project.
         last: The evidence of optimization's record as it lies here; None: there is none.
     """
+    # All three: a search keeps its share of the level spent when the state folder is emptied, or its branch is given up.
     told = [*ledger(project.root), *_of_search(last), *_committed(project)]
     return [row for nr, row in enumerate(told) if row not in told[:nr]]
 
@@ -43,6 +44,7 @@ def _committed(project: Project) -> Iterator[CountedComparison]:
         root = git.locate(project.root)
         commits = git.run(project.root, "log", "--all", f"--max-count={MOST_VERSIONS}", "--format=%H", "--", path).split()
         names = "".join(f"{commit.decode()}:{root.prefix}{path}\n" for commit in commits)
+        # Asked first: a commit that removed the record has no such blob, and reading it would fail.
         blobs = git.run(project.root, "cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=names.encode())
         held = dict.fromkeys(line.split()[0].decode() for line in blobs.splitlines() if line.endswith(b" blob"))
         texts = [git.run(project.root, "cat-file", "blob", blob) for blob in held]

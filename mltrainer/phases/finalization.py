@@ -56,6 +56,7 @@ def run(ctx: Context) -> Result:
     formats = None if ctx.task.is_opaque else export.formats
     result, planned = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats), ctx.planning.evidence
     ctx.note("reproducing the final training in a fresh process")
+    # Before the export, which opens the test split: a model that does not repeat must not use up the one look.
     again = reproduce(ctx.tools, result.id)
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     sealed = why_sealed(config, result, again.row)
@@ -144,6 +145,7 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
         InputError: A `--set` or a key of the template does not fit.
     """
     for key, _ in map(parse_assignment, ctx.assignments):
+        # Arguments of the task are its hyperparameters, which a search may change, too; the rest of the task is not.
         if (reason := PLANNED.get(key.partition(".")[0])) is not None and not key.startswith("task.arguments"):
             raise InputError(
                 f"--set {key} belongs to planning: {reason}",
@@ -199,6 +201,7 @@ def _export(ctx: Context, config: TrainingConfig, result: RunResult, export: Exp
 def _delivered(ctx: Context, result: RunResult) -> Exported:
     """Bring the files that a program left to where models are delivered, with their checksums; it offers no test split."""
     folder = ctx.folder / MODEL_FOLDER
+    # Emptied first: all that lies there is bound as delivered, and an earlier program may have left other files.
     shutil.rmtree(folder, ignore_errors=True)
     rows = {output_name(row.path): row for row in result.outputs}
     for name, row in rows.items():

@@ -27,6 +27,7 @@ def opened_by(
         config: What was probed.
         probes: Their results.
     """
+    # The files of one probe alone would pass for all: where one could not look, nobody has.
     if any(probe.opened is None for probe in probes):
         return None, None
     probed = [row for probe in probes for row in probe.opened or ()]

@@ -50,6 +50,7 @@ def known_openings(ctx: Context) -> Ledger:
     lost = missing([row for part in committed for row in openings_in(part)], here)
     if lost:
         ctx.note(f"git's history holds {len(lost)} more of the test split's openings than the files here: they count")
+    # The ledger first: its order and its words stand, and the others add what it lacks.
     sources = (ledger, record, *committed, *tested)
     splits = {name: rows for part in sources for name, rows in _splits(part)}
     return Ledger(merged(*map(openings_in, sources)), splits)
@@ -66,6 +67,7 @@ def _splits(part: Any) -> Iterator[tuple[str, Row]]:
     """Yield the splits' rows in a ledger or a record that are what they are named by."""
     found = part.get("splits") if isinstance(part, dict) else None
     for name, rows in found.items() if isinstance(found, dict) else ():
+        # Rows that were edited under their name would make one split look like two.
         if isinstance(rows, dict) and rows.keys() == ROWS and digest(rows) == name:
             yield name, rows
 
@@ -87,6 +89,7 @@ def _tested(ctx: Context) -> list[dict[str, Any]]:
 
 def _of_run(folder: Path) -> dict[str, Any]:
     """Return the opening by a run that was tested; which data that was, the run's name proves."""
+    # A run that was set aside has its id before the first dot.
     run, wrote = folder.name.partition(".")[0], read_if_whole(folder / TEST_FILE)
     try:
         contract = read_json(folder / JOB_FILE)["contract"]

@@ -135,6 +135,7 @@ def _search(ctx: Context) -> Result:
         seeds=settings.seeds,
         level=settings.level,
         earlier=known_comparisons(ctx.project, ctx.last),
+        # Each trial has a config of its own, whose digest comes in its place.
         contract={key: value for key, value in contract.items() if key != "config_sha256"},
         code_files=ctx.planning.source.files,
         **ctx.planned_data(),
@@ -267,6 +268,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
     differences = improvements(found.comparison.candidate, found.comparison.baseline, planned.metric.mode)
     level = level_at(found.comparison.number, settings.level)
     promoted = best is not None and is_better(differences, settings.seeds, level)
+    # On the plan's values, not on those of the trials: what made a trial cheaper is no part of the candidate.
     values = assign(planned.model_dump(), best.values.items() if best and promoted else ())
     config = validate_values(TrainingConfig, values, f"{TUNING}, the candidate")
     baseline = BaselineValue(

@@ -74,14 +74,18 @@ def run(ctx: Context) -> Result:
         "edited": plan.edited,
         "environment": environment.model_dump(),
     }
+    # Before anything is written or started: jobs, logs and the committed record would all hold the secret.
     if redacted(evidence) != evidence:
         stopped = "a secret stands in the config, which is neither written nor run"
         ctx.note(stopped)
         return _result(ctx, plan, {**evidence, "stopped": stopped}, source(ctx.project.root, []), [])
+    # Begun here and waited for last, since a tracker's server may take its time to answer.
     trackers = ctx.try_trackers(config.tracking)
+    # Before the probes, whose own memory would count as taken.
     free_mb = available_mb()
     first = probe(ctx, config)
     is_exported = "checkpoints" in ctx.trainer.capabilities
+    # Not before the first probe, which is timed alone on the machine.
     rehearse = rehearsal(ctx, fed(config, first), first, environment) if is_exported else None
     probes = probe_again(ctx, config, first)
     options = what_options_bring(ctx, config, first)
@@ -136,6 +140,7 @@ def _result(ctx: Context, plan: Plan, evidence: dict[str, Any], found: Source, i
     own = config_files(ctx.project, template)
     shown = redacted(evidence)
     in_files, in_record = scan_files(own), scan_text(json.dumps(evidence, indent=1), "record.json") if shown != evidence else []
+    # What stands in a file comes into the record from there: the file is named, where it can be taken out.
     places = [{**row, "path": ctx.project.relative(Path(row["path"]))} for row in in_files or in_record]
     secrets = {"scanned": [*map(ctx.project.relative, own), "record.json"], "found": places}
     rows = [file_row(ctx.project, ctx.project.file, "project")]
@@ -213,6 +218,7 @@ def plan_config(ctx: Context) -> Plan:
     if old is not None:
         current = validate(TrainingConfig, old).model_dump()
         generated["rules"] = current["rules"]  # a template's are for new plans: others would change a planned project's bits
+        # Without a record of what was generated then, all that differs from today's counts as a person's edit.
         values = merge(generated, current, before or generated)
     elif before is not None:
         generated["rules"] = before["rules"]
@@ -220,6 +226,7 @@ def plan_config(ctx: Context) -> Plan:
     final, made = config.model_dump(), flatten(generated)
     edited = {key: value for key, value in flatten(final).items() if key not in made or made[key] != value}
     text, shown = None, of_task(final, config.task)
+    # A file that holds the same values stays as it is: its comments and layout are a person's own.
     if old is None or old.value != shown:
         kept = rewritten(path.read_text("utf-8-sig"), shown) if old is not None else None
         text = kept or config_text(shown)
@@ -250,6 +257,7 @@ def merge(generated: dict[str, Any], current: dict[str, Any], before: dict[str, 
     result = {**generated}
     for key, value in edits.items():
         groups = all(isinstance(side.get(key), dict) for side in (generated, before)) and isinstance(value, dict)
+        # Two optimizers share no meaning of their keys: a group that is of another kind now is taken whole.
         same_kind = groups and value.get("name") == generated[key].get("name") == before[key].get("name")
         result[key] = merge(generated[key], value, before[key]) if same_kind else value
     return result

@@ -83,6 +83,7 @@ def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Pro
         second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)
     else:
         second = _whole_again(ctx, halves, first, seeds)
+    # Weighed before they go, for the estimate of disk space: only the second probe saves any.
     checkpoints = ctx.project.root / halves.folder / "checkpoints"
     sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in folders(checkpoints)]
     shutil.rmtree(checkpoints, ignore_errors=True)
@@ -154,6 +155,7 @@ def _cost(probe: ProbeResult) -> Cost:
 
 def _job(ctx: Context, config: TrainingConfig, name: str, steps: int, **more: Any) -> TrainingJob:
     folder = ctx.project.state_dir / "probe" / name
+    # Emptied when a job is made, not when it starts: the second probe's halves are copies of one job, and share the folder.
     shutil.rmtree(folder, ignore_errors=True)
     return TrainingJob(
         run=f"probe-{name}",
@@ -252,6 +254,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
 def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: int) -> Estimate:
     """Return the whole run's estimated time, memory and disk space, scaled from the probes' measured steps and evaluation."""
     probe = probes.first
+    # The faster one: other work on the machine can slow a probe down, but nothing speeds it up.
     step_us = min(one.step_pace_us for one in probes.both)
     known = {
         "step_time_us": step_us,

@@ -37,14 +37,17 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     run = run_id(contract)
     folder = ctx.project.runs_dir / run
+    # A folder that exists is of this very run, which is answered or resumed: others are no news then.
     if not folder.exists():
         for line in left_behind(ctx.project, ctx.page.phase, contract, config):
             ctx.note(line)
     known = existing_result(ctx.project, run, contract)
     if known is not None and ("checkpoints" not in trainer.capabilities or keeps(known, config)):
         ctx.note(f"run {run} exists and verifies: not trained again")
+        # Another phase may have trained it: where nothing was tuned, the final run is the baseline's.
         return known.model_copy(update={"phase": ctx.page.phase})
     if has_ended(folder):
+        # Kept and not removed: if it was tested, that was an opening of the test split.
         ctx.note(f"run {run} is not what it was: kept as {set_aside(folder).name}, and trained again")
     alerts = Alerts(folder, ctx.project.root, config.model_dump(), ctx.tell)
     job = TrainingJob(

@@ -24,6 +24,7 @@ def _has(found: Any, field: str) -> bool:
     return isinstance(found, dict) and field in found
 
 
+# Tags in brackets: pydantic puts a tag into the place of a fault, and `faults.path` leaves out what begins so.
 EVIDENCE: dict[str, Any] = {
     "planning": Annotated[
         Annotated[Planning, Tag("(planned)")] | Annotated[Stopped, Tag("(stopped)")],

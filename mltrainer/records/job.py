@@ -259,6 +259,7 @@ class AblationJob(RunJob):
     silent_minutes: Number = 30
 
 
+# Told apart by a key that one kind alone has: tried one by one, the union would report the faults of every kind.
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
     marks |= {"trials": "searching", "variants": "ablating"}

@@ -59,8 +59,10 @@ def looks(openings: Sequence[Opening], splits: Mapping[str, RowDigests] | None, 
         data: Digest of the data of the present model's run.
         run: That run.
     """
+    # An opening whose data is not known may have been of these: it counts.
     ours = {place for place, row in enumerate(openings) if row.run == run or row.data_sha256 in (None, data)}
     left = set(range(len(openings))) - ours
+    # Again until nothing is found: one split may share rows with a second that shares some with a third, and all are one.
     while found := {place for place in left if any(_is_one_split(openings[place], openings[one], splits or {}) for one in ours)}:
         ours, left = ours | found, left - found
     models = {openings[place].weights_sha256 or openings[place].run for place in ours}
@@ -115,6 +117,7 @@ def identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def missing(before: Iterable[Mapping[str, Any]], now: Iterable[Mapping[str, Any]]) -> list[Row]:
     """Return the openings that were known before and are not among those of now."""
     rows = list(now)
+    # A row without weights is known by its run alone; one of the same run that has them is the same opening.
     known, runs = {identity(row) for row in rows}, {row.get("run") for row in rows if not row.get("weights_sha256")}
     return [dict(row) for row in before if identity(row) not in known and row.get("run") not in runs]
 
@@ -124,6 +127,7 @@ def merged(*sources: Iterable[Mapping[str, Any]]) -> list[Row]:
 
     The same weights on the same data count once, whichever runs they came from: the second look showed nothing new.
     """
+    # By run first: the same opening may stand in one source without its weights, and so under another identity.
     by_run: dict[str, Row] = {}
     for row in (row for source in sources for row in source):
         by_run[row["run"]] = {**row, **_without_none(by_run.get(row["run"], {}))}

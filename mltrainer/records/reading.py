@@ -81,6 +81,7 @@ def record_of(raw: bytes, phase: str, name: str) -> Record:
         return Record({}, sha256, (f"{name} is not readable as JSON: blank, truncated or edited",))
     if not isinstance(data, dict):
         return Record({}, sha256, (f"{name} holds no record",))
+    # Before the migration: the seal covers the form in which the record was written.
     if faults := _faults(data, phase, name):
         return Record(data, sha256, tuple(faults))
     return _validated(migrated(data), phase, sha256, name)
@@ -122,6 +123,7 @@ def read_records(project: Project) -> dict[str, Record]:
 
 
 def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:
+    # Alone, and before the seal: a newer version's record was not edited, whatever its seal may cover.
     if data.get("schema") not in (*MIGRATIONS, SCHEMA):
         return [f"{name} has schema {data.get('schema')!r}; this version reads {SCHEMA} and older: a newer mltrainer is needed"]
     faults = []

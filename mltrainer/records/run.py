@@ -667,6 +667,7 @@ def sealed(result: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         MltrainerError: It is no run's.
     """
+    # In this order: a secret taken out later would break the seal, and JSON holds no number that is not finite.
     found = seal(redacted(plain(result)))
     if found["purpose"] != TRAIN:
         return found

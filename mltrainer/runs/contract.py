@@ -39,6 +39,7 @@ def contract_of(planning: Record, config: TrainingConfig, root: Path) -> dict[st
         DifferenceError: This machine's environment is not the recorded one.
     """
     evidence, source = planning.trusted.evidence, planning.trusted.source
+    # Here, so that nobody can name a run by an environment that it is not trained in.
     check_environment(evidence.environment, root, source.files)
     return {
         "config_sha256": config_digest(config),
@@ -93,6 +94,7 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
     """Return a line for each interrupted run of a phase that cannot be resumed, because its contract is another."""
     lines = []
     for path in sorted(project.runs_dir.glob(f"*/{JOB_FILE}")):
+        # A folder of another version, or one being written, is no reason to refuse the run that was asked for.
         with contextlib.suppress(InputError, KeyError, TypeError, AttributeError, ValueError, OSError):
             job = TrainingJob.model_validate(read_json(path))
             if job.phase == phase and not has_ended(path.parent) and any((path.parent / "checkpoints").iterdir()):

@@ -81,6 +81,7 @@ def _index(training: _Training, values: Any) -> tuple[float, float]:
     """Return the index of some values and the share of missing ones, which are a bin of their own."""
     import numpy as np
 
+    # -1 is the code of a category that is missing, or that training did not have.
     gone = np.isnan(values) | (np.less(values, 0) if training.shares is not None else False)
     if training.shares is not None:
         counts = np.bincount(values[~gone].astype(np.int64), minlength=len(training.shares))
@@ -90,6 +91,7 @@ def _index(training: _Training, values: Any) -> tuple[float, float]:
         expected = training.bins
     actual = [*(counts / len(values)), float(gone.mean())]
     pairs = zip([*expected, training.missing], actual, strict=True)
+    # A bin that is empty on one side would make the logarithm infinite, and with it the index.
     return sum(_part(max(p, 1e-4), max(float(q), 1e-4)) for p, q in pairs), float(gone.mean())
 
 

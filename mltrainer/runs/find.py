@@ -146,6 +146,7 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> R
         result = {**_so_far(folder), "id": run, "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted"}
     known: dict[str, Any] = {key: result.get(key) for key in _SHOWN}
     shown = RunRow(**known)
+    # The lock file is written when a process takes it, so that its time is that of the start.
     return replace(shown, state="running", wall_s=time.time() - (folder / "lock").stat().st_mtime) if is_running else shown
 
 

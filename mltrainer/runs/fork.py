@@ -113,6 +113,7 @@ def _copy(checkpoint: Path, folder: Path) -> None:
     if not (folder / checkpoint.name).exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed when it is whole: killed while copying, a fork would else begin with half a checkpoint.
         with new_folder(folder.parent) as temporary:
             shutil.copytree(checkpoint, temporary / checkpoint.name)
             temporary.rename(folder)

@@ -130,6 +130,7 @@ def tools_of(project: Project, tell: Tell, processes: int | None = None) -> Iter
     """
     _refuse_torchrun(os.environ)
     require_power_of_two(processes or 1)
+    # The mark is another one for each job: it is set in the forked process, so that one server serves them all.
     with ForkServers(late=(VARIABLE,)) as forks:
         yield Tools(project, tell, functools.partial(launch, forks=forks, processes=processes), forks)
 
@@ -296,6 +297,7 @@ def _follow(process: Process, on_event: Tell, signals: _Signals) -> tuple[int, E
         code = process.wait()
     finally:
         process.close()
+        # An exception of whoever listens ends the listening, not the tool: it would train on with nobody to follow it.
         if process.poll() is None:
             process.signal(signal.SIGTERM)
             process.wait()
@@ -316,6 +318,7 @@ def _lines(process: Process) -> Iterator[bytes]:
 
 def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None:
     """Raise what a tool's end stands for; a stop by the user is reported as one, however far the tool came."""
+    # First: the tool's own word says more than its exit code, also where it was asked to stop.
     if end is not None and end["event"] == "error":
         error = Error.model_validate(end)
         raised = error_for_exit(error.exit_code, error.message)

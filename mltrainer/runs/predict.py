@@ -79,7 +79,9 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         raise InputError("no such file or folder", where=str(path))
     if not (path.is_file() or path.is_dir()):
         raise InputError("it is neither a file nor a folder, but a pipe or a device", where=str(path))
+    # -B, since asking the model must leave its folder as it was delivered.
     arguments = [sys.executable, "-B", str(folder / SCRIPT), str(path.resolve())]
+    # A file: nobody reads what the script says before its end, and a full pipe would stop it.
     with tempfile.TemporaryFile() as errors:
         command = Command(arguments=arguments, folder=project.root, environment=os.environ, output=PIPE, errors=errors)
         process = local.start(command)

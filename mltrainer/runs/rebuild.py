@@ -45,6 +45,7 @@ def rebuild(project: Project, environment: Environment, tell: Tell) -> Path:
     tell({"event": "note", "text": f"installing {len(rows)} packages into {project.relative(folder)}"})
     _call([interpreter, "-m", "venv", str(folder)], folder)
     write_text(folder / PINS_FILE, requirements(environment))
+    # --no-deps, as the pins are all that was installed: pip's resolver would add packages, or refuse what worked.
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--no-deps"]
     _call([*pip, "--requirement", str(folder / PINS_FILE)], folder)
     for pin, index in builds(environment).items():
@@ -52,6 +53,7 @@ def rebuild(project: Project, environment: Environment, tell: Tell) -> Path:
     for row in rows:
         if row.name == "mltrainer" and row.editable:
             _call([*pip, "--editable", own_source()], folder)
+    # Last: an installation that was killed has no such mark, and is begun anew.
     write_text(folder / DONE_FILE, "")
     return python
 
@@ -112,6 +114,7 @@ def _call(command: list[str], folder: Path) -> None:
     Raises:
         InputError: It failed; with its last lines.
     """
+    # Beside the folder, which the next attempt removes.
     log = folder.with_name(f"{folder.name}.{LOG_FILE}")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:

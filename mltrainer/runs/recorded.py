@@ -128,6 +128,7 @@ def _divergence(result: Run, again: Run) -> Divergence | None:
 def _numbers(result: Run, again: Run) -> grades.Numbers:
     """Return the largest relative difference of the mean training losses by evaluation, and the metric's absolute one."""
     pairs = zip(_losses(result), _losses(again), strict=False)
+    # The last bound is for two losses of 0, which would divide by zero.
     return numbers_of(result, again, max((abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in pairs), default=math.nan))
 
 

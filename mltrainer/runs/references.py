@@ -57,6 +57,7 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) 
     job = _job(tools, result, config, best.path)
     try:
         found = _known(tools, job) or tools.run(TOOL, job)
+    # A stop is a MltrainerError, too: caught below, it would pass for a model that could not be fitted.
     except StoppedError:
         raise
     except MltrainerError as error:

@@ -76,6 +76,7 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Reproduced:
     if (recorded := recorded_run(project, run)) is not None:
         return _from_record(tools, *recorded, steps)
     result, job = original_run(project, run)
+    # A result that was edited and sealed anew is sound by itself: only the digest in a phase's record tells.
     _refuse_edited(project, run)
     known = _known_differences(project, result)
     try:
@@ -85,6 +86,7 @@ def reproduce_run(tools: Tools, run: str, steps: int | None) -> Reproduced:
             raise
         return _untrained(run, known, error)
     differences = [*known, *_measured(result, again.result, known)]
+    # Two more trainings only where nothing that is recorded explains the difference.
     cause = None if differences else replayed(tools, job, again.row.first_divergence)
     return _compared(again, differences, after_step=step_before(project.runs_dir / run), cause=cause)
 

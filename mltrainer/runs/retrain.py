@@ -95,6 +95,7 @@ def original_job(project: Project, run: str) -> TrainingJob:
 def _is_job_of(run: str, job: TrainingJob) -> bool:
     """Return True if a job's config and contract are those that gave the run its name."""
     named = run_id(job.contract) == run and is_named_by(job.config, job.contract.get("config_sha256", ""))
+    # The job's own threads are no part of the name, and decide bits: edited, they would train something else under it.
     return named and job.config.threads == job.threads
 
 
@@ -160,6 +161,7 @@ def reproduce(
     begun = step_before(project.runs_dir / run)
     limits = verification_page(project.root).settings
     folder = project.state_dir / "reproductions" / run
+    # The lock lies beside the folder: inside it would be removed with it, and a second process would lock a new one.
     with locked(project.state_dir / "reproductions" / f"{run}.lock", f"the reproduction of {run}"):
         shutil.rmtree(folder, ignore_errors=True)
         again = {

@@ -27,5 +27,6 @@ def run_check(name: str, record: Envelope[Any], settings: Mapping[str, Any]) -> 
     try:
         asked = [SETTINGS[name].model_validate(dict(settings))] if name in SETTINGS else []
         return check.function(record, *asked)
+    # A sealed record may still hold nonsense, such as a total of 0: that fails this item, and the others are judged all the same.
     except (LookupError, TypeError, ValueError, ArithmeticError) as hole:
         return Outcome("fail", {"missing": f"{type(hole).__name__}: {hole}"[:300]}, again)

@@ -38,6 +38,7 @@ def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> O
 
 def _agrees(row: Export, limit: float) -> bool:
     relative = row.relative_difference
+    # A record holds what is not finite as a text, as JSON has no number for it; that it is a text tells it.
     finite = not isinstance(row.max_difference, str)
     return row.agrees is True and finite and isinstance(relative, int | float) and relative <= limit
 
@@ -57,6 +58,7 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
     same = again.weights_sha256 == run.weights_sha256 and again.chain_head == run.chain.head
     left = again.outputs or {}
     wanted = {output_name(row.path) for row in run.program.outputs} if run.program else set()
+    # all() of no outputs is true: the names are compared, too, so that a file which is missing the second time fails.
     holds = same and again.identical and again.steps_compared == run.steps and all(left.values()) and wanted == set(left)
     found = {
         "steps_compared": again.steps_compared,
@@ -117,6 +119,7 @@ def acceptance_met(record: Envelope[Finalization], settings: AcceptanceSettings)
         return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
     on_test = settings.split == "test" and evidence.data.splits.test.samples > 0
     opened = on_test and test.samples > 0
+    # The test split has no train_* metrics of its own: a criterion on one keeps the value that the run reached.
     of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
     judged = {**of_training, **test.metrics} if opened else metrics
     missed = _missed(criteria, judged)

@@ -30,6 +30,7 @@ SEARCH_MORE = f"widen the space or raise the trials in configs/tuning_template.y
 def _skipped(evidence: Skipped) -> Outcome:
     """Return the outcome of a phase that was skipped because the acceptance criterion is met, as recomputed here."""
     rows = evidence.acceptance
+    # A value that was not measured becomes nan, which compares false with every criterion; no rows would meet them all.
     if rows and all(meets(float(row.value if row.value is not None else "nan"), row.criterion) for row in rows):
         return Outcome("not_applicable", {"rule": evidence.rule})
     return Outcome("fail", {"rule": evidence.rule, "acceptance": [recorded(row) for row in rows]}, RUN_OPTIMIZATION)
@@ -64,6 +65,7 @@ def _best(evidence: Searched) -> Trial | None:
     """Return the trial with the best finite value; of several, the first."""
     sign = 1 if evidence.metric.mode == "max" else -1
     ranked = [(sign * trial.value, -trial.nr, trial) for trial in evidence.trials if _is_ranked(trial)]
+    # Without the trial in the key: an edited record may give two trials one number, and models have no order.
     return max(ranked, key=lambda entry: entry[:2])[2] if ranked else None
 
 
@@ -90,6 +92,7 @@ def improvement_validated(record: Search, settings: ImprovementSettings) -> Outc
         **_counted(comparison, level),
         **_budget(comparison),
     }
+    # A seed that stands twice gives one difference twice, and the exact test takes its pairs for independent.
     fresh = len(set(comparison.seeds)) == len(comparison.candidate)
     sound = fresh and _is_counted(comparison) and _is_fair(comparison)
     if not sound:

@@ -40,6 +40,7 @@ def seeds_fixed(record: Envelope[Planning]) -> Outcome:
     every = {"python", "numpy", "torch"} <= drawn and len(drawn) == len(first.draws)
     found = {"seed": record.evidence.config["seed"], "equal_draws": sorted(drawn), "equal_initial_weights": same_weights}
     mend = f"look for randomness in your task that is not drawn from Python, NumPy or torch; then {RUN_PLANNING}"
+    # Under one hash seed the sets of both processes have one order, and a draw that follows it would seem to repeat.
     are_other = all(seed.isdigit() for seed in hash_seeds) and hash_seeds[0] != hash_seeds[1]
     return when(every and same_weights and are_other, found, mend)
 
@@ -143,6 +144,7 @@ def memory_fits(record: Envelope[Planning], settings: MemorySettings) -> Outcome
     if estimate.device_peak_mb is not None:
         total = estimate.device_total_mb or 0  # a GPU whose memory nobody knows holds nothing for sure
         found |= {"device_peak_mb": estimate.device_peak_mb, "device_total_mb": total}
+        # A total of 0 divides by zero, which `run_check` turns into a failed item.
         shares.append(estimate.device_peak_mb / total)
     return when(max(shares) <= settings.max_share, found, f"lower batch_size or the model's size, then {RUN_PLANNING}")
 
@@ -163,4 +165,5 @@ def no_secrets(record: Envelope[Planned]) -> Outcome:
     secrets = record.evidence.secrets
     found = {"files": len(secrets.scanned), "found": [recorded(place) for place in secrets.found]}
     mend = f"remove the secret from the file that it stands in (use an environment variable), then {RUN_PLANNING}"
+    # Nothing is found where nothing was scanned: that is no evidence.
     return when(bool(secrets.scanned) and not secrets.found, found, mend)

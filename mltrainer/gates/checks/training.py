@@ -22,6 +22,7 @@ from mltrainer.records.run import NonFinite
 def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     """Training ended by itself: all epochs, or early stopping; its history and its chain are complete."""
     run = record.evidence.run
+    # The last step always is evaluated: a history that ends before it was cut off.
     complete = bool(run.history) and run.history[-1].step == run.steps
     chained = run.chain.entries >= run.steps > 0
     folds = record.evidence.folds if isinstance(record.evidence, Baseline) else None
@@ -76,6 +77,7 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
     )
     values = [value for value in measured if value is not None]  # where all steps of an interval were skipped, no norm is
     bad = sum(isinstance(value, str) for value in values)
+    # fp16's scaler lowers its scale by skipping steps that overflow: they belong to its working and are no fault.
     skipped = sum(not isinstance(row.skipped, str) and row.skipped > 0 for row in run.history)
     bad = max(bad, int(run.nonfinite is not None))  # the step that ended the run is in no row of its history
     found = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
