@@ -24,6 +24,7 @@ TRAINING = {"--try", "--apply", "--custom-checks", "export"}  # what makes one o
 
 def main() -> None:
     """Run the command line and exit with the contract's code."""
+    # As an exception: by default SIGTERM ends the process at once, and what it started or was about to remove stays.
     signal.signal(signal.SIGTERM, raise_terminated)
     _answer_quickly()
     if os.environ.get(COMPLETION):

@@ -48,6 +48,7 @@ def monitor(
         try:
             with follower.watching(server.unasked):  # a long run is read while its user goes to the browser
                 server.serve_forever(poll_interval=0.1)
+        # It is a KeyboardInterrupt, too, and has an exit code of its own; Ctrl-C is how the monitor is ended.
         except Terminated:
             raise
         except KeyboardInterrupt:

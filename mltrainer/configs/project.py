@@ -201,6 +201,7 @@ class Data(Strict):
 
     @model_validator(mode="after")
     def _splits_are_apart(self) -> Self:
+        # ./a.csv and a.csv are one file, on which a split would be tested that was trained.
         named = [os.path.normpath(source) for source in (self.source, *self.held_out.values())]
         if len(set(named)) < len(named):
             raise ValueError("source, validation and test must be different files")
@@ -511,6 +512,7 @@ class Loader(Strict):
     @field_validator("workers", mode="before")
     @classmethod
     def _auto_or_a_number(cls, value: Any) -> Any:
+        # Before the union sees it, for which pydantic would tell a fault for each member.
         is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_WORKERS
         if value != "auto" and not is_number:
             raise ValueError(f"auto, or a whole number from 0 to {MOST_WORKERS}, was expected")

@@ -26,4 +26,5 @@ class Pruning(Strict):
     @field_validator("first")
     @classmethod
     def _whole(cls, value: float) -> int | float:
+        # 1 and 1.0 are one rung, and a study has one name for both.
         return int(value) if value == int(value) else value

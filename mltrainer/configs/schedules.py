@@ -267,6 +267,7 @@ def learning_rate(config: Schedule, base: float, steps: int, steps_per_epoch: in
         steps_per_epoch: Steps of an epoch.
     """
     warmup = min(config.warmed_up(steps_per_epoch), steps)
+    # A warm-up as long as the run leaves no step, and shares are divided by what is left.
     left = max(1, steps - warmup)
 
     def rate(step: int) -> float:

@@ -24,6 +24,7 @@ def fault_of(url: str) -> str | None:
         return None
     if not _KIND.match(url):
         return f"it is none of {FORMS}, and no ${{NAME}} of an environment variable that holds one"
+    # A password that consists of names of variables alone is none yet.
     if any(_VARIABLE.sub("", password) for password in secrets_of(url)):
         return "a password stands in it, and files are committed: write ${NAME}, and set that environment variable"
     return None
@@ -32,6 +33,7 @@ def fault_of(url: str) -> str | None:
 def secrets_of(url: str) -> list[str]:
     """Return the passwords that stand in a URL, quoted as they stand there."""
     address, _, query = url.partition("://")[2].partition("?")
+    # The address of a sqlite file is its path, in which : and @ mean nothing.
     own = [] if url.startswith("sqlite") else [address.rpartition("@")[0].partition(":")[2]]
     pairs = (pair.partition("=") for pair in query.split("&"))
     given = [value for key, _, value in pairs if "pass" in key.lower() and not key.lower().endswith("file")]

@@ -258,6 +258,7 @@ def production_template(project: Path | None) -> dict[str, Any]:
     """
     values = _values(ProductionTemplate, PRODUCTION, project)
     export = {"tolerance": None, **values["export"]}
+    # The gate compares with its own number: an export that used another one would agree here and fail there.
     if export["tolerance"] is None:
         export = {**export, **_gate_setting("finalization", "exports_agree", project)}
     return {**values, "export": export}

@@ -120,6 +120,7 @@ def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:
         decoded = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text at byte {error.start}", where=name, mend=AGAIN) from error
+    # Before the parser, whose own stack such a text overflows.
     _check_depth(decoded, name)
     try:
         composer = _Composer(decoded)
@@ -165,6 +166,7 @@ class _Builder:
     def build(self, node: Any, path: Path) -> Any:
         where = self._where(node)
         self.lines.setdefault(path, node.start_mark.line + self.first_line)
+        # An alias gives the same node again. A few levels of them are short to parse, and explode where they are written out.
         if id(node) in self.seen:
             raise InputError("aliases (*name) are not allowed", where=where, mend="write the value out")
         self.seen.add(id(node))
@@ -243,6 +245,7 @@ class _Dumper(yaml.SafeDumper):
 def _float(dumper: Any, value: float) -> Any:
     text = repr(value)
     if "e" in text and "." not in text:
+        # Readers of YAML 1.1 take 1e-05 for a text: with a point it is a number for them, too.
         text = text.replace("e", ".0e")
     return dumper.represent_scalar("tag:yaml.org,2002:float", text)
 

@@ -32,6 +32,7 @@ def send(alert: Mapping[str, Any], complain: Callable[[str], None]) -> list[thre
     body = json.dumps(dict(alert)).encode()
     places = {COMMAND: _run, WEBHOOK: _post}
     threads = [
+        # A place that does not answer must not keep the command from ending.
         threading.Thread(target=_try, args=(name, post, os.environ[name], body, complain), daemon=True)
         for name, post in places.items()
         if os.environ.get(name)

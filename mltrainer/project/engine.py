@@ -93,6 +93,7 @@ def run_phase(tools: Tools, phase: str, assignments: tuple[str, ...], template: 
     _refuse_what_is_plannings(phase, assignments, template)
     if phase == "baseline" and (assignments or template):
         tools.note("the baseline's config is planning's: planning runs again first")
+        # Not under the lock: planning takes it for itself, and would find it taken by this very process.
         planned = run_phase(tools, "planning", assignments, template)
         return run_phase(tools, phase, ()) if planned.holds else planned
     project = tools.project
@@ -135,6 +136,7 @@ def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: M
 
 def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template: str | None) -> Gate:
     project = tools.project
+    # Under the lock: nobody can replace a record between this look and the run that rests on it.
     before = gates_before(project, phase)
     page = phase_page(phase, project.root)
     earlier = {gate.phase: gate.record for gate in before if gate.record}
@@ -192,6 +194,7 @@ def _record(ctx: Context, result: Result, evidence: dict[str, Any], waived: list
             "inputs": [row.written() for row in result.inputs],
             "policy": ctx.page.model_dump(),
             "handbook": {path: policy_digest(path, ctx.project.root) for path in pages},
+            # A set has another order in each process, and equal records must have equal bytes.
             "policy_overrides": sorted(overridden),
             "policy_changes": policy_changes(ctx.page),
             "source": source,
@@ -253,6 +256,7 @@ def _manifests(ctx: Context) -> list[str]:
 def write(project: Project, phase: str, content: dict[str, Any], figures: Sequence[Figure] = ()) -> None:
     """Write a phase's figures, its record and its reports, and last its gate record."""
     folder = project.phase_dir(phase)
+    # What is bound comes first, the gate record last: killed in between, a phase has files that do not match, and is stale.
     for figure in figures:
         _write_changed(folder / figure.file, figure.content.encode())
     write_atomic(folder / RECORD_FILE, record_json(content))
@@ -260,6 +264,7 @@ def write(project: Project, phase: str, content: dict[str, Any], figures: Sequen
 
 
 def _write_changed(path: Path, data: bytes) -> None:
+    # A file that stays the same keeps its times, by which its digest is remembered.
     if not path.is_file() or path.read_bytes() != data:
         write_atomic(path, data)
 
@@ -277,6 +282,7 @@ def render_phase(project: Project, phase: str) -> None:
     rendered = artifacts(project, record, waivers, items)
     for name, data in sorted(rendered.items()):
         _write_changed(folder / name, data)
+    # Before the gate record is replaced: the old one alone tells which figures were drawn and not edited since.
     _remove_left_over(project, folder, {row.file for row in record.trusted.figures or []})
     write_atomic(folder / GATE_FILE, statement(project, record, digests_of(rendered)))
 
@@ -320,12 +326,14 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
     if not reason.strip():
         raise InputError("a waiver needs a reason", mend='--reason "why it may pass"')
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        # Looked at again under the lock: a phase may have run meanwhile, and a waiver counts for one record.
         gate = gate_of(project, phase)
         if gate.record is None or gate.record.faults or item not in {i.id for i in gate.failing}:
             raise InputError(f"{item} does not fail now, so there is nothing to waive", mend=f"mltrainer gate check {phase}")
         waivers, _ = read_waivers(project, phase, gate.record)
         when = datetime.now(UTC).date().isoformat()
         given = Waiver(item=item, reason=reason.strip(), by=by, when=when, record=gate.record.sha256)
+        # Before the reports, which show it: killed in between, they are stale, and no report shows a waiver that is not there.
         write_json(project.phase_dir(phase) / WAIVERS_FILE, {"waivers": [waiver.written() for waiver in (*waivers, given)]})
         render_phase(project, phase)
     return gate_of(project, phase)
@@ -344,6 +352,7 @@ def walk(tools: Tools, until: str | None) -> list[Gate]:
             break
         if until is not None and PHASES.index(phase) > PHASES.index(until):
             break
+        # A phase that ran and is advised again would be run for ever.
         if any(gate.phase == phase for gate in ran):
             break
         tools.tell({"event": "phase", "phase": phase})

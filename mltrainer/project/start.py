@@ -171,6 +171,7 @@ def make_project(
     found = _from_script(script) if script is not None else _beginning(folder, example, data, target, held_out or {})
     content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
+    # Before anything is written: what does not fit leaves no half a project in the way of the next attempt.
     config = validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
     _make_folder(folder)
     written = [_extend(folder / ".gitignore", GITIGNORE), _extend(folder / ".gitattributes", GITATTRIBUTES), PROJECT_FILE]
@@ -404,6 +405,7 @@ def _columns(found: InferredConfig) -> Values:
 
 
 def _extend(path: Path, lines: str) -> str:
+    # An ignore file may name files whose names are no UTF-8: its bytes must come back as they were.
     old = os.fsdecode(path.read_bytes()) if path.exists() else ""
     missing = [line for line in lines.splitlines() if line not in old.splitlines()]
     if missing:

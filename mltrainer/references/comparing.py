@@ -90,6 +90,7 @@ def compare(network: Tensor, others: Mapping[str, Tensor], targets: Tensor, meas
 
 def _against(network: np.ndarray, other: np.ndarray, asked: Asked) -> Lead:
     leads, interval = asked.sign * (network - other), ends(other.tolist(), asked.level)
+    # A resample may lack a class, without which some metrics are no number.
     if not np.isfinite(leads).all():
         return Lead(interval)
     low, high = np.quantile(leads, [(1 - asked.level) / 2, (1 + asked.level) / 2])

@@ -154,6 +154,7 @@ def _data(
     assert rows is not None
     assert held_out is not None
     weights = None if config.class_weights == "none" else config.class_weights
+    # scikit-learn takes seeds of 32 bits.
     return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF, weights), held_out
 
 
@@ -187,11 +188,13 @@ def _within(seconds: float) -> Iterator[None]:
     def end(*_: Any) -> None:
         raise _TooLongError
 
+    # By a signal: a fit of scikit-learn's cannot be asked to stop, and a thread cannot be ended.
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
+        # First: an alarm under the old handler would end the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
@@ -210,6 +213,7 @@ def _stored_fit(place: Path) -> Fit | None:
     """Return a kept fit; None where there is none, or it cannot be read."""
     try:
         stored = read_json(place.with_suffix(".json"))
+        # Without pickles, which can run code when they are read.
         found = torch.from_numpy(np.load(place.with_suffix(".npy"), allow_pickle=False)) if stored["outputs"] else None
         return Fit(**{**stored, "outputs": found})
     except (InputError, OSError, ValueError, TypeError, KeyError):

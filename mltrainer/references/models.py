@@ -74,6 +74,7 @@ def predict(model: Any, inputs: Inputs, classes: int) -> Tensor:
         if not classes:
             return torch.from_numpy(np.asarray(model.predict(inputs), dtype=np.float32))
         found = np.full((len(inputs), classes), LEAST_PROBABILITY)
+        # A class that no training row has is missing in the model, and keeps the least probability.
         found[:, model.classes_] = np.maximum(model.predict_proba(inputs), LEAST_PROBABILITY)
     return torch.from_numpy(np.log(found).astype(np.float32))
 

@@ -94,6 +94,7 @@ def samples_of(result: RunResult | None) -> int | None:
     if result is None or not result.train_samples or not result.batch_size:
         return None
     size, batch = result.train_samples, result.batch_size * (result.accumulate or 1)
+    # Whole epochs by their samples, as the last step of each may be of a smaller batch.
     epochs, steps = divmod(result.steps, -(-size // batch))
     return epochs * size + steps * batch
 

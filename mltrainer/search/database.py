@@ -69,11 +69,13 @@ class Database:
                 silent_since = silent_since or now
                 if now - silent_since > PATIENCE_S:
                     raise self._fault(error) from None
+                # The thread's session may still hold the connection that broke: the next try begins with another one.
                 self.storage.remove_session()
                 self._events.send("note", text=f"  {self.place} does not answer: {self._told(error)}; tried again")
                 self._pause()
 
     def _pause(self) -> None:
+        # Drawn, so that machines that lost the database together do not come back together.
         until = time.monotonic() + PAUSE_S * random.uniform(0.5, 1.5)
         while time.monotonic() < until:
             if (cause := self._stop()) is not None:
@@ -112,6 +114,7 @@ class Database:
         if driver == "pysqlite":  # it locks nothing that it only reads: two machines would claim one trial
             event.listen(found.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
             event.listen(found.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+            # Connections that were opened before have not heard of this.
             found.engine.dispose()
         return found
 

@@ -40,6 +40,7 @@ def own_rungs(pruning: Pruning | None, epochs: int, seed: int, trial: int) -> li
         return rungs
     weights = _brackets(pruning, rungs)
     place = float(seeds.generator(seed, "tuner/bracket", trial).random()) * sum(weights)
+    # The sums may round to less than the place: the last bracket takes what is left.
     skipped = next(nr for nr in range(len(weights)) if place < sum(weights[: nr + 1]) or nr == len(weights) - 1)
     return rungs[skipped:]
 
@@ -75,6 +76,7 @@ def limits(pruning: Pruning | None, own: Sequence[float], older: Sequence[Trial]
     found = []
     for epoch in own:
         there = sorted((value for trial in older if (value := _reached(trial, epoch, metric)) is not None), reverse=True)
+        # With fewer trials than that, this one included, no place is among the best `1 / eta`: nobody ends there.
         if len(there) + 1 >= pruning.eta:
             least = there[(len(there) + 1) // pruning.eta - 1]
             found.append((epoch, least if metric.mode == "max" else -least))

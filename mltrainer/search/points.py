@@ -38,6 +38,7 @@ def at(dimension: Dimension, share: float) -> Any:
         return within(low, math.exp(math.log(low) + (math.log(high) - math.log(low)) * share), high)
     if form == "integer":
         return min(int(low + math.floor((high - low + 1) * share)), high)
+    # From half a number below to half above, so that both ends get a whole number's share.
     return min(max(round(math.exp(math.log(low - 0.5) + (math.log(high + 0.5) - math.log(low - 0.5)) * share)), low), high)
 
 
@@ -51,6 +52,7 @@ def in_order(space: Mapping[str, Dimension]) -> list[str]:
     found: list[str] = []
     left = sorted(space)
     while left:
+        # Keys that wait for one another are taken together: else this would not end.
         ready = [key for key in left if not set(space[key].get("when") or ()) & set(left)] or left
         found += ready
         left = [key for key in left if key not in ready]
@@ -84,6 +86,7 @@ def grid(space: Mapping[str, Dimension], config: Mapping[str, Any]) -> Iterator[
     seen = set()
     for combination in itertools.product(*(_points(space[key]) for key in keys)):
         values = active(space, dict(zip(keys, combination, strict=True)), config)
+        # Lists have no hash; and in its repr, 1 is neither 1.0 nor true.
         mark = repr(values)
         if mark not in seen:
             seen.add(mark)

@@ -180,6 +180,7 @@ class Pool:
         code = worker.process.wait() or 0
         worker.process.close()
         self._workers.remove(worker)
+        # A worker that was stopped reports that as its error: it says nothing of the run.
         if worker.error is not None and worker.error.exit_code not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
             raise worker.error.raised()
         if worker.nr is None:
@@ -205,6 +206,7 @@ def places(workers: int | None, device: str, threads: int) -> list[dict[str, str
         InputError: There is no GPU.
     """
     if device != "cuda":
+        # cpu_count() tells the machine's cores, also where a container or taskset leaves fewer.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return [{} for _ in range(workers or max(1, cores // threads))]
     gpus = _gpus()

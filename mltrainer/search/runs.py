@@ -122,6 +122,7 @@ class Runs:
             threads=config.threads,
             **more,
         )
+        # Before a worker has it: what was begun is found by its job, also after both were killed.
         write_json(folder / "job.json", job.written())
         self._begun[nr] = job
         self.pool.begin(nr, folder / "job.json")
@@ -215,6 +216,7 @@ class Runs:
         deaths.append(at)
         self.keep()
         self.events.send("note", text=f"  run {job.run}: {death}, at {at}")
+        # Only deaths at one place: a run that comes further each time gets there in the end.
         if deaths[-DEATHS:].count(at) == DEATHS:
             return Trained(job.run, reason=f"{death}, {len(deaths)} times")
         self._begun[nr] = job

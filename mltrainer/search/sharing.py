@@ -182,6 +182,7 @@ class Shared:
         if now - self._beaten > BEAT_S:
             self._beaten, self._beats = now, self._beats + 1
             for number in sorted(self._mine):
+                # A count and no time, as the clocks of machines differ.
                 self._set(number, _BEAT, self._beats)
         if now - self._looked > LOOK_S:
             self._read()
@@ -236,6 +237,7 @@ class Shared:
 
     def _take(self, number: int, values: Mapping[str, Any]) -> bool:
         key = self._key(number)
+        # The state first, which the database lets one machine set. Killed before its claim, it leaves a trial that is silent.
         if not self._update(partial(self._storage.set_trial_state_values, key, _states().RUNNING)):
             self._read()
             return False

@@ -186,6 +186,7 @@ class Study:
         """Take a trial's result, of another machine or an earlier process; else train it, unless another machine does."""
         config, trial = self._configs[number], self._begun[number]
         row = self._sharing.row(number)
+        # What lies here needs no claim: nothing of it is left to train.
         is_here = row is None and len(self._folds) == 1 and self.runs.known(config, trial.limits) is not None
         if row is None and not is_here and not (self.runs.pool.room and self._sharing.claim(number, trial.values)):
             return

@@ -150,6 +150,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
 
     with _quiet():
         if name == "tpe":
+            # constant_liar: trials in training count as bad ones, or those begun beside them would be drawn in the same place.
             return samplers.TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
         if name == "gp":
             return samplers.GPSampler(seed=seed, deterministic_objective=False)

@@ -83,6 +83,7 @@ def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | N
         result = partial(RunResult, run_job_of(job.tool)(job, root, beats, stop, is_launched=True))
     except InputError as error:
         return _message(error)
+    # A full disk, say, is no fault of the trial: it would meet the next ones, too, and ends the search.
     except MltrainerError:
         raise
     except Exception as error:

@@ -29,6 +29,7 @@ def require_mark(job_file: Path) -> None:
     Raises:
         InputError: The tool was started by hand.
     """
+    # Taken out, or whatever the user's code starts would inherit it, and could start a tool itself.
     secret = os.environ.pop(VARIABLE, "")
     try:
         job = dict(json.loads(job_file.read_bytes()))

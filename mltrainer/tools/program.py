@@ -90,6 +90,7 @@ class StopSignals:
 @contextlib.contextmanager
 def noting_errors(path: Path) -> Iterator[None]:
     """Write the error that ends a block to a file; by it the run is known to have failed, not to wait."""
+    # By an earlier attempt's error the run would look failed while it trains.
     path.unlink(missing_ok=True)
     try:
         yield
@@ -127,6 +128,7 @@ def run_program(work: Callable[[Any, Path, Events], object]) -> None:
     job_file = Path(sys.argv[1])
     rank = int(os.environ[RANK]) if RENDEZVOUS in os.environ else 0
     events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None, rank)
+    # A workflow that has died must show as an error of a write, after which state is saved, not end this process at once.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, raise_terminated)
@@ -173,6 +175,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         root: The project's folder.
         folder: The job's folder, where the traceback goes.
     """
+    # Before the user's lines are looked for: memory and disks give out in anybody's code.
     if is_out_of_memory(error):
         return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
