@@ -259,7 +259,7 @@ def as_assignments(changes: Changes | None) -> tuple[str, ...]:
 
 def as_typed(changes: Mapping[str, Any]) -> str:
     """Return config changes as they are typed in a shell: `--set KEY=VALUE` for each."""
-    # JSON, which YAML reads alike: it quotes a text such as "no" that would else come back as something else.
+    # JSON, which YAML reads alike: it quotes a text such as "12", which would else come back as a number.
     values = {key: json.dumps(value, separators=(",", ":")) for key, value in changes.items()}
     return " ".join(f"--set {shlex.quote(f'{key}={value}')}" for key, value in values.items())
 

@@ -188,7 +188,7 @@ def interruptions(folder: Path) -> list[Interruption]:
     stops: dict[int, Interruption] = {}
     for event in read_events(folder, ("stopped", "resume")):
         stop = partial(Interruption, {"cause": None, **event})
-        # The process's own word stands before that of the one that went on, which knows no cause.
+        # The process's own word stands before that of the next one, which counts only where it was killed.
         stops.setdefault(stop.step, stop)
     return list(stops.values())
 

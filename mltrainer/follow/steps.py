@@ -160,6 +160,7 @@ def _buckets(values: Floats, starts: Any, ends: Any) -> Band:
 
     good = np.isfinite(values)
     kept = np.add.reduceat(good, starts, dtype=np.int64)
+    # In float64: a bucket of a long run has so many steps that a sum of float32 would lose digits.
     total = np.add.reduceat(np.where(good, values, 0.0), starts, dtype=np.float64)
     low = np.minimum.reduceat(np.where(good, values, np.inf), starts)
     high = np.maximum.reduceat(np.where(good, values, -np.inf), starts)
@@ -182,6 +183,7 @@ def parsed(data: bytes) -> tuple[Floats, Floats, int]:
     text = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(text == ord("\n"))
     starts = np.concatenate([[0], ends[:-1] + 1])
+    # A shorter line is no step's: counted back from its end, the places would lie in the line before it.
     is_step = (text[starts] != ord("w")) & (ends - starts > LOSS_AT)
     starts, ends = starts[is_step], ends[is_step]
     if not len(ends):

@@ -43,6 +43,7 @@ class Tail:
     def _read(self) -> tuple[bool, bytes]:
         with open(self._path, "rb") as file:
             file.seek(self._offset - len(self._before))
+            # By the bytes before the place, and not by the inode: a file that was cut back and has grown again keeps that.
             has_restarted = file.read(len(self._before)) != self._before
             if has_restarted:
                 self._offset, self._before = 0, b""
@@ -50,6 +51,7 @@ class Tail:
             data = file.read(self._piece)
         if len(data) == self._piece:
             self._mark = ()  # there may be more
+        # What has no end yet is still being written, and is read again with its end.
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         self._before = (self._before + whole[-REMEMBERED:])[-REMEMBERED:]

@@ -98,6 +98,7 @@ def holder(lock: Path) -> int | None:
         found = _HOLDER.match(read_whole(lock, MOST_LOCK_BYTES).decode(errors="replace"))
     except OSError:
         return None
+    # On a shared disk another machine may hold the lock: here, its number would name some other process.
     return int(found[1]) if found and found[2] == socket.gethostname() else None
 
 
@@ -105,6 +106,7 @@ def _read(process: int | None) -> tuple[float, float] | None:
     """Return a process's memory in MiB and the seconds that it has computed, where the system tells (Linux does)."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
+        # Counted behind the last bracket, as the command's name before it may hold spaces and brackets.
         fields = Path(f"/proc/{process}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
     except (OSError, ValueError, IndexError):
         return None

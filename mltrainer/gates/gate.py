@@ -187,7 +187,7 @@ def _measure(look: _Look, previous: Gate | None) -> Gate:
     record, page = look.record, look.page
     waivers, waiver_faults = read_waivers(look.project, page.phase, record)
     look.notes.extend(doubts(look.project, page.phase, waivers))
-    # Before the artifacts: a report shows the verdicts, so that it can be rendered again from them only.
+    # Before the artifacts: reports show the verdicts, and are rendered again from these.
     items = evaluate(look.content, page, waivers, look.project.root)
     stale = [*waiver_faults]
     for source in _STALENESS:

@@ -67,6 +67,7 @@ class Follower:
     def _look(self) -> None:
         while not self._end.wait(LOOK_S):
             with contextlib.suppress(*UNREADABLE):
+                # Outside the lock: gates may take seconds, in which curves go on.
                 shown = self._scene.look()
                 with self._changed:
                     is_other = sum(run.look() for run in self._runs.values()) or shown != self._shown

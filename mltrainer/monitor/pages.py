@@ -36,6 +36,7 @@ def report_file(project: Project, path: str) -> Path:
         InputError: It is none, or it does not lie in the phases' folders.
     """
     folder = (project.root / "phases").resolve()
+    # Resolved before it is compared, so that neither `..` nor a link leads out.
     file = (project.root / path).resolve()
     if not file.is_relative_to(folder) or file.suffix not in (".md", *PICTURES) or not file.is_file():
         raise InputError("no report of this project", where=path[:200])

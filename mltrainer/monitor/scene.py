@@ -239,6 +239,7 @@ def _last_step(folder: Path) -> int:
     try:
         with open(folder / CHAIN_FILE, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 512))
+            # The first line is cut by the place read from, and the last may still be written.
             lines = file.read().split(b"\n")[1:-1]
     except OSError:
         return 0

@@ -70,6 +70,7 @@ class Server(ThreadingHTTPServer):
         MachineError: The port is taken.
     """
 
+    # An open page holds a thread for as long as it is open: the end of the monitor must not wait for it.
     daemon_threads = True
     block_on_close = False
 
@@ -107,6 +108,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "mltrainer", ""
+    # Events are small: each would wait until the one before was acknowledged.
     disable_nagle_algorithm = True
     timeout = 60
 
@@ -160,6 +162,7 @@ class Handler(BaseHTTPRequestHandler):
         chosen = self.server.unasked if "unasked" in asked else asked.get("run", [])
         with self.server.follower.watching(chosen) as runs:
             self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
+            # A stream has no length by which a next request on the same connection could be told from it.
             self.close_connection = True
             with contextlib.suppress(ConnectionError, TimeoutError):
                 self._stream(runs)

@@ -44,7 +44,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
     known = existing_result(ctx.project, run, contract)
     if known is not None and ("checkpoints" not in trainer.capabilities or keeps(known, config)):
         ctx.note(f"run {run} exists and verifies: not trained again")
-        # Another phase may have trained it: where nothing was tuned, the final run is the baseline's.
+        # Another phase may have trained it: where the final config is the planned one, its run is the baseline's.
         return known.model_copy(update={"phase": ctx.page.phase})
     if has_ended(folder):
         # Kept and not removed: if it was tested, that was an opening of the test split.

@@ -122,7 +122,6 @@ class Runs:
             threads=config.threads,
             **more,
         )
-        # Before a worker has it: what was begun is found by its job, also after both were killed.
         write_json(folder / "job.json", job.written())
         self._begun[nr] = job
         self.pool.begin(nr, folder / "job.json")

@@ -41,6 +41,7 @@ def start(project: Project, phase: str, name: str, options: Tracker, tracking: T
     """
     folder = project.state_dir / FOLDER
     log = folder / f"{name}.log"
+    # A second early, as the times of files are taken from a coarser clock and may lie before this moment.
     own = [str(project.root), phase, name, tracking.model_dump_json(), str(time.time() - 1.0), EVENTS]
     folder.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)

@@ -54,6 +54,7 @@ def main(root: str, phase: str, tracker: str, options: str, since: str, descript
         with contextlib.suppress(OSError):  # nobody listens any more
             lines = redact(why.replace(f"{project.root}{os.sep}", "")).splitlines()[:2]
             os.write(int(descriptor), b"".join(line.encode(errors="replace")[:MOST_WORDS] + b"\n" for line in lines))
+        # A timer's thread may call this while the package hangs in the main one: sys.exit would end that thread alone.
         os._exit(1)
 
     try:

@@ -53,6 +53,7 @@ class Rehearsal:
         def wait() -> list[Tracker]:
             begun = time.monotonic()
             while self._processes:
+                # Taken out only when it has ended: where this wait is interrupted, the end of the block kills it.
                 row = _outcome(self._processes[0], begun)
                 del self._processes[0]
                 found[row.name] = row
@@ -74,6 +75,7 @@ class Rehearsal:
 def _outcome(process: TrackerProcess, begun: float) -> Tracker:
     """Return the row of a tracker that is being tried, once its process has ended, or was ended."""
     process.wait(begun)
+    # Before it is killed, by whose signal its end would else be explained.
     is_late = process.running.poll() is None
     kill(process)
     if (found := failed(process)) is None:

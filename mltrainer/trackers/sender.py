@@ -87,6 +87,7 @@ class _Shown:
         if known is None:
             self._sink.params(self.feed.params())
         self._sink.tags({**self.feed.tags(), "state": "running"})
+        # After the config: a run whose id is noted is not sent it again.
         self._note(replace(self.sent, id=self._sink.id))
 
     def send(self, is_running: bool) -> bool:
