@@ -24,6 +24,7 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, importing its module; None where there is none of that name, built in or installed."""
+        # First: no plug-in takes the place of a built-in command.
         if cmd_name in COMMANDS:
             return command(cmd_name)
         return get_command(plugins.load(QUESTIONS, cmd_name, cmd_name)) if plugins.find(QUESTIONS, cmd_name) else None

@@ -297,6 +297,7 @@ class _ByName:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         plugin = PluginOptimizer.model_json_schema()
+        # Else a fault in a built-in one's keys would pass: as a plug-in of that name.
         plugin["properties"]["name"]["not"] = {"enum": list(BUILT_IN)}
         return {"anyOf": [handler(schema), _without_references(plugin, plugin.pop("$defs"))]}
 

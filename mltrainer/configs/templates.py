@@ -103,6 +103,7 @@ class TuningTemplate(Strict):
     @classmethod
     def _no_password(cls, value: str | None) -> str | None:
         if value is not None and (fault := storage.fault_of(value)) is not None:
+            # A type of its own, of which `loading` does not show what was found.
             raise PydanticCustomError("secret", "{fault}", {"fault": fault})
         return value
 

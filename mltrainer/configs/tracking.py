@@ -81,6 +81,7 @@ class Tracking(Strict):
     """The trackers; each that is not named is off. A further name is that of a plug-in's."""
 
     model_config = ConfigDict(extra="allow")
+    # By this annotation pydantic validates the keys beyond those below; without it they would be taken as they are.
     __pydantic_extra__: dict[str, PluginTracker]
 
     tensorboard: TensorBoard | None = None
@@ -94,6 +95,7 @@ class Tracking(Strict):
         names = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
         if needs_plugins(info) and (unknown := [name for name in names if plugins.find("trackers", str(name)) is None]):
             faults = [InitErrorDetails(type=_not_installed(str(name)), loc=(name,), input=given[name]) for name in unknown]
+            # Several may be missing, and a ValueError tells one fault, at the place of the whole.
             raise ValidationError.from_exception_data(cls.__name__, faults)
         return given
 

@@ -42,6 +42,7 @@ class _Resolver(yaml.resolver.BaseResolver):
 
 
 for _tag, _pattern, _first in _SCALARS:
+    # PyYAML looks for resolvers by a scalar's first character, and by "" for an empty one.
     _Resolver.add_implicit_resolver(_tag, re.compile(_pattern), [c if c != "\0" else "" for c in _first])
 
 _Base: Any = getattr(getattr(yaml, "cyaml", None), "CParser", None)  # libyaml, where PyYAML was built with it
@@ -117,6 +118,7 @@ def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:
     if len(raw) > MAX_BYTES:
         raise InputError(f"{len(raw)} bytes; a file of at most {MAX_BYTES} was expected", where=name, mend=AGAIN)
     try:
+        # Some editors begin a file with a byte order mark.
         decoded = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text at byte {error.start}", where=name, mend=AGAIN) from error

@@ -21,6 +21,7 @@ def committers(project: Project, phase: str, waivers: Sequence[Waiver]) -> dict[
         return dict.fromkeys(waivers)
     path = project.relative(project.phase_dir(phase) / WAIVERS_FILE)
     try:
+        # As it is committed: the authors that git tells are those of the committed lines.
         raw = contents(project.root, "HEAD", [path])[path]
         known = _by_waiver(raw, authors(project.root, path, "by")) if raw else {}
     except GitError:

@@ -50,6 +50,7 @@ class Follower:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Set before they are told: whoever wakes looks at it.
         self._end.set()
         with self._changed:
             self._changed.notify_all()

@@ -66,6 +66,7 @@ class Scene:
     def _states(self, is_busy: bool) -> list[PhaseState]:
         """Return every phase's state, derived again where one of its files changed, and now and then."""
         files = [phase_folder(phase) for phase in PHASES]
+        # Before the gates are derived: a file that changes meanwhile has another mark at the next look.
         marks = [is_busy, *(_mark(path) for name in files for path in sorted((self._project.root / name).glob("*.json")))]
         marks += [_mark(self._project.file), _mark(self._project.state_dir / RUNNING_FILE)]
         known, until = self._derived

@@ -119,6 +119,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer a request of the token's holder, and nobody else's."""
         parts = urlsplit(self.path)
         _, token, *rest = unquote(parts.path).split("/", 2) if parts.path.count("/") > 1 else ["", "", ""]
+        # By its Host, too: a site whose name was pointed at this machine sends its own.
         if self.headers.get("Host") not in self.server.hosts or not self.server.admits(token):
             self._refuse(HTTPStatus.FORBIDDEN, "Open the whole address that `mltrainer monitor --web` printed.")
             return

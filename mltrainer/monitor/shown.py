@@ -191,6 +191,7 @@ class Picture:
 
 def sent(value: Any) -> bytes:
     """Return a value of this module as the JSON that the browser gets."""
+    # A browser's JSON knows no NaN, and would refuse all of what holds one.
     return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_entries).encode()
 
 

@@ -87,6 +87,7 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()),
     )
     inputs = [*run_inputs(ctx, result), *files]
+    # Bound, too, and after `_tested`, which has written what the record tells of.
     ledger = ctx.folder / LEDGER_FILE
     if ledger.exists():
         inputs.append(file_row(ctx.project, ledger, "ledger"))

@@ -34,6 +34,7 @@ def opened_by(
     unsteady = {row.path for row in probed if any(row.path == r.path and row.sha256 != r.sha256 for r in probed)}
     rows = {row.path: row for row in probed if row.path not in unsteady}
     later = [path for path in _of_runs(ctx, config, probes[0]) if path not in rows and path not in unsteady]
+    # What an earlier run opened may be gone by now: it cannot be bound.
     rows |= {row.path: row for row in rows_of_paths(later, ctx.project.root) if row.sha256}
     if unsteady:
         ctx.note(f"not bound, because training changes them: {', '.join(sorted(unsteady))}")

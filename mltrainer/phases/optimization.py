@@ -120,6 +120,7 @@ def _search(ctx: Context) -> Result:
     if template.pruning is not None:
         _require_measurable(ctx, template.pruning, of_trials)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
+    # Only what decides trials is in the name: with other workers or more minutes the same study goes on.
     study_id = digest({**study, **contract, "config": bits_config(of_trials)})[:12]
     tool = page_for(ctx.project.root, ctx.page.tool, "optimization").tool
     of_machine: dict[str, Any] = {key: written.get(key, default) for key, default in NOT_BITS.items()}

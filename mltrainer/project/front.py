@@ -374,6 +374,7 @@ class Project:
 
         Nothing in the project changes, and no gate takes it for evidence.
         """
+        # Here, as it imports torch, for which a caller of the other methods would wait.
         from mltrainer.trainers.native.fitting import train
 
         return train(self.config(set=set), self.folder, tell=tell)

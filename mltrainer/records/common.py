@@ -22,6 +22,7 @@ def _union(what: str, *schemas: core_schema.CoreSchema) -> _As:
     return _As(core_schema.union_schema([*schemas], custom_error_type="number", custom_error_message=what))
 
 
+# Strict: else true would count as 1, and a text of digits as a number.
 _NUMBERS = (core_schema.int_schema(strict=True), core_schema.float_schema(strict=True, allow_inf_nan=False))
 _NOT_FINITE = core_schema.literal_schema(["nan", "inf", "-inf"])
 Number = Annotated[int | float, _union("Input should be a number", *_NUMBERS)]
@@ -35,10 +36,12 @@ Metrics = dict[str, Measured]
 class Part(BaseModel):
     """Base of every part of a record: frozen, exact types, unknown fields refused."""
 
+    # Built when they are first used: a command reads a record or two, and building all models takes a while.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     def written(self) -> dict[str, Any]:
         """Return the part as its file holds it, with the entries that it was read with."""
+        # A field that came later, set to its default, would change an older record, whose seal knows nothing of it.
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 

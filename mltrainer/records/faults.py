@@ -9,6 +9,7 @@ from mltrainer.configs.loading import faults_of
 
 def fault_lines(error: ValidationError, *within: str) -> list[str]:
     """Return each fault as `place: what is wrong`; `within` goes before each place."""
+    # Each once: of a union pydantic tells the same of each member, whose name `path` leaves out.
     return list(dict.fromkeys(f"{path((*within, *fault.loc))}: {fault.msg}" for fault in faults_of(error)))
 
 

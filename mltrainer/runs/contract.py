@@ -97,6 +97,7 @@ def left_behind(project: Project, phase: str, contract: dict[str, str], config: 
         # A folder of another version, or one being written, is no reason to refuse the run that was asked for.
         with contextlib.suppress(InputError, KeyError, TypeError, AttributeError, ValueError, OSError):
             job = TrainingJob.model_validate(read_json(path))
+            # Without a checkpoint there is nothing to go on from.
             if job.phase == phase and not has_ended(path.parent) and any((path.parent / "checkpoints").iterdir()):
                 changes = "; ".join(contract_changes(job, contract, config)) or "an earlier run"
                 lines.append(f"run {job.run} was interrupted under another contract ({changes}): mltrainer fork {job.run}")

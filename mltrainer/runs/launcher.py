@@ -86,6 +86,7 @@ class Tools:
             tools: The tools' ids in the handbook.
             formats: Of an export to come.
         """
+        # Another executor's processes begin elsewhere, where nothing that is imported here helps.
         if self.forks is None or os.environ.get(EXECUTOR_VARIABLE):
             return
         root = self.project.root
@@ -213,6 +214,7 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
     return Command(
         arguments=arguments,
         folder=project.root,
+        # The page's over the shell's: a number of threads that is set there would change the bits.
         environment={**os.environ, **_variables(page, job.config, job.threads), **variables},
         output=folder / LOG_FILE,
         imports=FORKED.get(page.entry_point, ()),
@@ -324,6 +326,7 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
         raised = error_for_exit(error.exit_code, error.message)
         raised.where, raised.mend = error.where, error.mend
         raise raised
+    # Somebody else may have sent the signal to the tool alone, as a scheduler does: that is a stop, too.
     stopped = asked[0] if asked else -code
     if stopped in (signal.SIGINT, signal.SIGTERM):
         raise StoppedError("interrupted", exit_code=128 + stopped, mend="type the same command again to go on")

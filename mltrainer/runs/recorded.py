@@ -29,6 +29,7 @@ def recorded_run(project: Project, run: str) -> tuple[str, Run] | None:
     """Return the phase and the result of a run whose own files are not here and that a sound record tells of, or None."""
     if (project.runs_dir / run / JOB_FILE).exists():
         return None
+    # The later phase first: of a run that both tell of, only its record knows what was delivered.
     for phase in reversed(TRAINING):
         record = sound_record(project, phase)
         told: Run | None = record.evidence.run if record is not None else None

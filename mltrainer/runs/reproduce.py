@@ -160,6 +160,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     recorded = recorded_run(project, run)
     result = recorded[1] if recorded is not None else original_run(project, run)[0]
     environment = _planned_environment(project)
+    # A run has the digest of its environment alone: the list to install from is the plan's, which must be the run's.
     if environment is None or environment_digest(environment) != result.environment_sha256:
         raise GateError(
             f"the present plan does not hold the environment of run {run}",

@@ -97,12 +97,14 @@ class Runs:
             return None
         run = _as_searched(result, config)
         is_cut = halving.cut(run.history, limits, config.metric)[1] is not None
+        # A run that failed would fail again: its bits are a function of its contract.
         return run if is_cut or result.state in ("finished", "failed") else None
 
     def begin(self, nr: int, config: TrainingConfig, limits: Rungs) -> None:
         """Give a run to a worker; one that a worker is training already is looked at when that has ended."""
         contract = self.contract(config)
         folder = self.root / _folder(contract)
+        # Two processes in one folder would write over each other.
         if self._is_training(folder.name):
             self._twins.append((nr, config, limits))
             return

@@ -23,6 +23,7 @@ class Seeded:
 
 def fresh_seeds(seed: int, purpose: str, count: int) -> list[int]:
     """Return the first seeds of a purpose: each a function of the config's seed, the purpose and its number alone."""
+    # A config takes no larger seed.
     return [seeds.key(seed, purpose, number) % 2**32 for number in range(count)]
 
 

@@ -97,6 +97,7 @@ class Study:
         self._show()
         number = 1
         while len(self._trials) < self._planned:
+            # Folds of trials under way before new trials, which may wait for what those give.
             while self._waiting and self.runs.pool.room:
                 self._train(*self._waiting.pop(0))
             self._sharing.look()

@@ -27,6 +27,7 @@ def recorded_files(root: Path, run_folder: str, checkpoint: str) -> dict[str, st
 
 def open_untrained(config: TrainingConfig, root: Path) -> tuple[OpenTask, nn.Module]:
     """Return the task and a new model, seeded as training does."""
+    # Before the task's code runs, whose operations must be deterministic, too.
     determinism.switch_on(config.threads)
     seeds.seed_everything(seeds.key(config.data_seed, "task"))
     task = open_task(config, root)

@@ -130,6 +130,7 @@ def run_program(work: Callable[[Any, Path, Events], object]) -> None:
     events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None, rank)
     # A workflow that has died must show as an error of a write, after which state is saved, not end this process at once.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # The handlers that `start` took away for the time of its imports: from here on there is something to save.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, raise_terminated)
     error = attempt(work, job_file.absolute(), events)

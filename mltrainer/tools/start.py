@@ -32,6 +32,7 @@ def start(program: str, entry_point: str | None = None) -> None:
         entry_point: The module of a custom tool, which the program's `work_of` runs; None for ours.
     """
     try:
+        # Before torch is imported: who starts a tool by hand hears of it at once.
         require_mark(Path(sys.argv[1] if len(sys.argv) > 1 else "job.json"))
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -112,6 +112,7 @@ class Feed:
     def after(self, sent: Sent) -> tuple[list[Point], Sent]:
         """Return the points behind those sent, of `MOST` steps, and the state once they are sent; equal when there are none."""
         now = time.time()
+        # From the first step that there is: of a fork that is not 1, and a range before it would be empty.
         steps = self._steps.exact(sent.step + 1, max(sent.step + 1, self._steps.first) + MOST - 1)
         rows = [row for row in self._rows() if row.step > sent.row]
         chosen = [(nr, loss, norm) for nr, loss, norm in steps if nr % self._every == 0 or nr == self._steps.first]

@@ -161,6 +161,7 @@ class PluginAdapter:
 
     def begin(self) -> Begin:
         """Import the plug-in."""
+        # Already here, within the time that is given for imports, and not with the first run.
         plugins.load(KIND, self.name, self._where)
         return lambda place, options: self._plugin(options).begin(place)
 

@@ -157,4 +157,5 @@ def source_committed(record: Envelope[Finalization], settings: CommitSettings) -
     if source.commit is None and source.dirty is None and settings.allow_no_git:
         return Outcome("not_applicable", {**found, "rule": source.note})
     mend = "commit your changes, then mltrainer run (it begins with planning, where the code is recorded)"
+    # None means that git could not tell, which is no clean tree.
     return when(source.commit is not None and source.dirty is False, found, mend)

@@ -43,6 +43,7 @@ def tuning_finished(record: Search) -> Outcome:
     if isinstance(evidence, Skipped):
         return _skipped(evidence)
     done = sum(trial.state == "finished" for trial in evidence.trials)
+    # By numbers: in a mere count, a trial that stands twice would hide one that was left out.
     counted = [trial.nr for trial in evidence.trials] == list(range(1, evidence.planned_trials + 1))
     found = {"trials": len(evidence.trials), "finished": done, "planned": evidence.planned_trials}
     return when(done > 0 and counted, found, RUN_OPTIMIZATION)
@@ -54,6 +55,7 @@ def best_config_identified(record: Search) -> Outcome:
     evidence = record.evidence
     if isinstance(evidence, Skipped):
         return _skipped(evidence)
+    # Chosen again from the rows: the record's own word for the best could name any trial.
     best = _best(evidence)
     holds = best is not None and best.nr == evidence.best and evidence.replay.identical
     found = {"best": evidence.best, "value": best.value if best else None, "replayed": evidence.replay.identical}
@@ -112,6 +114,7 @@ def _counted(comparison: Comparison, level: float) -> dict[str, Any]:
 
 def _is_counted(comparison: Comparison) -> bool:
     """Return True if the comparison's number exceeds those and the count of earlier ones; vacuously true without a number."""
+    # A smaller number spends more of the level: it must not be below what was compared before.
     return comparison.number is None or comparison.number > max(
         [len(comparison.earlier), *(e.number for e in comparison.earlier)]
     )
@@ -138,6 +141,7 @@ def _is_fair(comparison: Comparison) -> bool:
         return False
     if base.epochs is None or new.epochs is None:  # of a program, which alone knows
         return base.epochs is new.epochs
+    # A candidate that trains longer may win by that alone.
     return new.epochs <= base.epochs
 
 

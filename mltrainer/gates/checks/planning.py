@@ -73,6 +73,7 @@ def environment_captured(record: Envelope[Planned]) -> Outcome:
 def source_recorded(record: Envelope[Planned], settings: SourceSettings) -> Outcome:
     """The code that ran is known by commit or by digest; whether a dirty tree may pass is the item's setting."""
     source = record.source
+    # Runs are named by the digest, and gates compare the files: the two must belong together.
     known = digest([recorded(row) for row in source.files]) == source.sha256
     noted = {"note": source.note} if source.note else {}
     found = {"commit": source.commit, "dirty": source.dirty, "files": len(source.files), **noted}

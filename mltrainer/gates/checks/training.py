@@ -98,6 +98,7 @@ def _first(found: NonFinite | None) -> dict[str, Any] | None:
 def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSettings) -> Outcome:
     """The best and the last checkpoint were read back and gave the recorded metric again; the best is of the described step."""
     run = record.evidence.run
+    # A checkpoint that names no files was verified against nothing.
     roles = {role for row in run.checkpoints if row.verified and row.files for role in row.roles}
     saved = {"best": run.saved.save_best, "last": run.saved.save_last}
     wanted = {name for name, on in saved.items() if on or settings.demand == "both"}
