@@ -178,6 +178,7 @@ def _expected(fault: Fault) -> str:
 def _nearest(fault: Fault) -> str:
     """Suggest the nearest allowed word for a wrong one."""
     allowed = str(fault.ctx.get("expected_tags") or fault.ctx.get("expected") or "")
+    # pydantic gives them as one text: 'a', 'b' or 'c'.
     words = [word.strip(" '\"") for word in allowed.replace(" or ", ",").split(",")]
     found = fault.ctx.get("tag", fault.input)
     close = difflib.get_close_matches(found, words, n=1, cutoff=0.5) if isinstance(found, str) else []

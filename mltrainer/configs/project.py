@@ -201,7 +201,7 @@ class Data(Strict):
 
     @model_validator(mode="after")
     def _splits_are_apart(self) -> Self:
-        # ./a.csv and a.csv are one file, on which a split would be tested that was trained.
+        # ./a.csv and a.csv are one file: a model would be tested on what it was trained on.
         named = [os.path.normpath(source) for source in (self.source, *self.held_out.values())]
         if len(set(named)) < len(named):
             raise ValueError("source, validation and test must be different files")

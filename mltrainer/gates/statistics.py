@@ -150,7 +150,7 @@ def seeds_needed(effect: float | None, level: float, power: float = POWER) -> in
 
 
 def _shows(pairs: int, effect: float, level: float, power: float) -> bool:
-    # A power of a float, which MAX_NEEDED keeps below its overflow at 1024.
+    # MAX_NEEDED keeps the power below 2.0**1024, which overflows.
     nth = math.floor(level * 2.0**pairs)
     if nth < 2:
         return nth == 1 and _NORMAL.cdf(effect) ** pairs >= power

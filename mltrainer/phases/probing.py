@@ -288,7 +288,7 @@ def _seconds(config: TrainingConfig, probe: ProbeResult, validation: int, step_u
     per_sample = probe.rehearsal.seconds / max(1, probe.rehearsal.samples)
     every = config.evaluate.every_n_steps or max(1, steps // config.epochs) * (config.evaluate.every_n_epochs or 1)
     evaluations = math.ceil(steps / every)  # the last step always is evaluated
-    # As many training samples as validation's are measured, too, and where weights are averaged validation again by the others.
+    # As many training samples are measured, too, and where weights are averaged, validation once more by those that are not.
     measured = (3 if config.averages else 2) * validation
     return steps * step_us / 1e6 + evaluations * measured * per_sample + probe.time_s["setup"]
 

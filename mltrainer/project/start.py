@@ -228,6 +228,7 @@ def _require_no_secret(command: str) -> None:
 
 def _file_in_the_way(folder: Path) -> Path | None:
     """Return the nearest part of a folder's path that is there, where it is no folder."""
+    # A link that leads nowhere does not exist, and is in the way all the same.
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists() or place.is_symlink())
     return None if there.is_dir() else there
 

@@ -156,6 +156,7 @@ def attempt(work: Callable[[Any, Path, Events], object], job_file: Path, events:
         return error
     except KeyboardInterrupt as error:
         return interrupted(error)
+    # Passed on, it would end the process with the user's code, such as 0, as if the work were done.
     except SystemExit as error:
         return InputError(f"your code called sys.exit({error.code!r})", mend="raise an exception instead")
     except Exception as error:
