@@ -158,7 +158,7 @@ def launch(
     forks: Executor | None = None,
     processes: int | None = None,
 ) -> None:
-    """Run a tool on a job and return when it has ended well.
+    """Run a tool on a job and return when it has ended well; a killed training goes on as often as `launch.restarts` says.
 
     Args:
         project: The project, in whose folder the tool runs.
@@ -171,8 +171,28 @@ def launch(
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
+        KilledError: It was killed, once more than it may go on by itself.
         StoppedError: It was interrupted or terminated; its state is saved.
     """
+    start = functools.partial(_launch_once, project, tool, job, on_event, variables, forks, processes)
+    restarts = job.config.launch.restarts if isinstance(job, TrainingJob) and job.purpose not in ("probe", "explore") else 0
+    for restart in range(1, restarts + 1):
+        try:
+            return start()
+        except KilledError as error:
+            on_event({"event": "note", "text": f"{error.message}; going on, restart {restart} of {restarts}"})
+    return start()
+
+
+def _launch_once(
+    project: Project,
+    tool: str,
+    job: JobBase,
+    on_event: Tell,
+    variables: Mapping[str, str] | None,
+    forks: Executor | None,
+    processes: int | None,
+) -> None:
     folder = project.root / job.folder
     launch, mark = new_mark()
     write_json(folder / "job.json", job.model_copy(update={"launch": launch}).written())

@@ -1,9 +1,10 @@
 """A training step that processes share, beside stock DistributedDataParallel and beside one process, in one run.
 
 The same processes take the same steps of one transformer (3.2 million parameters, 4 micro-batches a step, clipping, AdamW) in
-three ways, one after another in each round: with this trainer's tree, with DistributedDataParallel, and the first process alone
-while the others wait. One thread a process. Figures are medians over the rounds of a round's own ratios, with the smallest and
-the largest. There should be a core for each process: with fewer, the ratio to DistributedDataParallel alone means something.
+four ways, one after another in each round: with this trainer's tree, with DistributedDataParallel, the first process alone while
+the others wait, and each process by itself at the same time, which is what the machine could give if sharing cost nothing. One
+thread a process. Figures are medians over the rounds of a round's own ratios, with the smallest and the largest. There should be
+a core for each process: with fewer, the ratio to DistributedDataParallel alone means something.
 
     python tests/benchmarks/bench_ranks.py [--processes 2 4] [--rounds 7] [--steps 5] [--json]
 """
@@ -44,7 +45,7 @@ CONFIG = {
     "clip": {"norm": 1.0},
     "optimizer": {"name": "adamw", "lr": 1e-4},
 }
-TREE, STOCK, ALONE = "mltrainer", "DistributedDataParallel", "one process"
+TREE, STOCK, ALONE, APART = "mltrainer", "DistributedDataParallel", "one process", "each by itself"
 
 
 class Sequences(mltrainer.Task):
@@ -102,10 +103,10 @@ def work(rank: int, size: int, folder: str, rounds: int, steps: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=FileStore(f"{folder}/store", size), rank=rank, world_size=size)
     group = Group(rank, size)
-    ways = {TREE: shared(group), STOCK: stock(group)}
+    ways = {TREE: shared(group), STOCK: stock(group), APART: shared(Ranks())}
     if rank == 0:
-        ways[ALONE] = shared(Ranks())
-    seconds: dict[str, list[float]] = {way: [] for way in (TREE, STOCK, ALONE)}
+        ways[ALONE] = ways[APART]
+    seconds: dict[str, list[float]] = {way: [] for way in (TREE, STOCK, ALONE, APART)}
     for number in range(rounds + 1):  # the first one warms up
         for way, times in seconds.items():
             dist.barrier()
@@ -129,6 +130,7 @@ def measure(size: int, rounds: int, steps: int) -> dict[str, Any]:
         "ms_a_step": {way: statistics.median(times) / steps * 1e3 for way, times in seconds.items()},
         "to_stock": ratio(seconds[STOCK]),
         "times_as_fast_as_one": {key: 1 / value for key, value in ratio(seconds[ALONE]).items()},
+        "at_most": size / spread(seconds[APART], seconds[ALONE])["median"],
     }
 
 
@@ -143,7 +145,8 @@ def row(size: int, found: dict[str, Any]) -> str:
     times, stock_ratio, gain = found["ms_a_step"], found["to_stock"], found["times_as_fast_as_one"]
     return (
         f"| {size} | {times[TREE]:.1f} | {times[STOCK]:.1f} | {times[ALONE]:.1f} "
-        f"| {stock_ratio['median']:.2f} ({stock_ratio['min']:.2f}-{stock_ratio['max']:.2f}) | {gain['median']:.2f} |"
+        f"| {stock_ratio['median']:.2f} ({stock_ratio['min']:.2f}-{stock_ratio['max']:.2f}) "
+        f"| {gain['median']:.2f} | {found['at_most']:.2f} |"
     )
 
 
@@ -159,8 +162,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    print("| processes | ms a step | DistributedDataParallel | one process | of DistributedDataParallel | times as fast as one |")
-    print("|---|---:|---:|---:|---:|---:|")
+    columns = ["processes", "ms a step", STOCK, ALONE, f"of {STOCK}", "times as fast as one", "at most"]
+    print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
     print("\n".join(row(size, measured) for size, measured in found.items()))
 
 

@@ -64,7 +64,7 @@ class Ranks:
         return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the sums over all processes, in the order of the tree; a sum's tensors may be those that were given."""
+        """Return the sums over all processes, in the order of the tree; the next call may overwrite them."""
         return tensors
 
     def decided(self) -> list[int]:
@@ -94,9 +94,10 @@ class Group(Ranks):
         super().__init__()
         self.rank, self.size, self._device = rank, size, device
         self._decided: list[int] = []
+        self._kept: dict[tuple[torch.dtype, int], tuple[Tensor, Tensor]] = {}
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the sums over all processes; what rank 0 polls rides along."""
+        """Return the sums over all processes, which the next call overwrites; what rank 0 polls rides along."""
         # In the step's own sum and not in a message of their own: it costs nothing, and all read the flags after the same step.
         polled = [float(poll()) if self.writes else -0.0 for poll in self.polls]
         flags = torch.tensor(polled, dtype=torch.float32, device=self._device)
@@ -123,29 +124,36 @@ class Group(Ranks):
         sums: dict[int, Tensor] = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            flat = self._flat_sum(torch.cat([tensors[place].reshape(-1) for place in places]))
-            parts = flat.split([tensors[place].numel() for place in places])
-            sums |= {place: part.view(tensors[place].shape) for place, part in zip(places, parts, strict=True)}
+            sums |= zip(places, self._exchange(dtype, [tensors[place] for place in places]), strict=True)
         return [sums[place] for place in range(len(tensors))]
 
-    def _flat_sum(self, flat: Tensor) -> Tensor:
-        """Sum by exchange: each process adds up one slice of everybody's numbers, and hands its sum to all.
+    def _exchange(self, dtype: torch.dtype, tensors: list[Tensor]) -> list[Tensor]:
+        """Sum tensors of one type: each process adds up one slice of everybody's numbers, and hands its sum to all.
 
         2 (W - 1) / W of the numbers go out of each process, as in a ring, but each sum's order is the tree's.
         """
-        count = flat.numel()
-        each = -(-count // self.size)
-        sent = torch.nn.functional.pad(flat, (0, each * self.size - count))
-        received = torch.empty_like(sent)
+        sizes = [tensor.numel() for tensor in tensors]
+        each = -(-sum(sizes) // self.size)
+        sent, received = self._buffers(dtype, each * self.size)
+        parts = [part.view(tensor.shape) for part, tensor in zip(sent[: sum(sizes)].split(sizes), tensors, strict=True)]
+        torch._foreach_copy_(parts, tensors)
         with _others_may_be_lost():
             dist.all_to_all_single(received, sent)
-        # Received is ordered by rank, so that the tree is the same whichever process was faster.
         tree = TreeSum()
+        # Received is ordered by rank, so that the tree is the same whichever process was faster.
         for slice_of_rank in received.split(each):
             tree.add([slice_of_rank])
         with _others_may_be_lost():
-            dist.all_gather_single(sent, tree.total()[0].contiguous())
-        return sent[:count]
+            dist.all_gather_single(sent, tree.total()[0])
+        return parts
+
+    def _buffers(self, dtype: torch.dtype, count: int) -> tuple[Tensor, Tensor]:
+        """Return memory to send from and to receive into; it is kept, as new pages for each step would cost more than the sum."""
+        key = (dtype, count)
+        if key not in self._kept:
+            sent = torch.zeros(count, dtype=dtype, device=self._device)
+            self._kept[key] = sent, torch.zeros_like(sent)
+        return self._kept[key]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import torch
 
 import mltrainer
 from mltrainer.configs.project import require_shared_steps
-from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import launch, tools_of
@@ -129,6 +129,40 @@ def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path: Path, rank: 
     result = train_on(root, 1, **more)
     assert [row["cause"] for row in result["interruptions"]] == ["killed", "SIGINT"]
     assert bits(result, root) == bits(train(one, **{**SETTING, **more}), one)
+
+
+@pytest.mark.parametrize(("processes", "restarts"), [(1, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
+def test_a_killed_training_goes_on_by_itself_with_the_bits_of_an_undisturbed_one(
+    tmp_path: Path, processes: int, restarts: int
+) -> None:
+    root, one = make(tmp_path / "run"), make(tmp_path / "one")
+    more = {"epochs": 24, "early_stopping": None}
+    kills = [at_step(8 * number, lambda: killed(root, -1, signal.SIGKILL)) for number in range(1, restarts + 1)]
+    notes: list[str] = []
+
+    def tell(event: Event) -> None:
+        notes.extend([event["text"]] if "restart" in event.get("text", "") else [])
+        for kill in kills[: len(notes) + 1]:
+            kill(event)
+
+    result = train_on(root, processes, tell, launch={"restarts": restarts}, **more)
+    assert [f"restart {number} of {restarts}" in note for number, note in enumerate(notes, 1)] == [True] * restarts
+    assert [row["cause"] for row in result["interruptions"]] == ["killed"] * restarts
+    assert bits(result, root) == bits(train(one, **{**SETTING, **more}), one)
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_once_more_than_it_may_ends(tmp_path: Path) -> None:
+    root, kills = make(tmp_path), []
+
+    def tell(event: Event) -> None:
+        if event["event"] in ("progress", "row"):
+            kills.append(event["step"])
+            killed(root, 0, signal.SIGKILL)
+
+    with pytest.raises(KilledError, match="killed by signal 9"):
+        train_on(root, 1, tell, launch={"restarts": 1}, epochs=100, early_stopping=None)
+    assert not ranks_of(root)
 
 
 @pytest.mark.slow
