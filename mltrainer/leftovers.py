@@ -44,18 +44,28 @@ def new_file(folder: Path, ending: str = "") -> tuple[int, Path]:
 @contextlib.contextmanager
 def new_folder(parent: Path) -> Iterator[Path]:
     """Yield a new folder that is held, as readable as the umask allows; unless it was renamed, it is removed at the end."""
-    path = parent / f"{TEMPORARY}{os.urandom(6).hex()}"
-    path.mkdir()
+    descriptor, path = _held_folder(parent)
     try:
-        with held(path):
-            yield path
+        yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _held_folder(parent: Path) -> tuple[int, Path]:
+    while True:
+        path = parent / f"{TEMPORARY}{os.urandom(6).hex()}"
+        path.mkdir()
+        with contextlib.suppress(FileNotFoundError):  # swept before it was opened, as a file may be before it is held
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if _hold(descriptor, path):
+                return descriptor, path
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder for the length of a block, also under another name."""
+    """Hold a folder that is no leftover by its name for the length of a block, also under another name."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _hold(descriptor, folder)
@@ -73,9 +83,9 @@ def scratch(kind: str = "") -> Iterator[Path]:
     """
     sweep_scratch()
     with tempfile.TemporaryDirectory(prefix=f"{SCRATCH}{kind}", ignore_cleanup_errors=True) as name:
-        descriptor = os.open(Path(name, OWNER_FILE), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor, owner = new_file(Path(name))
         try:
-            _hold(descriptor, Path(name, OWNER_FILE))
+            owner.rename(Path(name, OWNER_FILE))  # held before it has the name by which a sweep finds the folder
             yield Path(name)
         finally:
             os.close(descriptor)

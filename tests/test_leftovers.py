@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -130,6 +131,39 @@ def test_a_maker_that_is_slower_than_a_sweep_begins_anew(tmp_path: Path, monkeyp
     descriptor, path = new_file(tmp_path, ".npy")
     assert path.exists()
     os.close(descriptor)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_maker_of_a_folder_that_is_slower_than_a_sweep_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    opened = os.open
+
+    def swept_at_once(path: Path, flags: int, *rest: int) -> int:
+        descriptor = None if before else opened(path, flags, *rest)
+        monkeypatch.undo()
+        assert sweep(tmp_path) == [path]
+        return opened(path, flags, *rest) if descriptor is None else descriptor
+
+    monkeypatch.setattr(os, "open", swept_at_once)
+    with new_folder(tmp_path) as folder:
+        assert folder.is_dir()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_scratch_folder_is_held_before_a_sweep_can_find_it(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock = fcntl.flock
+
+    def swept_meanwhile(descriptor: int, operation: int) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        assert sweep_scratch() == []
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", swept_meanwhile)
+    with scratch() as folder:
+        assert sweep_scratch() == []
+        assert (folder / OWNER_FILE).exists()
 
 
 def test_a_sweep_takes_what_nobody_holds_and_only_that(tmp_path: Path) -> None:
