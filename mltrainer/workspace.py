@@ -440,20 +440,20 @@ def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) 
         holder = os.read(descriptor, 500).decode(errors="replace").strip() or "another process"
         os.close(descriptor)
         raise InUseError(f"{what} is in use by {holder}", mend="wait until it ends, or stop it") from None
+    _HELD.add(descriptor)
     try:
         holder = f"process {os.getpid()} on {socket.gethostname()} ({' '.join(Path(a).name for a in sys.argv[:3])})"
         with machine_faults(str(path)):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, holder.encode())
-        _HELD.add(descriptor)
         yield
     finally:
-        # Only by who took it: a fork that unwinds through here would empty the words of the process that still holds it.
+        # Only by who took it: a fork that unwinds through here would empty the words of the process that still holds it, or
+        # close another file of its own, which has got the number since.
         if descriptor in _HELD:
             _HELD.discard(descriptor)
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, 0)
-        with contextlib.suppress(OSError):  # a forked process that unwinds has closed it already
             os.close(descriptor)
 
 

@@ -219,6 +219,20 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         assert is_locked(tmp_path / "lock")
 
 
+def test_a_forked_process_that_unwinds_closes_no_file_of_its_own(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from mltrainer.workspace import locked\n"
+        "with locked(Path(sys.argv[1]), 'it'):\n"
+        "    pid = os.fork()\n"
+        "    own = open(sys.argv[2], 'w') if pid == 0 else None\n"
+        "if own:\n"
+        "    own.write('whole'); own.close(); os._exit(0)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "lock"), str(tmp_path / "own")], check=True, timeout=60)
+    assert (tmp_path / "own").read_text() == "whole"
+
+
 def test_a_lock_in_a_place_that_cannot_be_written_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_arguments: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
