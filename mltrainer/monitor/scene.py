@@ -239,9 +239,9 @@ def _last_step(folder: Path) -> int:
     """Return the last step of a run's chain, of which only the end is read."""
     try:
         with open(folder / CHAIN_FILE, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 512))
-            # The first line is cut by the place read from, and the last may still be written.
-            lines = file.read().split(b"\n")[1:-1]
+            start = file.seek(max(0, os.fstat(file.fileno()).st_size - 512))
+            # A first line may be cut by the place read from, and the last may still be written.
+            lines = file.read().split(b"\n")[1 if start else 0 : -1]
     except OSError:
         return 0
     steps = [line.split(b" ")[0 if not line.startswith(b"w ") else 1] for line in lines]

@@ -19,6 +19,8 @@ from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.scene import Scene, unasked
 from mltrainer.monitor.shown import MetricShown, News, Planned, RunSummary, sent
 from mltrainer.records import reading
+from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.fingerprint import Head
 from mltrainer.workspace import Project, locked, write_json
 from tests.monitor.invented import Training, empty_project
 
@@ -124,6 +126,15 @@ def test_a_run_so_far_is_shown_by_its_best_evaluation(tmp_path: Path, metric: st
         (shown,) = Scene(project).runs()
     assert (shown.step, shown.epoch) == (60, 3)
     assert {metric: shown.metrics[metric]} == expected
+
+
+def test_the_first_step_of_a_run_counts(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    _, lines = fingerprint.extend(Head(), [fingerprint.step_entry(1, "0123456789abcdef", 0.5, 0.25)])
+    fingerprint.append(training.folder / fingerprint.CHAIN_FILE, lines)
+    with training.living():
+        assert Scene(project).runs()[0].step == 1
 
 
 def test_a_run_that_left_an_error_failed(tmp_path: Path) -> None:
