@@ -20,14 +20,14 @@ def find(run: Run, *, norm: float, times_median: float, learned_skill: float) ->
         return broken
     if not finite(run.norms("max")):
         return Finding("not_applicable", "The run recorded no gradient norm.")
-    top = _steepest(run, norm, is_learned)
+    place, top = _steepest(run, norm, is_learned)
     largest = f"{text(top.norm)} (epoch {top.epoch:g})"
     times = f"{text(top.times)} times the {top.against}, {text(top.reference)}"
     limits = f"above {text(norm)} and above {text(times_median)} times"
     reason = f"The largest gradient norm was {largest}, {times}; an explosion is {limits}."
     # Both: raw targets have healthy norms in the thousands, and tiny norms leap without harm.
     fired = top.norm > norm and top.times > times_median
-    since = run.step_at(run.epochs.index(top.epoch)) if fired else None
+    since = run.step_at(place) if fired else None
     return judged(fired, reason, top._asdict(), FIGURES, since_step=since)
 
 
@@ -107,11 +107,14 @@ class _Leap(NamedTuple):
     against: str
 
 
-def _steepest(run: Run, limit: float, is_learned: bool) -> _Leap:
-    """Return the evaluation whose largest norm stands highest above its reference; of those above the limit, if there are any."""
-    rows = [_compared(run, place, is_learned) for place, norm in enumerate(run.norms("max")) if math.isfinite(norm)]
-    above = [row for row in rows if row.norm > limit]
-    return max(above, key=lambda row: row.times) if above else max(rows, key=lambda row: row.norm)
+def _steepest(run: Run, limit: float, is_learned: bool) -> tuple[int, _Leap]:
+    """Return the evaluation whose largest norm stands highest above its reference; of those above the limit, if there are any.
+
+    Its place comes with it, as several evaluations may be of one epoch.
+    """
+    rows = [(place, _compared(run, place, is_learned)) for place, norm in enumerate(run.norms("max")) if math.isfinite(norm)]
+    above = [row for row in rows if row[1].norm > limit]
+    return max(above, key=lambda row: row[1].times) if above else max(rows, key=lambda row: row[1].norm)
 
 
 def _compared(run: Run, place: int, is_learned: bool) -> _Leap:

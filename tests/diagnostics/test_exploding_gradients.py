@@ -21,6 +21,12 @@ def test_a_norm_far_above_the_earlier_ones_fires(healthy):
     assert "350 (epoch 3), 350 times the median norm until then, 1" in finding.reason
 
 
+def test_of_several_evaluations_of_an_epoch_the_step_is_that_of_the_large_norm(healthy):
+    healthy["history"][2]["epoch"] = 2
+    finding = find(with_norms(healthy, (1, 2), (1, 2), (1, 350)), **LIMITS)
+    assert (finding.evidence["epoch"], finding.evidence["since_step"]) == (2, 30)
+
+
 def test_large_norms_that_are_usual_for_the_run_do_not_fire(healthy):
     assert find(with_norms(healthy, *[(2000, 4000)] * 20), **LIMITS).state == "clear"
 
