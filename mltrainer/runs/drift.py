@@ -57,7 +57,7 @@ def drifted(folder: Path, rows: Path) -> list[Drift]:
         rows: The new rows.
 
     Returns:
-        None where the model reads no table, or for fewer than 50 rows.
+        No column where the model reads no table, or for fewer than 50 rows.
     """
     spec = json.loads((folder / "inference.json").read_text("utf-8"))
     columns = [column for column in spec.get("columns") or [] if "training" in column]
