@@ -28,8 +28,17 @@ def is_corpus(path: Path) -> bool:
     """Return True if a path is a text file, or a folder that holds some and no other folders."""
     if not path.is_dir():
         return path.suffix.lower() == SUFFIX
-    inner = [each for each in path.iterdir() if not each.name.startswith(".")]
-    return any(each.suffix.lower() == SUFFIX for each in inner) and not any(each.is_dir() for each in inner)
+    return bool(text_files(path)) and not any(each.is_dir() for each in visible(path))
+
+
+def visible(folder: Path) -> list[Path]:
+    """Return what lies in a folder, sorted; hidden files and folders are left out."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Return the text files of a folder itself, sorted; hidden ones are left out, and the ending may be in capitals."""
+    return [path for path in visible(folder) if path.suffix.lower() == SUFFIX]
 
 
 def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[FileRow]]:
@@ -44,7 +53,7 @@ def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[FileRo
         InputError: There is no text in it.
         MachineError: A file may not be read, or the disk failed.
     """
-    paths = sorted(inner for inner in path.iterdir() if inner.suffix.lower() == SUFFIX) if path.is_dir() else [path]
+    paths = text_files(path) if path.is_dir() else [path]
     rows = [file_row(each, Path(os.path.relpath(each, root)).as_posix()) for each in paths]
     if not sum(row.size for row in rows):
         raise InputError("the file is empty", where=place, mend=WHOLE_FILE)

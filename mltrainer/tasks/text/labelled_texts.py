@@ -12,20 +12,20 @@ from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.content import Arrays, Corpus, Table, class_order, file_row
 from mltrainer.tasks.tables.text_files import decode, text_array
+from mltrainer.tasks.text.corpus import SUFFIX, text_files, visible
 from mltrainer.workspace import machine_faults
 
-SUFFIX = ".txt"
 TEXT, LABEL = "text", "label"  # the columns that a folder of text files is read as
 
 
 def is_text_folder(folder: Path) -> bool:
     """Return True if a folder holds folders of text files, and no class folder with anything else."""
-    files = [path for inner in _folders(folder) for path in inner.iterdir() if not path.name.startswith(".")]
-    return bool(files) and all(path.suffix.lower() == SUFFIX for path in files)
+    inner = _folders(folder)
+    return any(map(text_files, inner)) and all(visible(each) == text_files(each) for each in inner)
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [path for path in visible(folder) if path.is_dir()]
 
 
 def read_texts(folder: Path, place: str) -> tuple[Table, list[FileRow]]:
@@ -40,7 +40,7 @@ def read_texts(folder: Path, place: str) -> tuple[Table, list[FileRow]]:
         MachineError: A file may not be read, or the disk failed.
     """
     with machine_faults(place):
-        found = {inner.name: sorted(inner.glob(f"*{SUFFIX}")) for inner in _folders(folder)}
+        found = {inner.name: text_files(inner) for inner in _folders(folder)}
     empty = [name for name, paths in found.items() if not paths]
     if empty:
         raise InputError(f"no {SUFFIX} files in {', '.join(empty)}", where=place, mend="remove the folder, or bring its texts")

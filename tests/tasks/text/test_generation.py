@@ -139,6 +139,13 @@ def test_a_text_is_read_in_pieces_and_never_as_a_whole(tmp_path, monkeypatch):
     assert "".join("".join(corpus.pieces(content, *cut[name])) for name in cut) == "".join(found)
 
 
+def test_hidden_files_are_no_part_of_a_text(tmp_path):
+    for name in (".h.txt", "a.txt", "b.TXT"):
+        (tmp_path / name).write_text(name)
+    assert corpus.is_corpus(tmp_path)
+    assert [row.path for row in corpus.read_corpus(tmp_path, "texts", tmp_path)[1]] == ["a.txt", "b.TXT"]
+
+
 def test_a_byte_that_is_no_text_is_told_by_its_place(open_text, tmp_path):
     (tmp_path / "log.txt").write_bytes(b"a" * 5000 + b"\xff" + b"a" * 5000)
     with pytest.raises(InputError, match="byte 0xff at byte offset 5000 of the text"):

@@ -30,6 +30,13 @@ def test_a_folder_of_text_files_per_class_is_read_in_sorted_order(folder):
     assert [row.path for row in source.files] == ["reviews/neg/0.txt", "reviews/pos/0.txt", "reviews/pos/1.txt"]
 
 
+def test_an_ending_in_capitals_is_one_and_a_hidden_file_is_none(folder):
+    (folder / "reviews" / "neg" / "2.TXT").write_text("worse")
+    (folder / "reviews" / "neg" / ".h.txt").write_text("hidden")
+    source = read_source(Data(source="reviews"), folder)
+    assert text_cells(source.content, "text") == ["bad", "worse", "good\nfilm", "fine"]
+
+
 def test_a_class_without_a_text_is_named(folder):
     (folder / "reviews" / "odd").mkdir()
     with pytest.raises(InputError, match=r"no \.txt files in odd"):
