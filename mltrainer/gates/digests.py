@@ -29,6 +29,10 @@ OTHER_SIZE = "another size"  # stands for the digest of a large file that cannot
 NOT_HASHED = "not hashed"  # stands for the digest of what would take a command that only looks too long
 SIZE_FIRST_FROM = 1 << 26  # bytes; smaller files are hashed in a tenth of a second
 MOST_HASHED = 2 << 30  # bytes in one look, some seconds; a phase hashes all, and what it hashed is remembered
+WHY_NOT_HASHED = (
+    f"not hashed, because a command that only looks hashes {MOST_HASHED >> 30} GiB at most; "
+    "digest recorded: mltrainer gate check --files hashes it"
+)
 MADE_WHEN_READ = ("/proc/", "/sys/")  # the system's own: /proc/kcore has 128 TiB
 CACHE_FROM_BYTES = 1 << 16  # smaller files are quicker to hash than to look up
 
@@ -107,7 +111,7 @@ class FileDigests:
         return self._remembered(path, digest(marks), lambda _: tree_sha256(folder, ending), size=size) if marks else None
 
     def computed(self, path: Path, what: str, compute: Callable[[Path], str]) -> str | None:
-        """Return a value computed from a file's content, cached as digests are; None if the file is not here.
+        """Return a value computed from a file's content, cached and limited as digests are; None if the file is not here.
 
         Args:
             path: The file; of a folder's files the one that changes with what is computed.
@@ -117,10 +121,12 @@ class FileDigests:
         if not path.is_file():
             return None
         stat = path.stat()
+        if stat.st_size < CACHE_FROM_BYTES:
+            return compute(path)
         # `what` is part of the name: a file's digest and the digest of its weights are remembered side by side.
-        return compute(path) if stat.st_size < CACHE_FROM_BYTES else self._remembered(path, _mark(stat), compute, f" {what}")
+        return self._remembered(path, _mark(stat), compute, f" {what}", size=stat.st_size)
 
-    def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str], what: str = "", size: int = 0) -> str:
+    def _remembered(self, path: Path, mark: Any, compute: Callable[[Path], str], what: str = "", *, size: int) -> str:
         name = f"{path}{what}"
         known = self._cache.get(name)
         if self._trust_times and known and known[0] == mark:

@@ -18,7 +18,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.figures.bound import data_digest
 from mltrainer.gates.check import CHECKS, Outcome
 from mltrainer.gates.checks import run_check
-from mltrainer.gates.digests import MOST_HASHED, NOT_HASHED, OTHER_SIZE, OUTSIDE, FileDigests
+from mltrainer.gates.digests import NOT_HASHED, OTHER_SIZE, OUTSIDE, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.policy import Policy, policy_of
 from mltrainer.gates.recomputed import Claim, contradictions
 from mltrainer.gates.statistics import over_folds
@@ -342,8 +342,7 @@ def _why_it_does_not_count(look: _Look, row: InputRow, found: str | None) -> str
     if found == OUTSIDE and is_away and not look.demand_files:
         return "not read, because it is a link out of the project; digest recorded"
     if found == NOT_HASHED and is_away:
-        most = f"a command that only looks hashes {MOST_HASHED >> 30} GiB at most"
-        return f"not hashed, because {most}; digest recorded: mltrainer gate check --files hashes it"
+        return WHY_NOT_HASHED
     return "edited since, to the same values" if _says_the_same(look, row) else None
 
 

@@ -17,7 +17,7 @@ from mltrainer.checkpointing.deployment import CHECKSUMS_FILE
 from mltrainer.checkpointing.tensors import WEIGHTS_FILE, checkpoint_weights_sha256, file_weights_sha256
 from mltrainer.configs.pages import PhasePage, page_path, policy_changes, tool_pages
 from mltrainer.errors import GateError, InputError
-from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.digests import NOT_HASHED, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.ledger import forgotten, ledger_faults
 from mltrainer.gates.released import release
 from mltrainer.records.envelope import Envelope
@@ -74,6 +74,15 @@ class Claim:
         """Where the delivered model lies."""
         return self.project.phase_dir("finalization") / MODEL_FOLDER
 
+    def computed(self, path: Path, what: str, compute: Callable[[Path], str]) -> str | None:
+        """Return a value computed from a file's content; None where it is not here, or with a note where that takes too long."""
+        found = self.digests.computed(path, what, compute)
+        if found != NOT_HASHED:
+            return found
+        if (note := f"{self.project.relative(path)}: {WHY_NOT_HASHED}") not in self.notes:  # the file's own digest, too
+            self.notes.append(note)
+        return None
+
 
 def contradictions(claim: Claim) -> Iterator[str]:
     """Yield the contradictions between a record and the files here, each with the expected and the found value."""
@@ -126,7 +135,7 @@ def _delivered_weights(claim: Claim) -> Iterator[str]:
     for path, compute in [*places, *_best_checkpoint(claim)]:
         name = claim.project.relative(path)
         try:
-            found = claim.digests.computed(path, "weights", compute)
+            found = claim.computed(path, "weights", compute)
         except InputError as error:
             yield f"{name} cannot be read as the weights that were delivered: {error.message}"
             continue
@@ -210,11 +219,11 @@ def _chain(claim: Claim) -> Iterator[str]:
         return
     name, told = claim.project.relative(path), f"{run.chain.head} after {run.chain.entries} entries"
     try:
-        found = claim.digests.computed(path, "chain", lambda path: _head(path, name))
+        found = claim.computed(path, "chain", lambda path: _head(path, name))
     except GateError as error:
         yield f"{error.where}: {error.message}"
         return
-    if found != told:
+    if found is not None and found != told:
         yield f"{name} ends in {found}, the record in {told}"
 
 

@@ -373,6 +373,16 @@ def test_who_only_looks_hashes_a_bounded_amount_and_what_a_phase_hashed_is_known
         assert [*map(FileDigests(Project(tmp_path)).of, paths)] == digests
 
 
+def test_what_is_computed_from_files_counts_as_their_digests_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltrainer.gates.digests.MOST_HASHED", 2 * CACHE_FROM_BYTES)
+    for name in "ab":
+        (tmp_path / name).write_bytes(bytes(CACHE_FROM_BYTES))
+    with looking(lambda _root, _path: True):
+        digests = FileDigests(Project(tmp_path))
+        found = [digests.computed(tmp_path / name, what, lambda path: path.name) for name in "ab" for what in ("x", "y")]
+    assert found == ["a", "a", NOT_HASHED, NOT_HASHED]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_what_the_system_makes_when_it_is_read_is_no_file(tmp_path: Path) -> None:
     assert FileDigests(Project(tmp_path), trust_times=False).of(Path("/proc/self/status")) == "not a file"

@@ -14,6 +14,7 @@ import pytest
 
 import mltrainer
 from mltrainer import handbook
+from mltrainer.gates.digests import NOT_HASHED, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import waive, write
 from mltrainer.records.openings import chained
@@ -232,6 +233,14 @@ def test_a_chain_with_a_changed_line_is_told(digits: Project) -> None:
                 row.update(sha256=sha256_file(path), size=path.stat().st_size)
 
     assert "chain.txt:6: the chain breaks" in forge(digits, bind)
+
+
+def test_weights_and_chain_that_would_take_a_look_too_long_are_noted(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileDigests, "computed", lambda *_: NOT_HASHED)
+    gate = next(gate for gate in check_gates(digits) if gate.phase == "finalization")
+    assert not gate.stale
+    told = [note.partition(":")[0] for note in gate.notes if note.endswith(WHY_NOT_HASHED)]
+    assert [Path(path).name for path in told] == ["chain.txt", "model.safetensors", "state.safetensors"]
 
 
 def test_reports_that_a_clone_says_were_compared_already_are_rendered_all_the_same(digits: Project, tmp_path: Path) -> None:
