@@ -20,7 +20,8 @@ _ADDRESS = re.compile(r"(?:https?|sqlite|postgresql|mysql)(?:\+\w+)?://")
 def _address(url: str) -> str:
     """Refuse what is no address of MLflow, or holds a password; what is refused is not repeated."""
     if not (VARIABLE.fullmatch(url) or _ADDRESS.match(url)):
-        raise ValueError("an address begins with sqlite:///, http://, https://, postgresql:// or mysql://, or is ${NAME} alone")
+        message = "an address begins with sqlite:///, http://, https://, postgresql:// or mysql://, or is ${NAME} alone"
+        raise PydanticCustomError("secret", message)
     if any(VARIABLE.sub("", secret) for secret in secrets_of(url)):
         message = "a password stands in the address, and files are committed: write ${NAME}, and set that variable"
         raise PydanticCustomError("secret", message)

@@ -37,9 +37,10 @@ def test_a_wrong_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
         tracking(tmp_path, "[tensorbord]")
 
 
-def test_a_password_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a password stands in the address") as caught:
-        tracking(tmp_path, "{mlflow: {uri: 'http://me:abcdefgh@host'}}")
+@pytest.mark.parametrize(("scheme", "told"), [("http", "a password stands in the address"), ("postgres", "an address begins")])
+def test_a_password_is_refused_and_not_repeated(tmp_path: Path, scheme: str, told: str) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        tracking(tmp_path, f"{{mlflow: {{uri: '{scheme}://me:abcdefgh@host'}}}}")
     assert "abcdefgh" not in str(caught.value)
 
 
