@@ -27,7 +27,12 @@ class GpuWatch:
 
     def __enter__(self) -> GpuWatch:
         if self._is_cuda:
-            self._thread = threading.Thread(target=self._watch, daemon=True)
+            import torch
+
+            # Asked here: the current device is one of each thread, and a new thread's is the first GPU.
+            device = torch.cuda.get_device_properties()
+            self._name = device.name
+            self._thread = threading.Thread(target=self._watch, args=(f"GPU-{device.uuid}",), daemon=True)
             self._thread.start()
         return self
 
@@ -36,15 +41,13 @@ class GpuWatch:
         if self._thread is not None:
             self._thread.join()
 
-    def _watch(self) -> None:
-        import torch
-
-        self._name = torch.cuda.get_device_name()
+    def _watch(self, uuid: str) -> None:
         try:
             import pynvml
 
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+            # By its uuid: NVML counts all GPUs of the machine in an order of its own, torch those that it may see.
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         # A missing package or driver leaves the utilization unknown, and is no reason to end a training.
         except Exception:
             return
