@@ -13,6 +13,7 @@ from torch import Tensor
 from mltrainer.checkpointing.format import Tree
 
 KEPT_STEPS = 4096  # medians are over at most so many steps of an interval, evenly spaced
+SUMMED_STEPS = 64  # so many losses are added up at once: as many as are fetched together where nothing else is due
 RECENT_STEPS = 8  # how many steps before a number that is not finite are shown with it
 
 
@@ -24,7 +25,8 @@ class Interval:
         steps: How many.
         skipped: How many of them were skipped, because their gradients overflowed; they have no norms.
         samples: The samples of all.
-        loss_sum: The losses, each times its samples.
+        loss_sum: The losses, each times its samples; those of `rest` are not in it yet.
+        rest: The last of these, fewer than `SUMMED_STEPS`.
         clipped: How many norms were above the clip norm.
         smallest: The smallest norm.
         largest: The largest norm.
@@ -37,6 +39,7 @@ class Interval:
     skipped: int = 0
     samples: int = 0
     loss_sum: float = 0.0
+    rest: list[float] = field(default_factory=list)
     clipped: int = 0
     smallest: float = math.inf
     largest: float = 0.0
@@ -46,7 +49,8 @@ class Interval:
 
     def tree(self) -> Tree:
         """Return the state for a checkpoint."""
-        return {**vars(self), "recent": {name: list(values) for name, values in self.recent.items()}}
+        recent = {name: list(values) for name, values in self.recent.items()}
+        return {**vars(self), "rest": list(self.rest), "recent": recent}
 
     def extend(self, losses: list[float], sizes: list[int], norms: Tensor, clip_norm: float | None) -> None:
         """Take in the next steps.
@@ -62,12 +66,22 @@ class Interval:
         self.note(losses, totals)
         # Before `steps` grows: which of the new norms are kept is counted from the interval's first step.
         self._keep(norms)
-        self.steps += len(losses)
+        for loss, size in zip(losses, sizes, strict=True):
+            self._sum_up(loss * size)
         self.skipped += len(totals) - len(finite)
         self.samples += sum(sizes)
-        self.loss_sum += math.fsum(loss * size for loss, size in zip(losses, sizes, strict=True))
         self.clipped += sum(norm > clip_norm for norm in finite) if clip_norm is not None else 0
         self.smallest, self.largest = min([self.smallest, *finite]), max([self.largest, *finite])
+
+    def _sum_up(self, loss: float) -> None:
+        """Count a step, and add up the losses where enough of them have come together.
+
+        A sum is rounded each time, so that the last bit of a row's loss would depend on where the steps were fetched.
+        """
+        self.steps += 1
+        self.rest.append(loss)
+        if self.steps % SUMMED_STEPS == 0:
+            self.loss_sum, self.rest = self.loss_sum + math.fsum(self.rest), []
 
     def note(self, losses: list[float], norms: list[float]) -> None:
         """Remember the last losses and norms."""
@@ -89,7 +103,7 @@ class Interval:
         stepped = self.steps - self.skipped
         ends = {"max": self.largest, "min": self.smallest} if stepped else {"max": None, "min": None}
         return {
-            "train_loss": self.loss_sum / max(1, self.samples),
+            "train_loss": (self.loss_sum + math.fsum(self.rest)) / max(1, self.samples),
             "grad_norm": {"median": medians[0], **ends},
             "layer_norms": [medians[1 + place] for place in layer_places],
             "clipped": self.clipped / stepped if stepped else None,

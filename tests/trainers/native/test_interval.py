@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.trainers.native.interval import KEPT_STEPS, RECENT_STEPS, Interval
+from mltrainer.trainers.native.recording import FETCH_STEPS
 from mltrainer.trainers.native.session import Session
 from tests.trainers.native.digits_runs import make, train
 
@@ -56,6 +58,35 @@ def test_the_norms_that_are_kept_are_evenly_spaced_and_bounded() -> None:
 
 def test_what_is_kept_does_not_depend_on_where_the_steps_were_fetched() -> None:
     assert torch.equal(row(9_000, 64)[0].kept, row(9_000, 50)[0].kept)
+
+
+def mean_loss(losses: list[float], *ends: int) -> float:
+    """Return the mean over steps of 7 samples that were fetched up to each end, and then to the last."""
+    interval = Interval()
+    for low, high in itertools.pairwise([0, *ends, len(losses)]):
+        interval.extend(losses[low:high], [7] * (high - low), torch.ones(high - low, 1), None)
+    return float(interval.row([])["train_loss"])
+
+
+def test_a_mean_loss_has_the_same_bits_wherever_the_steps_were_fetched() -> None:
+    generator = torch.Generator().manual_seed(0)
+    losses = (8 * torch.randn(1_000, generator=generator)).exp().tolist()  # of such unlike sizes that their sums are rounded
+    expected = 0.0  # as it comes where nothing but a row is due
+    for low in range(0, 1_000, FETCH_STEPS):
+        expected += math.fsum(7 * loss for loss in losses[low : low + FETCH_STEPS])
+    found = {mean_loss(losses, *range(block, 1_000, block)) for block in range(1, 2 * FETCH_STEPS)}
+    assert found == {expected / 7_000}
+
+
+def test_the_interval_of_an_earlier_versions_checkpoint_goes_on() -> None:
+    losses = steps(200)[0]
+    interval = Interval()
+    interval.extend(losses[:50], [7] * 50, torch.ones(50, 1), None)
+    kept = interval.tree()
+    kept["loss_sum"] = math.fsum(kept.pop("rest"))
+    again = Interval(**kept)
+    again.extend(losses[50:], [7] * 150, torch.ones(150, 1), None)
+    assert again.row([])["train_loss"] == pytest.approx(mean_loss(losses), rel=1e-12)
 
 
 def test_steps_that_were_skipped_have_no_norms() -> None:
