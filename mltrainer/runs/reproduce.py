@@ -10,6 +10,7 @@ from typing import Any
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import run as run_command
+from mltrainer.observe.file_rows import rows_of_paths
 from mltrainer.plugins import located
 from mltrainer.records.common import Difference, Divergence, FileRow
 from mltrainer.records.finalization import Compared
@@ -21,7 +22,7 @@ from mltrainer.records.run import Run
 from mltrainer.reproducibility import grades
 from mltrainer.reproducibility.causes import sentence
 from mltrainer.reproducibility.environment import capture, environment_digest
-from mltrainer.runs.contract import RESULT_FILE, environment_changes
+from mltrainer.runs.contract import OTHERS_RECORD, RESULT_FILE, environment_changes
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.localize import NOTHING, find_cause
 from mltrainer.runs.rebuild import rebuild
@@ -205,7 +206,7 @@ def _refuse_edited(project: Project, run: str) -> None:
 
 
 def _known_differences(project: Project, result: Run) -> list[Difference]:
-    found = (environment_differences, data_differences, code_differences)
+    found = (environment_differences, data_differences, input_differences, code_differences)
     return [row for differences in found for row in differences(project, result)]
 
 
@@ -225,6 +226,18 @@ def data_differences(project: Project, result: Run) -> list[Difference]:
     """Return the data files that are not what they were, where planning's record is the run's."""
     data: Data | None = _planning(project, "data")
     return _changed(project, data.files if data is not None and data.sha256 == result.data_sha256 else [], "data")
+
+
+def input_differences(project: Project, result: Run) -> list[Difference]:
+    """Return the other files that the run opened and that hold something else now, such as a teacher's weights.
+
+    One that is gone is no difference here: in a clone it may lie elsewhere, and a training that misses it says so by name.
+    """
+    unsteady = _planning(project, "unsteady") or []
+    rows = [row for row in result.opened or [] if row.path not in unsteady and not OTHERS_RECORD.search(row.path)]
+    now = rows_of_paths([row.path for row in rows], project.root)
+    pairs = zip(rows, now, strict=True)
+    return [_row("data", r.path, r.sha256[:12], n.sha256[:12]) for r, n in pairs if n.sha256 and n.sha256 != r.sha256]
 
 
 def code_differences(project: Project, result: Run) -> list[Difference]:

@@ -187,6 +187,25 @@ def test_one_changed_value_of_a_table_is_told_as_data(table: Project, cli: Cli) 
     assert named(said.json) == {("data", "table.csv")}
 
 
+@pytest.mark.slow
+def test_a_changed_file_that_the_task_opens_is_told_as_data(cli: Cli, tmp_path: Path) -> None:
+    source = TASK.replace(
+        "return nn.Sequential(", "self.teacher = float(open('teacher.txt').read())\n        return nn.Sequential("
+    )
+    loss = "nn.functional.cross_entropy(outputs, targets)"
+    (tmp_path / "teacher.txt").write_text("1.0")
+    project = write_rings(tmp_path, source.replace(f"return {loss}", f"return self.teacher * {loss}"))
+    train_baseline(project.root)
+    (project.root / "teacher.txt").write_text("1.5")
+    said = reproduce(cli, project, "baseline", "--steps", "3")
+    assert (said.code, said.json["identical"], said.json["cause"]) == (5, False, None)
+    assert named(said.json) == {("data", "teacher.txt")}
+    (project.root / "teacher.txt").write_text("none")  # what cannot be trained at all is still that file's doing
+    said = reproduce(cli, project, "baseline", "--steps", "3")
+    assert (said.code, said.json["steps_compared"]) == (5, 0)
+    assert named(said.json) == {("data", "teacher.txt")}
+
+
 # --- damaged files --------------------------------------------------------------------------------
 
 

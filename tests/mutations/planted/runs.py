@@ -111,6 +111,13 @@ FAULTS = (
         "tests/runs/test_predict.py::test_rows_of_another_population_are_told_by_column",
     ),
     Fault(
+        "a changed file that the task opens is no difference of a reproduction",
+        "mltrainer/runs/reproduce.py",
+        "if n.sha256 and n.sha256 != r.sha256]",
+        "if not n.sha256]",
+        "tests/runs/test_reproduce.py::test_a_changed_file_that_the_task_opens_is_told_as_data",
+    ),
+    Fault(
         "another whole environment is another arithmetic of a program",
         "mltrainer/runs/retrain.py",
         "return not is_class_of_environment(result) and again.",
