@@ -19,6 +19,7 @@ from mltrainer.executors.executor import LIFE, RANK, RENDEZVOUS, WORLD_SIZE, Com
 SILENT_S = 15.0  # chosen by us: a process shows life every second, unless it is stopped, or its machine too busy
 STARTING_S = 10.0  # more for the first sign, while the interpreter starts
 PAUSED_S = 5.0  # who has not looked for so long was stopped too, as by Ctrl-Z, and cannot blame the others
+WAIT_S = 0.01  # between looks at whether they have ended
 AGAIN = "type the same command again to go on from the last checkpoint, with the same or another number of processes"
 
 
@@ -128,7 +129,7 @@ class Gang:
         """Return the exit code, None where one still runs after `timeout` seconds."""
         late = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None and (late is None or time.monotonic() < late):
-            time.sleep(0.01)
+            time.sleep(WAIT_S)
         return code
 
     def fileno(self) -> int:
@@ -145,6 +146,10 @@ class Gang:
         lines = first.listen(timeout)
         found = [*(lines or []), *(line for child in others for line in child.listen() or [])]
         if lines is None and not found:
+            # The pipe of one that was killed ends before its exit code is there: which one it was is known only afterwards.
+            if self.poll() is None:
+                time.sleep(min(timeout, WAIT_S))
+                return []
             found, self._last_words = self._last_words, []
         return [line for line in found if self._is_news(line)] if found or lines is not None else None
 

@@ -70,6 +70,18 @@ def test_one_that_is_killed_is_named_and_ends_the_others(tmp_path: Path, rank: i
     assert error["exit_code"] == 7
 
 
+def test_the_first_one_is_named_though_its_pipe_ends_before_it_is_known_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started(tmp_path, WAITS)
+    first, known = process.children[0], process.children[0].poll
+    late = time.monotonic() + 0.5
+    monkeypatch.setattr(first, "poll", lambda: None if time.monotonic() < late else known())
+    os.kill(first.pid, signal.SIGKILL)
+    (error,) = told(process)
+    assert error["message"].startswith("process 0 of 3 was ended by signal 9")
+
+
 def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gang, "SILENT_S", 1.0)
     process = started(tmp_path, ALIVE)

@@ -131,12 +131,12 @@ def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path: Path, rank: 
     assert bits(result, root) == bits(train(one, **{**SETTING, **more}), one)
 
 
-@pytest.mark.parametrize(("processes", "restarts"), [(1, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("processes", "restarts", "epochs"), [(2, 1, 60), pytest.param(4, 2, 60, marks=pytest.mark.slow)])
 def test_a_killed_training_goes_on_by_itself_with_the_bits_of_an_undisturbed_one(
-    tmp_path: Path, processes: int, restarts: int
+    tmp_path: Path, processes: int, restarts: int, epochs: int
 ) -> None:
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
-    more = {"epochs": 24, "early_stopping": None}
+    more = {"epochs": epochs, "early_stopping": None}
     kills = [at_step(8 * number, lambda: killed(root, -1, signal.SIGKILL)) for number in range(1, restarts + 1)]
     notes: list[str] = []
 
@@ -156,13 +156,14 @@ def test_a_training_that_is_killed_once_more_than_it_may_ends(tmp_path: Path) ->
     root, kills = make(tmp_path), []
 
     def tell(event: Event) -> None:
-        if event["event"] in ("progress", "row"):
+        if event["event"] in ("progress", "row") and ranks_of(root):
             kills.append(event["step"])
             killed(root, 0, signal.SIGKILL)
 
-    with pytest.raises(KilledError, match="killed by signal 9"):
-        train_on(root, 1, tell, launch={"restarts": 1}, epochs=100, early_stopping=None)
+    with pytest.raises(KilledError, match="process 0 of 2 was ended by signal 9"):
+        train_on(root, 2, tell, launch={"restarts": 1}, epochs=400, early_stopping=None)
     assert not ranks_of(root)
+    assert len(kills) >= 2
 
 
 @pytest.mark.slow
