@@ -32,7 +32,7 @@ def is_corpus(path: Path) -> bool:
 
 
 def visible(folder: Path) -> list[Path]:
-    """Return what lies in a folder, sorted; hidden files and folders are left out."""
+    """Return the entries of a folder, sorted; hidden files and folders are left out."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 

@@ -66,8 +66,8 @@ FAULTS = (
     Fault(
         "every epoch has the same order",
         "mltrainer/reproducibility/seeds.py",
-        'return generator(seed, "order", epoch).permutation(ids)',
-        'return generator(seed, "order").permutation(ids)',
+        'return generator(seed, "order", epoch).permutation(np.arange(count))',
+        'return generator(seed, "order").permutation(np.arange(count))',
         "tests/reproducibility/test_seeds.py",
     ),
 )
