@@ -16,6 +16,13 @@ INPUTS = " ".join(
 
 FAULTS = (
     Fault(
+        "planning an older project again changes its bits",
+        "mltrainer/phases/planning.py",
+        'generated["rules"] = current["rules"]',
+        'current["rules"] = generated["rules"]',
+        "tests/phases/test_planning.py -k rules",
+    ),
+    Fault(
         "loader processes beside a training are not counted",
         "mltrainer/phases/side_by_side.py",
         "config.threads + config.loader.processes < cores",

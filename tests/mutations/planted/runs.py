@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a lost process of several is a failure that nothing restarts",
+        "mltrainer/runs/launcher.py",
+        "lost = code < 0 and",
+        "lost = False and",
+        "tests/trainers/native/test_ranks.py -k goes_on_by_itself",
+    ),
+    Fault(
         "a finished run's checkpoints are not looked at",
         "mltrainer/runs/contract.py",
         "return result if all(_is(project.root / row.path, row.sha256) for row in files) else None",

@@ -6,6 +6,20 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a batch norm's statistics are of the shards that a process computed itself",
+        "mltrainer/trainers/native/stepping.py",
+        "self._statistics.replay(sums[len(own) :])",
+        "self._statistics.replay(statistics)",
+        "tests/trainers/native/test_ranks.py -k batch_norms_have_the_bits",
+    ),
+    Fault(
+        "a large gradient's norm depends on who holds its rows",
+        "mltrainer/trainers/native/optimization/gradients.py",
+        "if gradient.numel() <= BY_ROWS or gradient.dim() < 2:",
+        "if gradient.dim() < 3:",
+        "tests/trainers/native/optimization/test_gradients.py",
+    ),
+    Fault(
         "every epoch has the first one's order",
         "mltrainer/trainers/native/data/addresses.py",
         "order = seeds.epoch_order(config.seed, epoch, plan.samples, config.rules)",
