@@ -20,6 +20,7 @@ class _Job:
     snapshot: Snapshot
     manifest: Mapping[str, Any]
     then: Then | None
+    first: Then | None
 
 
 class Writer:
@@ -43,7 +44,14 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any], then: Then | None = None) -> None:
+    def submit(
+        self,
+        folder: Path,
+        snapshot: Snapshot,
+        manifest: Mapping[str, Any],
+        then: Then | None = None,
+        first: Then | None = None,
+    ) -> None:
         """Hand over a checkpoint; returns at once unless one is under way and another one waits already.
 
         Args:
@@ -51,6 +59,7 @@ class Writer:
             snapshot: As in `format.save`.
             manifest: As in `format.save`; must not be changed afterwards.
             then: Called in the writer's thread once it is written, such as to delete what is no longer kept.
+            first: Called there before, such as to bring to the disk what it must not be found without.
 
         Raises:
             MltrainerError: An earlier save failed; this one was not taken.
@@ -60,7 +69,7 @@ class Writer:
                 raise RuntimeError(f"the writer is closed; {folder.name} was not saved")
             self._changed.wait_for(lambda: self._waiting is None)
             self._raise_error()  # before the job is queued: a refused one must not be saved all the same
-            self._waiting = _Job(folder, snapshot, manifest, then)
+            self._waiting = _Job(folder, snapshot, manifest, then, first)
             self._changed.notify_all()
 
     @property
@@ -130,6 +139,8 @@ class Writer:
 def _failure_of(job: _Job) -> BaseException | None:
     """Save one checkpoint; return what went wrong, for the training thread to raise."""
     try:
+        if job.first is not None:
+            job.first()
         save(job.folder, job.snapshot, job.manifest)
         if job.then is not None:
             job.then()

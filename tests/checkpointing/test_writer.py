@@ -123,6 +123,17 @@ def test_what_follows_a_save_is_called_and_may_fail(tmp_path: Path) -> None:
     assert seen == [1]
 
 
+def test_what_comes_before_a_save_is_called_and_where_it_fails_nothing_is_saved(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with Writer() as writer:
+        writer.submit(folder(tmp_path, 1), snapshot({}), {}, first=lambda: seen.append(len(folders(tmp_path))))
+        writer.drain()
+        writer.submit(folder(tmp_path, 2), snapshot({}), {}, first=lambda: fails())
+        with pytest.raises(MachineError):
+            writer.drain()
+    assert (seen, folders(tmp_path)) == ([0], [folder(tmp_path, 1)])
+
+
 def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:
     writer = Writer()
     writer.close()

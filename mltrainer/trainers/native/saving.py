@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ from mltrainer.errors import GateError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow
+from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan
-from mltrainer.trainers.native.recording import EvaluationRow
-from mltrainer.workspace import sha256_file
+from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow
+from mltrainer.workspace import machine_faults, sha256_file, sync
 
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
 
@@ -127,7 +129,19 @@ class Checkpoints:
         }
 
     def _hand_over(self, pending: _Pending) -> None:
-        self._writer.submit(pending.path, pending.copied, pending.manifest, lambda: self._tidy(pending.path))
+        then = functools.partial(self._tidy, pending.path)
+        self._writer.submit(pending.path, pending.copied, pending.manifest, then, self._sync_recorded)
+
+    def _sync_recorded(self) -> None:
+        """Bring to the disk what a checkpoint continues, chain and gradient norms; runs in the writer's thread, before each save.
+
+        They are appended to without waiting: after a power cut a checkpoint might be there, and the lines that it rests on not.
+        """
+        with machine_faults(str(run := self.folder.parent)):
+            for name in (CHAIN_FILE, GRADIENTS_FILE):
+                if (run / name).exists():
+                    sync(run / name)
+            sync(run)
 
     def _tidy(self, newest: Path) -> None:
         """Delete what the policy does not keep; runs in the writer's thread, after each save.

@@ -14,7 +14,7 @@ import pytest
 from mltrainer.checkpointing import format as checkpoint_format
 from mltrainer.checkpointing import writer
 from mltrainer.checkpointing.manifest import read_manifest
-from mltrainer.trainers.native import stages
+from mltrainer.trainers.native import saving, stages
 from mltrainer.trainers.native.saving import Checkpoints
 from mltrainer.workspace import write_json
 from tests.trainers.native.digits_runs import STEPS, job, make, part_of, train
@@ -140,6 +140,26 @@ def test_minutes_are_counted_from_the_last_checkpoint(
     seen, result = with_a_clock(make(tmp_path), monkeypatch, policy)
     assert seen == steps
     assert result["chain"] == undisturbed["chain"]
+
+
+def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, save = list[tuple[str, int]](), checkpoint_format.save
+    threads = set[str]()
+
+    def note(path: Path) -> None:
+        threads.add(threading.current_thread().name)
+        done.append((path.name, len(path.read_bytes()) if path.is_file() else 0))
+
+    monkeypatch.setattr(saving, "sync", note)
+    monkeypatch.setattr(writer, "save", lambda folder, *rest: [note(folder), save(folder, *rest)][1])
+    train(make(tmp_path), **LEAST)
+    names = [name for name, _ in done]
+    assert names == [name for step in (6, 12, 18) for name in ("chain.txt", "gradients.f32", "run", f"step-{step:08d}")]
+    run = tmp_path / ".mltrainer/runs/run"
+    assert dict(done[-4:-2]) == {name: (run / name).stat().st_size for name in ("chain.txt", "gradients.f32")}
+    assert threads == {"checkpoint-writer"}
 
 
 def test_what_the_clock_had_saved_goes_once_something_newer_is_there(
