@@ -18,7 +18,17 @@ from mltrainer.tasks import data_findings
 from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.samples import Samples, chosen_hashes, fingerprint, is_iterable, labels_of, pick, sample_hashes, samples_of
+from mltrainer.tasks.samples import (
+    Samples,
+    chosen_hashes,
+    fingerprint,
+    is_iterable,
+    labels_of,
+    pick,
+    sample_hashes,
+    samples_of,
+    tensor_hashes,
+)
 from mltrainer.tasks.sketch import KEPT
 from mltrainer.tasks.splits import SPLITS, BySplit, SplitConstraints, SplitIds, fold_places, of_fold, split_ids
 from mltrainer.tasks.task import Task
@@ -224,8 +234,7 @@ class _UserTaskAdapter(DataAdapter):
 
     def hashes(self, split: str) -> np.ndarray:
         tensors = self.parts[split].tensors
-        # numpy knows no bfloat16.
-        return data_findings.row_hashes([t.float().numpy() for t in tensors]) if tensors and len(tensors[0]) else NO_HASHES
+        return tensor_hashes(tensors) if tensors and len(tensors[0]) else NO_HASHES
 
     def test_hashes(self) -> np.ndarray:
         if self.parts.test.tensors is not None:

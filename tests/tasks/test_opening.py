@@ -9,7 +9,9 @@ import torch
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.tasks import samples
+from mltrainer.tasks.data_findings import row_hashes
 from mltrainer.tasks.opening import check_model, open_task
+from mltrainer.tasks.samples import tensor_hashes
 from mltrainer.tasks.splits import ids_digest
 
 HEAD = """
@@ -228,6 +230,24 @@ def test_rows_repeated_across_given_splits_are_found(own):
     facts = own(GIVEN.format(test="(X[10:20], Y[10:20])")).facts(DataLimits())
     assert facts["duplicates_across_splits"] == 10
     assert facts["findings"][0]["what"] == "0 of 10 validation rows and 10 test rows are in the training split too"
+
+
+@pytest.mark.parametrize("rows", ["torch.arange(2**24, 2**24 + 40)", "(1 + torch.arange(40.0).double() / 2**30)"])
+def test_samples_that_differ_beyond_float32_are_no_repeats(own, rows):
+    opened = own(f"class Mine(Base):\n    def samples(self): return {rows}.reshape(40, 1), Y")
+    assert opened.repeated_shares() == {"shared": 0.0, "repeated": 0.0}
+    assert len(set(opened.test_rows("salt")["digests"].split())) == len(opened.open_test())
+
+
+def test_samples_that_float32_holds_have_the_hashes_of_their_float32():
+    whole = torch.arange(300).reshape(100, 3) % 200
+    expected = row_hashes([whole.float().numpy()])
+    for kind in (torch.int64, torch.int32, torch.uint8, torch.bfloat16, torch.float16, torch.float64):
+        assert np.array_equal(tensor_hashes([whole.to(kind)]), expected)
+    # Also beside others that it does not hold, and with gaps.
+    assert tensor_hashes([torch.tensor([5, 2**24 + 1])])[0] == tensor_hashes([torch.tensor([5])])[0]
+    gap = torch.full((1, 2), torch.nan, dtype=torch.float64)
+    assert np.array_equal(tensor_hashes([gap]), tensor_hashes([gap.float()]))
 
 
 def test_a_users_samples_that_repeat_by_nature_are_no_leakage(own):
