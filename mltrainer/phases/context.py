@@ -15,6 +15,7 @@ from mltrainer.plugins import is_file_of_plugin
 from mltrainer.records.common import FileRow, InputRow, Part, Source
 from mltrainer.records.event import Tell
 from mltrainer.records.reading import Record
+from mltrainer.runs.contract import planned_files
 from mltrainer.runs.launcher import Launch, Tools
 from mltrainer.runs.trainer import Trainer, trainer_for
 from mltrainer.workspace import Project, sha256_file
@@ -117,11 +118,8 @@ class Context:
         return TrainingConfig.model_validate(self.planning.evidence.config)
 
     def planned_data(self) -> dict[str, Any]:
-        """Return a job's entry for the files that planning saw opened: `data_files` of an opaque task, else `input_files`."""
-        evidence = self.planning.evidence
-        if self.task.is_opaque:
-            return {"data_files": evidence.data.files}
-        return {"input_files": evidence.opened} if evidence.opened else {}
+        """Return a job's entry for the files that planning saw opened."""
+        return planned_files(self.planning.evidence, self.task.is_opaque)
 
     def with_workers(self, config: TrainingConfig) -> TrainingConfig:
         """Return a config as a tool gets it: with the loader processes that planning found, where it asks for `auto`."""

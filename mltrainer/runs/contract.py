@@ -13,7 +13,7 @@ from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.records.common import Difference, FileRow, KeyChange
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.planning import Environment
+from mltrainer.records.planning import Environment, Planning
 from mltrainer.records.reading import Record
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
@@ -57,6 +57,18 @@ def _inputs_digest(opened: Iterable[FileRow]) -> dict[str, str]:
     """
     contents = sorted({row.sha256 for row in opened if not OTHERS_RECORD.search(row.path)})
     return {"inputs_sha256": digest(contents)} if contents else {}
+
+
+def planned_files(planning: Planning, is_opaque: bool) -> dict[str, Any]:
+    """Return a job's entry for the files that planning saw opened: `data_files` of an opaque task, else `input_files`.
+
+    Args:
+        planning: What planning measured.
+        is_opaque: Whether only the trainer reads the task's samples.
+    """
+    if is_opaque:
+        return {"data_files": planning.data.files}
+    return {"input_files": planning.opened} if planning.opened else {}
 
 
 def check_environment(recorded: Environment, root: Path, files: Iterable[FileRow]) -> None:

@@ -13,16 +13,17 @@ from mltrainer.errors import GateError
 from mltrainer.records.common import Divergence
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.job import TrainingJob
+from mltrainer.records.planning import Planning
 from mltrainer.records.reading import sound_record
 from mltrainer.records.run import Run
 from mltrainer.reproducibility import fingerprint, grades
-from mltrainer.runs.contract import JOB_FILE, run_id
+from mltrainer.runs.contract import JOB_FILE, planned_files, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, numbers_of, reproduction_row
 from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import TRAINING, Project, locked, write_text
 
-CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
+CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256")
 
 
 def recorded_run(project: Project, run: str) -> tuple[str, Run] | None:
@@ -89,8 +90,7 @@ def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) 
     """Return the config that a run is named by, with the loader processes that planning found."""
     evidence = planning.evidence if phase == "baseline" else _sound(project, phase).evidence
     config = TrainingConfig.model_validate(evidence.config)
-    contract = {key: getattr(result, key) for key in CONTRACT}
-    if run_id(contract) != result.id or not is_named_by(config, result.config_sha256):
+    if run_id(_contract(result)) != result.id or not is_named_by(config, result.config_sha256):
         raise GateError(
             f"the record of {phase} does not hold the config and the contract that run {result.id} is named by",
             mend=f"mltrainer gate check {phase}",
@@ -99,8 +99,15 @@ def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) 
     return config.with_workers(loader.workers if loader is not None else 0)
 
 
+def _contract(result: Run) -> dict[str, str]:
+    """Return the contract that named a run, as its result tells it; of one that opened nothing else it has no `inputs_sha256`."""
+    told = {key: getattr(result, key) for key in CONTRACT}
+    return {key: value for key, value in told.items() if value is not None}
+
+
 def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any], folder: str) -> TrainingJob:
-    files: dict[str, Any] = {"data_files": planning.evidence.data.files} if config.task.is_opaque else {}
+    measured = isinstance(planning.evidence, Planning)  # not where it stopped early
+    files: dict[str, Any] = planned_files(planning.evidence, config.task.is_opaque) if measured else {}
     return TrainingJob(
         run=result.id,
         phase=phase,
@@ -108,7 +115,7 @@ def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any
         folder=folder,
         config=config,
         gate=result.gate,
-        contract={key: getattr(result, key) for key in CONTRACT},
+        contract=_contract(result),
         code_files=planning.source.files,
         parent=result.parent,
         threads=config.threads,

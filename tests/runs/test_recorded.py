@@ -13,7 +13,8 @@ import pytest
 from mltrainer.project.engine import write
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import RunResult, read_result
-from mltrainer.workspace import Project, seal
+from mltrainer.runs.contract import run_id
+from mltrainer.workspace import Project, digest, seal
 from tests.conftest import Cli
 
 Record = dict[str, Any]
@@ -44,7 +45,8 @@ def trained(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> list[Training
 
         def run(self, job: TrainingJob) -> RunResult:
             asked.append(job)
-            shutil.copytree(digits_once / ".mltrainer/runs" / job.run, self.root / job.folder)
+            original = record_of(Project(digits_once), str(job.phase))["evidence"]["run"]["id"]
+            shutil.copytree(digits_once / ".mltrainer/runs" / original, self.root / job.folder)
             return read_result(self.root / job.folder / "result.json", RunResult)
 
     monkeypatch.setattr("mltrainer.runs.recorded.trainer_for", lambda tools, *others: Trained(tools.project.root))
@@ -80,6 +82,21 @@ def test_what_is_trained_is_what_the_record_says(clone: Project, cli: Cli, train
     assert (final.run, final.config.epochs, final.purpose) == (evidence["run"]["id"], 15, "reproduction")
     assert (first.config.epochs, first.contract["data_sha256"]) == (12, evidence["run"]["data_sha256"])
     assert final.contract["config_sha256"] == evidence["run"]["config_sha256"]
+
+
+def test_a_run_whose_project_opens_more_than_data_and_code_is_trained_from_its_record(
+    clone: Project, cli: Cli, trained: list[TrainingJob]
+) -> None:
+    row = {"path": "teacher.pt", "sha256": "0" * 64, "size": 3}
+    told = record_of(clone)["evidence"]["run"]
+    contract = {key: told[key] for key in ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")}
+    contract["inputs_sha256"] = digest([row["sha256"]])
+    forge(clone, lambda evidence: evidence.update(opened=[row]), "planning")
+    forge(clone, lambda evidence: evidence["run"].update(id=run_id(contract), inputs_sha256=contract["inputs_sha256"]))
+    said = cli("reproduce", FINAL, "--project", clone.root)
+    assert said.code == 0, said.err
+    (job,) = trained
+    assert (job.contract, [dict(one) for one in job.input_files or []]) == (contract, [row])
 
 
 INVENTED: dict[str, Callable[[Record], object]] = {
