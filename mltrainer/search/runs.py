@@ -26,7 +26,7 @@ STATE_FILE = "state.json"
 EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
 DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
 
-OF_STUDY = ("gate", "code_files", "data_files", "parent")  # entries of a study's job that its runs have, too
+OF_STUDY = ("gate", "code_files", "data_files", "input_files", "parent")  # entries of a study's job that its runs have, too
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,6 +141,14 @@ def test_each_worker_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 def runs_of(pool: Pool, signalled: list[str] | None = None) -> Runs:
     return Runs(study_job(), Path.cwd(), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
+
+
+def test_a_run_is_held_to_the_files_that_its_study_was_planned_with(folder: Path) -> None:
+    row = {"path": "teacher.pt", "sha256": "0" * 64, "size": 3}
+    runs = runs_of(SimpleNamespace(begin=lambda *_: None))  # type: ignore[arg-type]
+    runs.job = SearchJob.model_validate({**study({}, 1), "input_files": [row]})
+    runs.begin(1, runs.job.config, [])
+    assert read_json(folder / runs._begun[1].folder / "job.json")["input_files"] == [row]
 
 
 def result_of(runs: Runs, nr: int, path: Path) -> Trained:
