@@ -15,7 +15,7 @@ from mltrainer.gates.gate import Gate, check_gates, why_closed
 from mltrainer.questions.ablation.findings import ChangedKey
 from mltrainer.records.job import AblationJob, Variant
 from mltrainer.records.reading import Record
-from mltrainer.runs.contract import contract_of
+from mltrainer.runs.contract import contract_of, planned_files
 from mltrainer.workspace import Project, digest
 
 TOOL = "ablation_study"
@@ -71,9 +71,8 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         seeds: On how many fresh seeds; 0: on the config's own.
         phase: What its runs are told to be of.
     """
-    program: dict[str, Any] = {"data_files": planning.trusted.evidence.data.files} if config.task.is_opaque else {}
     # Checkpoints that only a resumption would need fill the disk, of as many runs as there are variants and seeds.
-    if not program:
+    if not config.task.is_opaque:
         config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 0})})
     contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
@@ -91,7 +90,7 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
         gate=planning.sha256,
         parent=None,
         threads=config.threads,
-        **program,
+        **planned_files(planning.trusted.evidence, config.task.is_opaque),
     )
 
 

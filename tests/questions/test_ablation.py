@@ -19,11 +19,12 @@ import pytest
 
 import mltrainer
 from mltrainer.errors import InputError
+from mltrainer.project.engine import write
 from mltrainer.questions.ablation.ask import DATA, PAGE, ablate, components
 from mltrainer.records.job import AblationJob
 from mltrainer.reproducibility.code import source
 from mltrainer.runs.launcher import Tools
-from mltrainer.workspace import Project, read_json, write_json
+from mltrainer.workspace import Project, digest, read_json, seal, sha256_file, write_json
 from tests.conftest import Cli, commit
 from tests.projects import TASK, results, write_rings
 
@@ -103,6 +104,18 @@ def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits: Proje
     assert set(job["contract"]) == {"data_sha256", "code_sha256", "environment_sha256"}
     assert job["config"]["checkpoint"]["keep"] == 0
     assert job["phase"] == "ablation"
+
+
+def test_runs_are_held_to_the_files_that_planning_saw_opened(digits: Project) -> None:
+    teacher = digits.root / "teacher.pt"
+    teacher.write_bytes(b"abc")
+    row = {"path": "teacher.pt", "sha256": sha256_file(teacher), "size": 3}
+    record = read_json(digits.phase_dir("planning") / "record.json")
+    record["evidence"]["opened"] = [row]
+    write(digits, "planning", seal(record))
+    _, job = run(digits, "clip", seeds=2)
+    assert job["input_files"] == [row]
+    assert job["contract"]["inputs_sha256"] == digest([row["sha256"]])
 
 
 @pytest.mark.slow
