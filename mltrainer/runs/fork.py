@@ -20,13 +20,14 @@ from mltrainer.leftovers import new_folder
 from mltrainer.records.common import Metrics
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.reading import Record
-from mltrainer.runs.contract import contract_changes, contract_of, existing_result, run_id
+from mltrainer.runs.contract import contract_changes, contract_of, existing_result, planned_files, run_id
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import original_job
 from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import LOCK_FILE, Project, digest, locked, read_json
 
-ENDING = frozenset(("schema_number", "rungs"))  # rungs: by which a search ended the parent early
+# Not the parent's: rungs, by which a search ended it early, and the files that its planning saw opened.
+ENDING = frozenset(("schema_number", "rungs", "data_files", "input_files"))
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,15 @@ def fork(tools: Tools, parent: str, step: int | None, assignments: tuple[str, ..
             _copy(start, project.runs_dir / run / START_FOLDER)
             kept = {key: getattr(job, key) for key in job.model_fields_set - ENDING}
             own = {"run": run, "parent": parent, "config": config, "contract": contract, "threads": config.threads}
-            result = trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record)}))
+            result = trainer.run(TrainingJob(**{**kept, **own, **_place(project, run, planning.record, config)}))
     return Fork(run, parent, read_manifest(start).step, changes, result.state, result.metrics)
 
 
-def _place(project: Project, run: str, planning: Record) -> dict[str, Any]:
-    """Return a fork's job entries: its folder, its purpose, the planned code files and the digest of planning's record."""
-    folder = project.relative(project.runs_dir / run)
-    return {"folder": folder, "purpose": "train", "code_files": planning.trusted.source.files, "gate": planning.sha256}
+def _place(project: Project, run: str, planning: Record, config: TrainingConfig) -> dict[str, Any]:
+    """Return a fork's job entries: its folder, its purpose, the planned files and the digest of planning's record."""
+    planned, folder = planning.trusted, project.relative(project.runs_dir / run)
+    own = {"folder": folder, "purpose": "train", "code_files": planned.source.files, "gate": planning.sha256}
+    return {**own, **planned_files(planned.evidence, config.task.is_opaque)}
 
 
 def _checkpoint(project: Project, run: str, step: int | None) -> Path:

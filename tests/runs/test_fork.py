@@ -76,6 +76,14 @@ def test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end(rings: Project, fork: A
     assert "rungs" not in read_json(rings.runs_dir / run / "job.json")
 
 
+def test_a_fork_is_held_to_the_files_that_planning_saw_opened_and_not_to_its_parents(rings: Project, fork: Any) -> None:
+    job = rings.runs_dir / find_run(rings, "baseline") / "job.json"
+    write_json(job, {**read_json(job), "input_files": [{"path": "teacher.pt", "sha256": "0" * 64, "size": 3}]})
+    run = fork("--step", "12", "--json").json["run"]
+    assert results(rings)[run]["state"] == "finished"
+    assert "input_files" not in read_json(rings.runs_dir / run / "job.json")
+
+
 def test_a_fork_is_reproduced_after_its_parent_is_gone(rings: Project, fork: Any, cli: Cli) -> None:
     run = fork("--step", "12", "--set", "seed=7", "--set", "split.seed=42", "--json").json["run"]
     shutil.rmtree(rings.runs_dir / find_run(rings, "baseline"))
