@@ -92,4 +92,11 @@ FAULTS = (
         'options, "optimizer.options", ("build",)).model_dump(exclude_defaults=True))',
         "tests/plugins/test_optimizer.py",
     ),
+    Fault(
+        "a refused address is repeated",
+        "mltrainer/configs/tracking.py",
+        'is ${NAME} alone"\n        raise PydanticCustomError("secret", message)',
+        'is ${NAME} alone"\n        raise ValueError(message)',
+        "tests/trackers/test_key.py -k repeated",
+    ),
 )

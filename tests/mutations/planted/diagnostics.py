@@ -124,4 +124,11 @@ FAULTS = (
         "last = len(rows) - 2\n",
         "tests/diagnostics/test_firing.py",
     ),
+    Fault(
+        "the step of a norm is that of another evaluation",
+        "mltrainer/diagnostics/exploding_gradients.py",
+        "run.step_at(place) if fired",
+        "run.step_at(place - 1) if fired",
+        "tests/diagnostics/test_exploding_gradients.py",
+    ),
 )

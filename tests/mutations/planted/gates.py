@@ -167,4 +167,11 @@ FAULTS = (
         "else state.name",
         "tests/gates/test_checks.py::test_what_is_advised_next_for_a_broken_item_can_be_typed_and_changes_something",
     ),
+    Fault(
+        "what is computed from a file costs a look nothing",
+        "mltrainer/gates/digests.py",
+        'f" {what}", size=stat.st_size)',
+        'f" {what}", size=0)',
+        "tests/gates/test_gate.py -k computed_from",
+    ),
 )

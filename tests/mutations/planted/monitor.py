@@ -33,4 +33,11 @@ FAULTS = (
         "self._findings |= {row.id",
         "tests/phases/test_baseline.py::test_report_monitor_and_diagnose_say_the_same_of_a_run",
     ),
+    Fault(
+        "a chain's first line is never its last",
+        "mltrainer/monitor/scene.py",
+        "[1 if start else 0 : -1]",
+        "[1:-1]",
+        "tests/monitor/test_follower.py -k first_step",
+    ),
 )

@@ -152,4 +152,18 @@ FAULTS = (
         "job.model_fields_set - {'schema_number'}}",
         "tests/runs/test_fork.py::test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end",
     ),
+    Fault(
+        "a run's name leaves out what it opened beside data and code",
+        "mltrainer/runs/recorded.py",
+        '"environment_sha256", "inputs_sha256")',
+        '"environment_sha256")',
+        "tests/runs/test_recorded.py -k opens_more",
+    ),
+    Fault(
+        "a fork is held to the files of its parent's planning",
+        "mltrainer/runs/fork.py",
+        '"rungs", "data_files", "input_files"))',
+        '"rungs"))',
+        "tests/runs/test_fork.py -k saw_opened",
+    ),
 )

@@ -127,4 +127,11 @@ FAULTS = (
         "(self._folder / LOG_FILE).exists()",
         "tests/search/test_pool.py::test_what_a_worker_prints_is_kept_without_secrets",
     ),
+    Fault(
+        "a trial is not held to the files that planning saw opened",
+        "mltrainer/search/runs.py",
+        '"data_files", "input_files", "parent")',
+        '"data_files", "parent")',
+        "tests/search/test_pool.py -k planned_with",
+    ),
 )

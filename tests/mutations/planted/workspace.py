@@ -61,4 +61,11 @@ FAULTS = (
         'digest_of_plain(_without_seal(content))[:1] == content["seal"][:1])',
         "tests/test_workspace.py::test_an_edit_of_what_was_sealed_is_noticed",
     ),
+    Fault(
+        "a fork that unwinds closes the number of a lock",
+        "mltrainer/workspace.py",
+        "                os.ftruncate(descriptor, 0)\n            os.close(descriptor)",
+        "                os.ftruncate(descriptor, 0)\n        os.close(descriptor)",
+        "tests/test_workspace.py -k unwinds",
+    ),
 )
