@@ -18,7 +18,7 @@ class Question(NamedTuple):
     Attributes:
         folder: Its folder in `mltrainer/questions`.
         calls: The functions of its `ask.py` that take tools and return findings: the methods of `mltrainer.Project`.
-        tool: The tool that measures; `tools/<tool>/README.md` is its page of the handbook.
+        tool: The tool that measures, or whose record is read; `tools/<tool>/README.md` is its page of the handbook.
         command: The command that asks it.
         help: The command's one line in the program's help; None: options of a command that is there without it ask it.
         section: The section of that help.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer import questions
+from mltrainer import Project, questions
 from mltrainer.cli.app import command
 from mltrainer.cli.catalogue import COMMANDS, SECTIONS
 from mltrainer.handbook import shipped_folder
@@ -23,8 +23,14 @@ def test_a_question_is_a_command_that_its_tools_page_tells_of(question: Question
     )
 
 
-def test_the_help_lists_a_question_below_the_command_that_it_names() -> None:
-    assert [*SECTIONS["Look at what was trained"]][2:7] == ["diagnose", "rows", "reproduce", "ablate", "seeds"]
+@pytest.mark.parametrize("question", [one for one in QUESTIONS if one.after], ids=lambda question: question.folder)
+def test_the_help_lists_a_question_below_the_command_that_it_names(question: Question) -> None:
+    listed = [*SECTIONS[question.section]]
+    assert listed[listed.index(question.command) - 1] == question.after
+
+
+def test_the_help_lists_questions_that_name_no_command_in_the_registrys_order() -> None:
+    assert [*SECTIONS["Look at what was trained"]][2] == "diagnose"
     assert [*SECTIONS["Explore, without a trace in the project"]][:2] == ["lr-find", "batch-size"]
 
 
@@ -37,6 +43,7 @@ def test_each_folder_is_registered(folder: str) -> None:
 def test_its_calls_are_in_the_reference(question: Question) -> None:
     guide = (Path(__file__).parents[2] / "docs/API.md").read_text()
     assert [call for call in question.calls if f"::: mltrainer.questions.{question.folder}.ask.{call}\n" not in guide] == []
+    assert [call for call in question.calls if f"`{call}`" not in str(Project.__doc__)] == []
 
 
 @pytest.mark.parametrize("folder", EXPLORED.values())
