@@ -19,6 +19,8 @@ from mltrainer.errors import InputError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
+    from pydantic import ValidationError
+
 PLACE = "site-packages/"  # begins a plug-in's file in records, where no path of this machine stands
 PROJECT_FILE = "mltrainer.yaml"
 NAME = r"^[A-Za-z][\w.-]{0,63}$"
@@ -172,8 +174,10 @@ def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: 
 
     Raises:
         InputError: As `load`, or the plug-in is no such model, or lacks a method.
-        ValueError: The options are not valid.
+        ValueError: The options are not valid; each fault in a line's words, with the option.
     """
+    import pydantic  # here, because a command that only looks for a plug-in validates nothing
+
     model = load(kind, name, where)
     for method in ("model_validate", *methods):
         if not callable(getattr(model, method, None)):
@@ -183,7 +187,20 @@ def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: 
     for option in options:
         if option not in model.model_fields:
             raise ValueError(f"{name} has no option {option!r}; its options: {', '.join(model.model_fields) or 'none'}")
-    return model.model_validate(dict(options))
+    try:
+        return model.model_validate(dict(options))
+    except pydantic.ValidationError as error:
+        raise ValueError("; ".join(_faults(error, model))) from None
+
+
+def _faults(error: ValidationError, model: Any) -> Iterator[str]:
+    """Yield what is wrong with options in a config's own form of messages, without pydantic's links."""
+    is_hidden = model.model_config.get("hide_input_in_errors", False)
+    for fault in error.errors(include_url=False):
+        option = ".".join(map(str, fault["loc"]))
+        # What a fault of the whole was found in are all options, a key or a password among them.
+        shown = "" if is_hidden or not option or fault["type"] == "missing" else f"; found {fault['input']!r}"[:200]
+        yield f"{option and f'{option}: '}{fault['msg'].removeprefix('Value error, ')}{shown}"
 
 
 # --- their files ----------------------------------------------------------------------------------------

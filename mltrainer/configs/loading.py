@@ -150,7 +150,7 @@ def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewh
         hint = _hint(str(path[-1]), known_keys(model, fault.loc[:-1]), elsewhere if len(path) == 1 else {})
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     # of these the wrong word stands in what was expected, or nowhere
-    says_it = fault.type in ("missing", "union_tag_invalid", "secret", "not_installed")
+    says_it = fault.type in ("missing", "union_tag_invalid", "secret", "not_installed", "plugin_options")
     says_it = says_it or (fault.type == "value_error" and not path)  # the whole file would be shown
     shown = "" if says_it else f"; found {fault.input!r}"[:200]
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"

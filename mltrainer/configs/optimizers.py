@@ -12,7 +12,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, core_schema
 
 from mltrainer import plugins
 from mltrainer.configs.loading import Strict, needs_plugins
@@ -263,7 +263,10 @@ class PluginOptimizer(_Optimizer):
         """Return the options with the plug-in's defaults, which then stand in the config and decide as all others do."""
         if not (needs_plugins(info) and "name" in info.data):
             return options
-        return dict(plugins.made("optimizers", info.data["name"], options, "optimizer.options", ("build",)).model_dump())
+        try:
+            return dict(plugins.made("optimizers", info.data["name"], options, "optimizer.options", ("build",)).model_dump())
+        except ValueError as error:
+            raise PydanticCustomError("plugin_options", "{told}", {"told": str(error)}) from None
 
 
 BuiltIn = Annotated[

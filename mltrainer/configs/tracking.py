@@ -115,6 +115,8 @@ def _spelled_out(given: Any) -> Any:
     """Return names alone as the mapping that they mean."""
     if isinstance(given, list) and all(isinstance(name, str) for name in given):
         return {name: {} for name in given} or None
+    if isinstance(given, str):
+        raise ValueError("a list of trackers was expected, such as [tensorboard], or each with its options")
     return given
 
 

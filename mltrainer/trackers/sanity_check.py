@@ -88,5 +88,7 @@ def _not_installed(name: str) -> Tracker:
 
 
 def _failed(name: str, reason: str, mend: str | None = None) -> Tracker:
-    fix = f"fix `tracking.{name}` in mltrainer.yaml, or take it out, then mltrainer phase run planning"
+    # An edit there, such as by --set, comes before mltrainer.yaml, where a change would then do nothing.
+    places = "in mltrainer.yaml, or in phases/01_planning/training_config.yaml where it was changed there or by --set"
+    fix = f"fix `tracking.{name}` {places}, or take it out, then mltrainer phase run planning"
     return Tracker(name=name, state="failed", reason=reason, mend=mend or fix)

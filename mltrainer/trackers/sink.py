@@ -179,7 +179,7 @@ class PluginAdapter:
             made: TrackerPlugin = plugins.made(KIND, self.name, options.options, self._where, ("begin", "check"))
         except ValueError as error:
             told = "; ".join(line.strip() for line in str(error).splitlines())
-            raise InputError(told, where=f"{self._where}.options", mend="fix it in mltrainer.yaml") from None
+            raise InputError(told, where=f"{self._where}.options") from None
         return made
 
 

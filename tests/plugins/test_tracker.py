@@ -96,6 +96,51 @@ def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
     assert tried(tmp_path / "project", "[lines]").state == "ready"
     row = tried(tmp_path / "project", "{lines: {options: {fil: a}}}")
     assert (row.state, row.reason) == ("failed", "tracking.lines.options: lines has no option 'fil'; its options: file")
+    assert row.mend is not None
+    assert row.mend.startswith("fix `tracking.lines` in mltrainer.yaml, or in phases/01_planning/training_config.yaml where ")
+
+
+def test_a_value_of_an_option_is_refused_in_one_line_as_a_built_in_tracker_refuses_it(tmp_path: Path, lines: Path) -> None:
+    (tmp_path / "project").mkdir()
+    row = tried(tmp_path / "project", "{lines: {options: {file: 3}}}")
+    assert row.reason == "tracking.lines.options: file: Input should be a valid string; found 3"
+
+
+TOLD = """
+from pydantic import BaseModel, model_validator
+
+class Lines(BaseModel{config}):
+    host: str
+    port: int
+    key: str = ""
+
+    @model_validator(mode="after")
+    def _both(self):
+        raise ValueError("a host needs a key:\\nask for one")
+
+    def begin(self, place): ...
+    def check(self, root, project): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "reason"),
+    [
+        (
+            "",
+            "{port: x}",
+            "host: Field required; port: Input should be a valid integer, unable to parse string as an integer; found 'x'",
+        ),
+        ("", "{host: a, port: 1, key: hush}", "a host needs a key:; ask for one"),
+        (", hide_input_in_errors=True", "{host: a, port: 1, key: 7}", "key: Input should be a valid string"),
+    ],
+)
+def test_a_message_repeats_no_option_but_the_wrong_one(
+    tmp_path: Path, lines: Path, config: str, options: str, reason: str
+) -> None:
+    (lines / "mltrainer_lines.py").write_text(TOLD.replace("{config}", config), "utf-8")
+    (tmp_path / "project").mkdir()
+    assert tried(tmp_path / "project", f"{{lines: {{options: {options}}}}}").reason == f"tracking.lines.options: {reason}"
 
 
 def test_one_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ def test_a_wrong_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
         tracking(tmp_path, "[tensorbord]")
 
 
+def test_a_name_without_its_list_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"key tracking: a list .* such as \[tensorboard\], .*; found 'wandb'"):
+        tracking(tmp_path, "wandb")
+
+
 @pytest.mark.parametrize(("scheme", "told"), [("http", "a password stands in the address"), ("postgres", "an address begins")])
 def test_a_password_is_refused_and_not_repeated(tmp_path: Path, scheme: str, told: str) -> None:
     with pytest.raises(InputError, match=told) as caught:

@@ -59,7 +59,8 @@ def test_who_hangs_or_dies_is_waited_for_as_long_as_agreed(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
     row, _ = tried(tmp_path, wait_s=1)
     assert (row.state, row.reason) == ("failed", why)
-    assert row.mend == "fix `tracking.tensorboard` in mltrainer.yaml, or take it out, then mltrainer phase run planning"
+    places = "in mltrainer.yaml, or in phases/01_planning/training_config.yaml where it was changed there or by --set"
+    assert row.mend == f"fix `tracking.tensorboard` {places}, or take it out, then mltrainer phase run planning"
 
 
 def test_who_is_killed_after_the_time_agreed_is_told_to_be_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
