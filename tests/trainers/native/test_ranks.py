@@ -32,6 +32,7 @@ SETTING: dict[str, Any] = {
     "accumulate": 4,
     "epochs": 2,
 }
+CNN: dict[str, Any] = {"task": {"use": "digits_task:Digits", "options": {"model": "cnn"}}, "batch_size": 7, "rules": 2}
 Event = dict[str, Any]
 
 
@@ -75,8 +76,22 @@ def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ..
         {"task": {"use": "digits_task:Digits", "options": {"model": "lstm"}}, "loader": {"workers": 2}},
         {"gradients": {"noise": {"eta": 0.01}}, "gradient_checkpointing": ["encoder.layers.0"]},
         {"optimizer": {"name": "lamb", "lr": 0.01}, "evaluate": {"every_n_steps": 2}},
+        {**CNN, "accumulate": 6, "optimizer": {"name": "sgd", "lr": 0.01, "sam": {"rho": 0.05}}},
+        {**CNN, "precision": "bf16", "gradient_checkpointing": ["0"], "averaging": {"name": "ema", "decay": 0.9}},
+        {**CNN, "compile": True},
     ],
-    ids=["plain", "5 shards", "6 shards, averaged", "bf16, SAM", "LSTM, loader processes", "noise, recomputed", "LAMB"],
+    ids=[
+        "plain",
+        "5 shards",
+        "6 shards, averaged",
+        "bf16, SAM",
+        "LSTM, loader processes",
+        "noise, recomputed",
+        "LAMB",
+        "batch norm, SAM",
+        "batch norm, bf16, recomputed",
+        "batch norm, compiled",
+    ],
 )
 def test_the_number_of_processes_does_not_matter(tmp_path: Path, processes: int, changes: dict[str, Any]) -> None:
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
