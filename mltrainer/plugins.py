@@ -194,7 +194,7 @@ def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: 
 
 
 def _faults(error: ValidationError, model: Any) -> Iterator[str]:
-    """Yield what is wrong with options in a config's own form of messages, without pydantic's links."""
+    """Yield the faults of options in the words of a config's messages, without pydantic's links."""
     is_hidden = model.model_config.get("hide_input_in_errors", False)
     for fault in error.errors(include_url=False):
         option = ".".join(map(str, fault["loc"]))
