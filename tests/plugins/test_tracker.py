@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,18 @@ from mltrainer.errors import InputError
 from mltrainer.records.planning import Tracker
 from mltrainer.trackers.beside import Beside
 from mltrainer.trackers.sanity_check import Rehearsal
+from mltrainer.trackers.sink import adapter
 from tests.monitor.invented import PROJECT, Training, empty_project
 from tests.plugins.installing import install, use
 from tests.plugins.test_optimizer import config
 
 
 @pytest.fixture
-def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     site = install(tmp_path / "site", "mltrainer-lines")
     use(monkeypatch, site)
-    return site
+    yield site
+    sys.modules.pop("mltrainer_lines", None)
 
 
 def tracking(text: str) -> Tracking:
@@ -139,8 +143,10 @@ def test_a_message_repeats_no_option_but_the_wrong_one(
     tmp_path: Path, lines: Path, config: str, options: str, reason: str
 ) -> None:
     (lines / "mltrainer_lines.py").write_text(TOLD.replace("{config}", config), "utf-8")
-    (tmp_path / "project").mkdir()
-    assert tried(tmp_path / "project", f"{{lines: {{options: {options}}}}}").reason == f"tracking.lines.options: {reason}"
+    ((_, given),) = tracking(f"{{lines: {{options: {options}}}}}").named()
+    with pytest.raises(InputError) as caught:
+        adapter("lines").check()(tmp_path, "project", given)
+    assert str(caught.value) == f"tracking.lines.options: {reason}"
 
 
 def test_one_that_is_gone_is_reported_and_stops_nothing(tmp_path: Path) -> None:
