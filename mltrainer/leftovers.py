@@ -56,11 +56,16 @@ def _held_folder(parent: Path) -> tuple[int, Path]:
     while True:
         path = parent / f"{TEMPORARY}{os.urandom(6).hex()}"
         path.mkdir()
-        with contextlib.suppress(FileNotFoundError):  # swept before it was opened, as a file may be before it is held
+        try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if _hold(descriptor, path):
-                return descriptor, path
-            os.close(descriptor)
+        except FileNotFoundError:  # swept before it was opened, as a file may be before it is held
+            continue
+        except OSError:
+            path.rmdir()
+            raise
+        if _hold(descriptor, path):
+            return descriptor, path
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
