@@ -32,6 +32,7 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError("model() gave a model without a parameter to train", where=config.task.use)
     _refuse_complex(model, config)
+    _refuse_replicas(model, config)
     # Module by module: model.train() afterwards would also wake parts that the user had put into evaluation mode.
     modes = [(module, module.training) for module in model.modules()]
     with generators_kept():
@@ -54,6 +55,17 @@ def _refuse_complex(model: nn.Module, config: TrainingConfig) -> None:
                 where=config.task.use,
                 mend="keep real and imaginary part in a real parameter, and join them in forward with torch.view_as_complex",
             )
+
+
+def _refuse_replicas(model: nn.Module, config: TrainingConfig) -> None:
+    """Raise an `InputError` where a model is wrapped to be computed on several devices, in an order that their number decides."""
+    wrapped = next((m for m in model.modules() if isinstance(m, (nn.DataParallel, nn.parallel.DistributedDataParallel))), None)
+    if wrapped is not None:
+        raise InputError(
+            f"model() gave a {type(wrapped).__name__}, whose sums depend on the number of devices",
+            where=config.task.use,
+            mend="return the model that it wraps; several processes or GPUs share a step by --processes, with the bits of one",
+        )
 
 
 def _batch(task: Task, samples: Samples, count: int, config: TrainingConfig, root: Path) -> Any:

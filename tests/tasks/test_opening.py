@@ -387,6 +387,12 @@ def test_a_model_that_fits_passes(own, body):
     check(own(body))
 
 
+def test_a_model_that_is_wrapped_for_several_devices_is_refused_with_what_to_use(own):
+    with pytest.raises(InputError, match="model\\(\\) gave a DataParallel") as caught:
+        check_model(own(PLAIN), torch.nn.Sequential(torch.nn.DataParallel(torch.nn.Linear(2, 2))))
+    assert "--processes" in caught.value.mend
+
+
 def test_checking_leaves_no_trace(own):
     opened = own(PLAIN)
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout(), torch.nn.Linear(2, 2)).train()
