@@ -7,13 +7,30 @@ from typing import Annotated
 
 import typer
 
-from mltrainer.cli.common import Assignments, Folder, Phase, Processes, group, one_of
+from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, group, one_of
 from mltrainer.cli.gates import describe
+from mltrainer.cli.output import emit
 from mltrainer.gates.gate import Gate
 from mltrainer.project.front import Project
+from mltrainer.project.upgrade import Upgrade
+from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
 app = group()
+
+
+def _print_upgrade(found: Upgrade) -> None:
+    if found.is_empty:
+        print("nothing: this project was planned with what this version of mltrainer plans with")
+        return
+    rows = [[key, now, then] for key, (now, then) in found.changes.items()]
+    print(table(rows, ["training_config.yaml", "now", "then"]) if rows else "training_config.yaml stays as it is")
+    for name, notes in found.policies.items():
+        print("\n".join(f"{name}: {note}" for note in notes))
+    if found.other_bits:
+        print("other bits: every run gets another name, and planning and the phases after it run again")
+
+
 phase = group("phase", help="Run one phase.", epilog="Example: mltrainer phase run planning")
 app.add_typer(phase)
 
@@ -60,6 +77,30 @@ def _conclude(project: Project, gates: Sequence[Gate]) -> int:
     done = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
     print(f"next: {found.why}" if found else done)
     return 0
+
+
+@app.command(epilog="Example: mltrainer upgrade --dry-run")
+def upgrade(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    as_json: AsJson = False,
+    folder: Folder = None,
+) -> int:
+    """Plan a project anew with the rules and the policy of this version, which older projects keep their own of.
+
+    With --dry-run, show what that changes: keys of the training config, whether the bits change, and what each gate is judged by.
+    """
+    project = Project(folder)
+    found = project.upgrade()
+    if as_json:
+        changes = [{"key": key, "now": now, "then": then} for key, (now, then) in found.changes.items()]
+        emit({"changes": changes, "other_bits": found.other_bits, "policies": found.policies})
+    else:
+        _print_upgrade(found)
+    if dry_run or found.is_empty:
+        return 0
+    gate = project.phase("planning", set=found.adopted)
+    print(describe(gate))
+    return _conclude(project, [gate])
 
 
 @phase.command(name="run", epilog="Example: mltrainer phase run planning --set optimizer.lr=3e-4 --set model.hidden=[256,256]")

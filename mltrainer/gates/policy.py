@@ -30,11 +30,13 @@ class Policy:
     Attributes:
         page: The checklist.
         stale: Why the record was made under a policy that is neither the project's own nor a released one.
-        notes: What a newer version asks for beyond it, with the command that adopts that.
+        newer: What a newer version asks for beyond it, with the command that adopts that.
+        notes: That, after the numbers that are the project's own.
     """
 
     page: PhasePage
     stale: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -63,7 +65,10 @@ def policy_of(project: Project, record: Envelope[Any]) -> Policy:
     stale = [f"the handbook's page {path} changed what it declares; next: {rerun}" for path in moved if path not in shipped]
     if not _is(record.policy, page):
         stale.insert(0, f"the handbook's checklist of this phase changed; next: {rerun}")
-    return Policy(page, tuple(stale), tuple(_notes(own, sorted(shipped), record)))
+    newer = tuple(_newer(own, sorted(shipped), record))
+    changed = "; ".join(record.policy_changes)
+    numbers = [f"judged by numbers of this project's own: {changed}"] if changed else []
+    return Policy(page, tuple(stale), newer, (*numbers, *newer))
 
 
 def _now(path: str, root: Path) -> str | None:
@@ -85,10 +90,8 @@ def _is(recorded: Any, page: PhasePage) -> bool:
         return False
 
 
-def _notes(own: PhasePage, moved: list[str], record: Envelope[Any]) -> Iterator[str]:
+def _newer(own: PhasePage, moved: list[str], record: Envelope[Any]) -> Iterator[str]:
     phase = record.phase
-    if record.policy_changes:
-        yield f"judged by numbers of this project's own: {'; '.join(record.policy_changes)}"
     adopt = f"adopt it with `mltrainer phase run {phase}`"
     if moved:
         versions = f"mltrainer {record.mltrainer}; {mltrainer.__version__} ships another"

@@ -24,6 +24,7 @@ from mltrainer.gates.machine import advice, asked, derive
 from mltrainer.project import engine
 from mltrainer.project.review import review
 from mltrainer.project.start import Script, make_project
+from mltrainer.project.upgrade import Upgrade, upgrade_of
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status
 from mltrainer.questions.exploration import present_config
 from mltrainer.questions.registry import CALLS
@@ -206,6 +207,16 @@ class Project:
             raise InputError(what, where="processes", mend=mend)
         with self._tools(tell, processes) as tools:
             return engine.run_phase(tools, phase, as_assignments(set), template)
+
+    def upgrade(self) -> Upgrade:
+        """Return what this version of mltrainer would change of the planned project; nothing is written.
+
+        `project.phase("planning", set=project.upgrade().adopted)` adopts it.
+
+        Raises:
+            InputError: The project has no plan yet, or a file of it is not valid.
+        """
+        return upgrade_of(self._places, lambda _event: None)
 
     def waive(self, phase: str, item: str, reason: str) -> Gate:
         """Record a waiver of a failing item under your git identity, and return the gate.

@@ -1,0 +1,66 @@
+"""What this version of mltrainer would change of a planned project: its rules, its templates' values, its policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mltrainer.configs.loading import as_assignments, flatten
+from mltrainer.configs.pages import phase_page
+from mltrainer.configs.project import TrainingConfig, bits_config, load_training, of_task
+from mltrainer.configs.templates import baseline_template
+from mltrainer.errors import InputError
+from mltrainer.gates.policy import policy_of
+from mltrainer.phases.context import Context
+from mltrainer.phases.planning import CONFIG_FILE, plan_config
+from mltrainer.records.event import Tell
+from mltrainer.records.reading import sound_record, sound_records
+from mltrainer.runs.launcher import launch
+from mltrainer.workspace import Project
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """What adopting this version's policy changes.
+
+    Attributes:
+        adopted: What planning is told for it, by key, as after `--set`.
+        changes: Keys of the training config, each with its value now and then.
+        other_bits: Whether runs of the changed config are other runs: each gets a new name, and its phases run again.
+        policies: What a phase's gate is judged by in place of this version's policy, by phase.
+    """
+
+    adopted: dict[str, Any]
+    changes: dict[str, tuple[Any, Any]]
+    other_bits: bool
+    policies: dict[str, tuple[str, ...]]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the project has all of it already."""
+        return not (self.changes or self.policies)
+
+
+def upgrade_of(project: Project, tell: Tell) -> Upgrade:
+    """Return what this version would change of a planned project; nothing is written.
+
+    Raises:
+        InputError: The project has no plan yet, or a file of it is not valid.
+    """
+    now = _planned(project)
+    adopted = of_task({"rules": baseline_template(project.root).get("rules", 1)}, now.task)  # a program has none
+    page, record = phase_page("planning", project.root), sound_record(project, "planning")
+    then = plan_config(Context(project, page, {}, record, None, as_assignments(adopted), tell, launch)).config
+    before, after = flatten(now.model_dump()), flatten(then.model_dump())
+    changes = {key: (before.get(key), after.get(key)) for key in {**before, **after} if before.get(key) != after.get(key)}
+    asked = {str(record.phase): policy_of(project, record).newer for record in sound_records(project)}
+    policies = {phase: notes for phase, notes in asked.items() if notes}
+    return Upgrade(adopted, changes, bits_config(now) != bits_config(then), policies)
+
+
+def _planned(project: Project) -> TrainingConfig:
+    path = project.phase_dir("planning") / CONFIG_FILE
+    if not path.is_file():
+        what = f"{project.relative(path)} is not there: a project that is not planned yet has this version's policy"
+        raise InputError(what, mend="mltrainer phase run planning")
+    return load_training(path, project.relative(path))
