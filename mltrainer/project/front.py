@@ -209,7 +209,7 @@ class Project:
             return engine.run_phase(tools, phase, as_assignments(set), template)
 
     def upgrade(self) -> Upgrade:
-        """Return what this version of mltrainer would change of the planned project; nothing is written.
+        """Return the changes that this version of mltrainer would make to the planned project; nothing is written.
 
         `project.phase("planning", set=project.upgrade().adopted)` adopts it.
 

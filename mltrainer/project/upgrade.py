@@ -42,7 +42,7 @@ class Upgrade:
 
 
 def upgrade_of(project: Project, tell: Tell) -> Upgrade:
-    """Return what this version would change of a planned project; nothing is written.
+    """Return the changes that this version would make to a planned project; nothing is written.
 
     Raises:
         InputError: The project has no plan yet, or a file of it is not valid.

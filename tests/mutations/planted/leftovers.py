@@ -22,8 +22,8 @@ FAULTS = (
     Fault(
         "who was quicker to sweep leaves a writer without its file",
         "mltrainer/leftovers.py",
-        "        if _hold(descriptor, path):\n            return descriptor, path\n        os.close(descriptor)",
-        "        _hold(descriptor, path)\n        return descriptor, path",
+        "for left over.\n        if _hold(descriptor, path):",
+        "for left over.\n        if _hold(descriptor, path) or True:",
         "tests/test_leftovers.py",
     ),
     Fault(
@@ -43,8 +43,8 @@ FAULTS = (
     Fault(
         "a folder that was swept is given out",
         "mltrainer/leftovers.py",
-        "            if _hold(descriptor, path):\n                return",
-        "            if _hold(descriptor, path) or True:\n                return",
+        "raise\n        if _hold(descriptor, path):",
+        "raise\n        if _hold(descriptor, path) or True:",
         "tests/test_leftovers.py",
     ),
 )
