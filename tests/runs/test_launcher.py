@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import InputError, MachineError, MltrainerError, StoppedError
+from mltrainer.errors import InputError, KilledError, MachineError, MltrainerError, StoppedError
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs import launcher
@@ -53,6 +53,47 @@ def run_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
     with ForkServers(late=(VARIABLE,)) as forks:
         yield call
+
+
+DIES_TWICE = """
+import pathlib
+count = pathlib.Path("deaths")
+deaths = int(count.read_text()) if count.exists() else 0
+count.write_text(str(deaths + 1))
+if deaths < 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+send("done")
+"""
+
+
+@pytest.mark.parametrize("purpose", ["train", "probe"])
+@pytest.mark.parametrize("restarts", [0, 1, 2, 3])
+def test_a_training_that_is_killed_is_started_again_as_often_as_the_config_says_and_a_probe_never(
+    run_tool: Launch, monkeypatch: pytest.MonkeyPatch, restarts: int, purpose: str
+) -> None:
+    own = JOB.model_copy(
+        update={
+            "purpose": purpose,
+            "config": TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": restarts}}),
+        }
+    )
+    monkeypatch.setattr(sys.modules[__name__], "JOB", own)
+    events: list[Event] = []
+    ended = contextlib.nullcontext() if restarts >= 2 and purpose == "train" else pytest.raises(KilledError, match="signal 9")
+    with ended:
+        run_tool(DIES_TWICE, events)
+    notes = [event["text"] for event in events if event["event"] == "note"]
+    assert len(notes) == (min(restarts, 2) if purpose == "train" else 0)
+    assert all(f"going on, restart {number} of {restarts}" in note for number, note in enumerate(notes, 1))
+
+
+def test_a_fault_of_a_training_starts_nothing_again(run_tool: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 3}})
+    monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
+    events: list[Event] = []
+    with pytest.raises(InputError, match="not finite"):
+        run_tool('send("error", exit_code=1, message="not finite", where=None, mend=None)\nsys.exit(1)', events)
+    assert events == []
 
 
 def ask(*numbers: int, on: Path) -> None:

@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a killed training is started again once less than asked",
+        "mltrainer/runs/launcher.py",
+        "for restart in range(1, restarts + 1):",
+        "for restart in range(1, restarts):",
+        "tests/runs/test_launcher.py -k started_again",
+    ),
+    Fault(
         "a lost process of several is a failure that nothing restarts",
         "mltrainer/runs/launcher.py",
         "lost = code < 0 and",
