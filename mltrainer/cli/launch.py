@@ -1,0 +1,35 @@
+"""`mltrainer launch`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli.common import Folder, group, one_of, open_project
+from mltrainer.project.cluster_scripts import Cluster, script_for
+from mltrainer.workspace import PHASES, PhaseName
+
+CLUSTERS: tuple[Cluster, ...] = ("slurm", "jobset")
+app = group()
+launch = group("launch", help="What starts a project's phases elsewhere.", epilog="Example: mltrainer launch print --for slurm")
+app.add_typer(launch)
+
+
+@launch.command(name="print", epilog="Example: mltrainer launch print --for slurm > train.sh && sbatch train.sh")
+def print_script(
+    cluster: Annotated[
+        Cluster, typer.Option("--for", parser=one_of(CLUSTERS), metavar="CLUSTER", help="slurm, or jobset of Kubernetes.")
+    ],
+    phase: Annotated[
+        PhaseName | None,
+        typer.Option(parser=one_of(PHASES), metavar="PHASE", help="Run this phase alone; default: walk all."),
+    ] = None,
+    folder: Folder = None,
+) -> int:
+    """Print what a cluster is given to run the phases on one machine of it: a batch script, or a JobSet.
+
+    What it asks for (cores, GPUs, memory, time) follows from the plan and from what planning measured.
+    """
+    print(script_for(open_project(folder), cluster, phase), end="")
+    return 0

@@ -1,0 +1,147 @@
+"""What a cluster is given to run a project's phases on one machine of it: a batch script of SLURM, a JobSet of Kubernetes.
+
+mltrainer starts the processes of a training itself, so that the cluster starts one command. It is told of the end by SIGTERM, on
+which a checkpoint is saved; the same command goes on from it, there or elsewhere, with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from mltrainer.configs.project import TrainingConfig, load_project, load_training
+from mltrainer.errors import InputError
+from mltrainer.phases.planning import CONFIG_FILE
+from mltrainer.records.reading import sound_record
+from mltrainer.workspace import Project
+
+Cluster = Literal["slurm", "jobset"]
+GRACE_S = 120  # between SIGTERM and the end: the step that runs, and a checkpoint
+MEMORY_MARGIN = 1.5  # of planning's estimate, which glibc's heap may pass by so much
+TIME_MARGIN = 2  # of planning's estimate for one training, of which finalization takes two
+
+SLURM = """#!/bin/bash
+#SBATCH --job-name=mltrainer-{name}
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task={cores}
+{asked}#SBATCH --signal=B:TERM@{grace}
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output={root}/.mltrainer/slurm-%j.txt
+
+# SLURM sends SIGTERM to this shell {grace} s before the time is over, or when it preempts the job: mltrainer then saves a
+# checkpoint and exits with 143, and the job waits for its next turn, in which the same command goes on.
+cd {folder}
+stopped=
+trap 'stopped=yes; kill -TERM "$child"' TERM
+{command} &
+child=$!
+wait "$child"; code=$?
+if [ -n "$stopped" ]; then wait "$child"; code=$?; fi  # the first wait ended with the signal
+if [ "$code" -eq 143 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$code"
+"""
+
+JOBSET = """# {name}: mltrainer on one machine of a Kubernetes cluster with JobSet (https://jobset.sigs.k8s.io).
+# The image holds mltrainer and what the project imports; the volume holds the project's folder, with its data.
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: {name}
+spec:
+  failurePolicy: {{maxRestarts: {restarts}}}
+  replicatedJobs:
+    - name: phases
+      replicas: 1
+      template:
+        spec:
+          parallelism: 1
+          completions: 1
+          backoffLimit: {restarts}
+          template:
+            spec:
+              restartPolicy: OnFailure
+              terminationGracePeriodSeconds: {grace}
+              containers:
+                - name: mltrainer
+                  image: {name}_image
+                  workingDir: /project
+                  command: {command}
+                  resources: {{requests: {resources}, limits: {resources}}}
+                  volumeMounts: [{{name: project, mountPath: /project}}]
+              volumes:
+                - name: project
+                  persistentVolumeClaim: {{claimName: {name}-project}}
+"""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a project's training needs of a machine.
+
+    Attributes:
+        cores: For the threads of all processes and their loader processes.
+        gpus: One for each process, where it trains on GPUs.
+        memory_mb: Planning's estimate for all processes, with a margin; None before planning.
+        minutes: Planning's estimate, with a margin; None where there is none.
+    """
+
+    cores: int
+    gpus: int
+    memory_mb: int | None
+    minutes: int | None
+
+
+def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> str:
+    """Return what a cluster is given to walk a project's phases, or to run one of them.
+
+    Raises:
+        InputError: The project has no plan yet, or a file of it is not valid.
+    """
+    config = _planned(project)
+    needs, name = needs_of(project, config), load_project(project.file).name.lower().replace("_", "-").replace(".", "-")
+    arguments = ["run"] if phase is None else ["phase", "run", phase]
+    if cluster == "jobset":
+        return _jobset(name, needs, ["mltrainer", *arguments], config.launch.restarts)
+    return _slurm(project, name, needs, [sys.executable, "-m", "mltrainer", *arguments])
+
+
+def needs_of(project: Project, config: TrainingConfig) -> Needs:
+    """Return what a planned config needs of a machine, as far as planning measured it."""
+    processes = config.launch.processes
+    record = sound_record(project, "planning")
+    estimate = record.evidence.estimate if record is not None else None
+    return Needs(
+        cores=processes * (config.threads + config.loader.processes),
+        gpus=processes if config.device == "cuda" else 0,
+        memory_mb=math.ceil(MEMORY_MARGIN * estimate.peak_mb) if estimate else None,
+        minutes=math.ceil(TIME_MARGIN * estimate.minutes) + 10 if estimate and estimate.minutes is not None else None,
+    )
+
+
+def _planned(project: Project) -> TrainingConfig:
+    path = project.phase_dir("planning") / CONFIG_FILE
+    if not path.is_file():
+        what = f"{project.relative(path)} is not there: what a cluster is asked for follows from the plan"
+        raise InputError(what, mend="mltrainer phase run planning")
+    return load_training(path, project.relative(path))
+
+
+def _slurm(project: Project, name: str, needs: Needs, command: list[str]) -> str:
+    asked = {"gpus-per-node": needs.gpus or None, "mem": needs.memory_mb and f"{needs.memory_mb}M", "time": needs.minutes}
+    lines = "".join(f"#SBATCH --{key}={value}\n" for key, value in asked.items() if value)
+    folder = shlex.quote(str(project.root))
+    return SLURM.format(
+        name=name, cores=needs.cores, asked=lines, grace=GRACE_S, root=project.root, folder=folder, command=shlex.join(command)
+    )
+
+
+def _jobset(name: str, needs: Needs, command: list[str], restarts: int) -> str:
+    resources = {"cpu": needs.cores, "memory": needs.memory_mb and f"{needs.memory_mb}Mi", "nvidia.com/gpu": needs.gpus or None}
+    asked = json.dumps({key: value for key, value in resources.items() if value})
+    return JOBSET.format(name=name, grace=GRACE_S, command=json.dumps(command), resources=asked, restarts=max(restarts, 1))

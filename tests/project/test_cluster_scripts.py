@@ -1,0 +1,94 @@
+"""What a cluster is given: it asks for what the plan needs, passes the end on, and is started again after a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.project.cluster_scripts import needs_of, script_for
+from mltrainer.workspace import Project
+from tests.conftest import Cli
+from tests.project.test_upgrade import CONFIG, kept
+from tests.projects import PROJECT, write_rings
+
+PROGRAM = """#!/bin/bash
+trap 'echo saved >> told; sleep 0.2; exit {code}' TERM
+echo "$@" > told
+for number in $(seq 100); do sleep 0.05; done
+exit 9
+"""
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Project:
+    return Project(kept("0.2/digits", tmp_path / "a project").folder)
+
+
+def test_a_batch_script_asks_for_what_planning_measured(planned: Project, cli: Cli) -> None:
+    said = cli("launch", "print", "--for", "slurm", "--project", planned.root)
+    lines = said.out.splitlines()
+    assert (said.code, lines[0]) == (0, "#!/bin/bash")
+    asked = {
+        line.split("=")[0].split("--")[1]: line.split("=", 1)[1]
+        for line in lines
+        if line.startswith("#SBATCH --") and "=" in line
+    }
+    assert (asked["nodes"], asked["ntasks"], asked["cpus-per-task"]) == ("1", "1", "1")
+    assert asked["mem"].endswith("M")
+    assert int(asked["time"]) > 10
+    assert subprocess.run(["bash", "-n"], input=said.out, text=True, check=False).returncode == 0
+
+
+def test_processes_have_their_cores_and_gpus(planned: Project) -> None:
+    values = {**PROJECT, "accumulate": 4, "threads": 3, "device": "cuda", "loader": {"workers": 2}, "launch": {"processes": 4}}
+    needs = needs_of(planned, TrainingConfig.model_validate(values))
+    assert (needs.cores, needs.gpus) == (20, 4)
+
+
+@pytest.mark.parametrize(("code", "again"), [(143, True), (1, False)])
+def test_a_batch_script_passes_the_end_on_and_is_queued_again_after_a_checkpoint(
+    planned: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
+) -> None:
+    for name, text in {"program": PROGRAM.format(code=code), "scontrol": '#!/bin/bash\necho "$@" > queued\n'}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "program"))
+    script = script_for(planned, "slurm", "baseline")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    job = subprocess.Popen(["bash", "-c", script], env=environment)
+    told, queued = planned.root / "told", planned.root / "queued"
+    while not told.exists() or not told.read_text():
+        time.sleep(0.02)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(20) == code
+    assert told.read_text().splitlines() == ["-m mltrainer phase run baseline", "saved"]
+    assert (queued.read_text() == "requeue 7\n") if again else not queued.exists()
+
+
+def test_a_jobset_is_one_job_that_runs_the_phases(planned: Project) -> None:
+    found = yaml.safe_load(script_for(planned, "jobset"))
+    assert (found["apiVersion"], found["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    (job,) = found["spec"]["replicatedJobs"]
+    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["mltrainer", "run"]
+    assert container["resources"]["requests"]["cpu"] == 1
+
+
+def test_what_a_cluster_is_asked_for_needs_a_plan(tmp_path: Path, cli: Cli) -> None:
+    write_rings(tmp_path)
+    said = cli("launch", "print", "--for", "slurm", "--project", tmp_path)
+    assert (said.code, f"{CONFIG} is not there" in said.err) == (1, True)
+
+
+def test_another_cluster_is_wrong_usage_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
+    write_rings(tmp_path)
+    said = cli("launch", "print", "--for", "slrm", "--project", tmp_path)
+    assert (said.code, "did you mean 'slurm'?" in said.err) == (2, True)
