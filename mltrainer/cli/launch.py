@@ -16,7 +16,7 @@ launch = group("launch", help="What starts a project's phases elsewhere.", epilo
 app.add_typer(launch)
 
 
-@launch.command(name="print", epilog="Example: mltrainer launch print --for slurm > train.sh && sbatch train.sh")
+@launch.command(name="print", epilog="Example: mltrainer launch print --for slurm")
 def print_script(
     cluster: Annotated[
         Cluster, typer.Option("--for", parser=one_of(CLUSTERS), metavar="CLUSTER", help="slurm, or jobset of Kubernetes.")
@@ -27,7 +27,7 @@ def print_script(
     ] = None,
     folder: Folder = None,
 ) -> int:
-    """Print what a cluster is given to run the phases on one machine of it: a batch script, or a JobSet.
+    """Print what a cluster is given to run the phases on one machine of it: a batch script for sbatch, or a JobSet.
 
     What it asks for (cores, GPUs, memory, time) follows from the plan and from what planning measured.
     """

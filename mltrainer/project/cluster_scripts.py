@@ -98,7 +98,7 @@ class Needs:
 
 
 def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> str:
-    """Return what a cluster is given to walk a project's phases, or to run one of them.
+    """Return the script by which a cluster walks a project's phases, or runs one of them.
 
     Raises:
         InputError: The project has no plan yet, or a file of it is not valid.
@@ -112,7 +112,7 @@ def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> 
 
 
 def needs_of(project: Project, config: TrainingConfig) -> Needs:
-    """Return what a planned config needs of a machine, as far as planning measured it."""
+    """Return the needs of a planned config, as far as planning measured them."""
     processes = config.launch.processes
     record = sound_record(project, "planning")
     estimate = record.evidence.estimate if record is not None else None
