@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from mltrainer.workspace import Project
 Cluster = Literal["slurm", "jobset"]
 GRACE_S = 120  # between SIGTERM and the end: the step that runs, and a checkpoint
 MEMORY_MARGIN = 1.5  # of planning's estimate, which glibc's heap may pass by so much
+MOST_LABEL = 40  # of the 63 characters of a label, some of which the names of a JobSet's pods add
 TIME_MARGIN = 2  # of planning's estimate for one training, of which finalization takes two
 
 SLURM = """#!/bin/bash
@@ -32,7 +34,7 @@ SLURM = """#!/bin/bash
 {asked}#SBATCH --signal=B:TERM@{grace}
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output={root}/.mltrainer/slurm-%j.txt
+#SBATCH --output={output}
 
 # SLURM sends SIGTERM to this shell {grace} s before the time is over, or when it preempts the job: mltrainer then saves a
 # checkpoint and exits with 143, and the job waits for its next turn, in which the same command goes on.
@@ -104,7 +106,7 @@ def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> 
         InputError: The project has no plan yet, or a file of it is not valid.
     """
     config = _planned(project)
-    needs, name = needs_of(project, config), load_project(project.file).name.lower().replace("_", "-").replace(".", "-")
+    needs, name = needs_of(project, config), _label(load_project(project.file).name)
     arguments = ["run"] if phase is None else ["phase", "run", phase]
     if cluster == "jobset":
         return _jobset(name, needs, ["mltrainer", *arguments], config.launch.restarts)
@@ -132,12 +134,17 @@ def _planned(project: Project) -> TrainingConfig:
     return load_training(path, project.relative(path))
 
 
+def _label(name: str) -> str:
+    """Return a project's name as Kubernetes takes one: lower case, digits and hyphens, none of these at its end (RFC 1123)."""
+    return re.sub("[^a-z0-9]+", "-", name.lower())[:MOST_LABEL].strip("-")
+
+
 def _slurm(project: Project, name: str, needs: Needs, command: list[str]) -> str:
     asked = {"gpus-per-node": needs.gpus or None, "mem": needs.memory_mb and f"{needs.memory_mb}M", "time": needs.minutes}
     lines = "".join(f"#SBATCH --{key}={value}\n" for key, value in asked.items() if value)
-    folder = shlex.quote(str(project.root))
+    folder, output = (shlex.quote(f"{project.root}{ending}") for ending in ("", "/.mltrainer/slurm-%j.txt"))
     return SLURM.format(
-        name=name, cores=needs.cores, asked=lines, grace=GRACE_S, root=project.root, folder=folder, command=shlex.join(command)
+        name=name, cores=needs.cores, asked=lines, grace=GRACE_S, output=output, folder=folder, command=shlex.join(command)
     )
 
 

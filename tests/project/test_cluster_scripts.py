@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +81,12 @@ def test_a_jobset_is_one_job_that_runs_the_phases(planned: Project) -> None:
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["mltrainer", "run"]
     assert container["resources"]["requests"]["cpu"] == 1
+
+
+@pytest.mark.parametrize(("name", "label"), [("My_Model.v2.", "my-model-v2"), ("x" * 64, "x" * 40), ("a" * 39 + "._b", "a" * 39)])
+def test_a_jobset_has_a_name_that_kubernetes_takes(planned: Project, name: str, label: str) -> None:
+    planned.file.write_text(re.sub("^name: .*$", f"name: {name}", planned.file.read_text(), flags=re.MULTILINE))
+    assert yaml.safe_load(script_for(planned, "jobset"))["metadata"]["name"] == label
 
 
 def test_what_a_cluster_is_asked_for_needs_a_plan(tmp_path: Path, cli: Cli) -> None:
