@@ -20,7 +20,7 @@ app = group()
 
 
 def _print_upgrade(found: Upgrade) -> None:
-    if found.is_empty:
+    if not (found.plans or found.policies):
         print("nothing: this project was planned with what this version of mltrainer plans with")
         return
     rows = [[key, now, then] for key, (now, then) in found.changes.items()]
@@ -89,6 +89,8 @@ def upgrade(
 
     With --dry-run, show what that changes: keys of the training config, whether the bits change, and what each gate is judged by.
     """
+    if as_json and not dry_run:
+        raise typer.BadParameter("goes with --dry-run, which shows and changes nothing", param_hint="--json")
     project = Project(folder)
     found = project.upgrade()
     if as_json:
@@ -96,7 +98,7 @@ def upgrade(
         emit({"changes": changes, "other_bits": found.other_bits, "policies": found.policies})
     else:
         _print_upgrade(found)
-    if dry_run or found.is_empty:
+    if dry_run or not found.plans:
         return 0
     gate = project.phase("planning", set=found.adopted)
     print(describe(gate))

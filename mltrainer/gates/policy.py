@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,8 @@ class Policy:
     Attributes:
         page: The checklist.
         stale: Why the record was made under a policy that is neither the project's own nor a released one.
-        newer: What a newer version asks for beyond it, with the command that adopts that.
-        notes: That, after the numbers that are the project's own.
+        newer: The newer version's policy that it is not judged by, with the command that adopts it.
+        notes: That, the numbers that are the project's own, and the items that its own checklist lacks.
     """
 
     page: PhasePage
@@ -65,10 +64,8 @@ def policy_of(project: Project, record: Envelope[Any]) -> Policy:
     stale = [f"the handbook's page {path} changed what it declares; next: {rerun}" for path in moved if path not in shipped]
     if not _is(record.policy, page):
         stale.insert(0, f"the handbook's checklist of this phase changed; next: {rerun}")
-    newer = tuple(_newer(own, sorted(shipped), record))
-    changed = "; ".join(record.policy_changes)
-    numbers = [f"judged by numbers of this project's own: {changed}"] if changed else []
-    return Policy(page, tuple(stale), newer, (*numbers, *newer))
+    newer = _newer(sorted(shipped), record)
+    return Policy(page, tuple(stale), newer, (*_own_numbers(record), *newer, *_lacking(own, shipped, record)))
 
 
 def _now(path: str, root: Path) -> str | None:
@@ -90,12 +87,22 @@ def _is(recorded: Any, page: PhasePage) -> bool:
         return False
 
 
-def _newer(own: PhasePage, moved: list[str], record: Envelope[Any]) -> Iterator[str]:
-    phase = record.phase
-    adopt = f"adopt it with `mltrainer phase run {phase}`"
-    if moved:
-        versions = f"mltrainer {record.mltrainer}; {mltrainer.__version__} ships another"
-        yield f"judged by the policy of {versions} ({', '.join(moved)}): {adopt}"
-    if page_path(phase) not in moved and (missing := missing_items(own, shipped_page(phase))):
-        asked = ", ".join(item.id for item in missing)
-        yield f"{page_path(phase)} is this project's own and lacks what mltrainer {mltrainer.__version__} asks for: {asked}"
+def _own_numbers(record: Envelope[Any]) -> tuple[str, ...]:
+    changed = "; ".join(record.policy_changes)
+    return (f"judged by numbers of this project's own: {changed}",) if changed else ()
+
+
+def _newer(moved: list[str], record: Envelope[Any]) -> tuple[str, ...]:
+    if not moved:
+        return ()
+    versions = f"mltrainer {record.mltrainer}; {mltrainer.__version__} ships another"
+    adopt = f"adopt it with `mltrainer phase run {record.phase}`"
+    return (f"judged by the policy of {versions} ({', '.join(moved)}): {adopt}",)
+
+
+def _lacking(own: PhasePage, moved: set[str], record: Envelope[Any]) -> tuple[str, ...]:
+    path = page_path(record.phase)
+    missing = [] if path in moved else missing_items(own, shipped_page(record.phase))
+    asked = ", ".join(item.id for item in missing)
+    note = f"{path} is this project's own and lacks what mltrainer {mltrainer.__version__} asks for: {asked}"
+    return (note,) if missing else ()

@@ -21,7 +21,7 @@ from mltrainer.configs.loading import apply, flatten, read_text, validate, valid
 from mltrainer.configs.project import ProjectConfig, Task, TrainingConfig, config_digest, load_project, of_task
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
-from mltrainer.configs.templates import BASELINE, production_template, start_template, template_of
+from mltrainer.configs.templates import BASELINE, newest_rules, production_template, start_template, template_of
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
@@ -210,7 +210,8 @@ def plan_config(ctx: Context) -> Plan:
     root = ctx.project.root
     project = load_project(ctx.project.file)
     template_file, template = start_template(ctx.template or _template_before(ctx, project), root)
-    generated = TrainingConfig.model_validate({**of_task(template, project.task), **project.model_dump()}).model_dump()
+    values = of_task({"rules": newest_rules(), **template}, project.task)
+    generated = TrainingConfig.model_validate({**values, **project.model_dump()}).model_dump()
     path = ctx.folder / CONFIG_FILE
     name = ctx.project.relative(path)
     old = yaml.parse(read_text(path, "the training config"), name) if path.exists() else None

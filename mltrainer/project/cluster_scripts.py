@@ -27,7 +27,7 @@ MOST_LABEL = 40  # of the 63 characters of a label, some of which the names of a
 TIME_MARGIN = 2  # of planning's estimate for one training, of which finalization takes two
 
 SLURM = """#!/bin/bash
-#SBATCH --job-name=mltrainer-{name}
+#SBATCH --job-name={name}
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task={cores}
@@ -36,27 +36,29 @@ SLURM = """#!/bin/bash
 #SBATCH --open-mode=append
 #SBATCH --output={output}
 
-# SLURM sends SIGTERM to this shell {grace} s before the time is over, or when it preempts the job: mltrainer then saves a
-# checkpoint and exits with 143, and the job waits for its next turn, in which the same command goes on.
+# SLURM sends SIGTERM to this shell {grace} s before the time is over, and before a preemption where the cluster's
+# PreemptParameters have send_user_signal: mltrainer then saves a checkpoint and exits with 143, and the job waits for its
+# next turn, in which the same command goes on.
 cd {folder}
 stopped=
 trap 'stopped=yes; kill -TERM "$child"' TERM
 {command} &
 child=$!
+if [ -n "$stopped" ]; then kill -TERM "$child"; fi  # it came before there was anything to stop
 wait "$child"; code=$?
 if [ -n "$stopped" ]; then wait "$child"; code=$?; fi  # the first wait ended with the signal
 if [ "$code" -eq 143 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$code"
 """
 
-JOBSET = """# {name}: mltrainer on one machine of a Kubernetes cluster with JobSet (https://jobset.sigs.k8s.io).
+JOBSET = """# mltrainer on one machine of a Kubernetes cluster with JobSet (https://jobset.sigs.k8s.io).
 # The image holds mltrainer and what the project imports; the volume holds the project's folder, with its data.
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
 metadata:
   name: {name}
 spec:
-  failurePolicy: {{maxRestarts: {restarts}}}
+  failurePolicy: {{maxRestarts: 0}}
   replicatedJobs:
     - name: phases
       replicas: 1
@@ -64,10 +66,18 @@ spec:
         spec:
           parallelism: 1
           completions: 1
+          # A pod that is evicted is started again, and goes on from its checkpoint; so is one that is killed, a few times.
+          # Not one that ends by itself: a wrong input, or a gate that does not hold, is for a person.
           backoffLimit: {restarts}
+          podFailurePolicy:
+            rules:
+              - action: Ignore
+                onPodConditions: [{{type: DisruptionTarget}}]
+              - action: FailJob
+                onExitCodes: {{operator: In, values: [1, 2, 3, 4, 5, 6]}}
           template:
             spec:
-              restartPolicy: OnFailure
+              restartPolicy: Never
               terminationGracePeriodSeconds: {grace}
               containers:
                 - name: mltrainer
@@ -89,13 +99,13 @@ class Needs:
     Attributes:
         cores: For the threads of all processes and their loader processes.
         gpus: One for each process, where it trains on GPUs.
-        memory_mb: Planning's estimate for all processes, with a margin; None before planning.
+        memory_mb: Planning's estimate for all processes, with a margin.
         minutes: Planning's estimate, with a margin; None where there is none.
     """
 
     cores: int
     gpus: int
-    memory_mb: int | None
+    memory_mb: int
     minutes: int | None
 
 
@@ -114,15 +124,22 @@ def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> 
 
 
 def needs_of(project: Project, config: TrainingConfig) -> Needs:
-    """Return the needs of a planned config, as far as planning measured them."""
+    """Return the needs of a planned config, as planning measured them.
+
+    Raises:
+        InputError: Planning's record is not there, or damaged.
+    """
     processes = config.launch.processes
     record = sound_record(project, "planning")
-    estimate = record.evidence.estimate if record is not None else None
+    if record is None:
+        what = "there is no sound record of planning, which measures memory and time"
+        raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
+    estimate = record.evidence.estimate
     return Needs(
         cores=processes * (config.threads + config.loader.processes),
         gpus=processes if config.device == "cuda" else 0,
-        memory_mb=math.ceil(MEMORY_MARGIN * estimate.peak_mb) if estimate else None,
-        minutes=math.ceil(TIME_MARGIN * estimate.minutes) + 10 if estimate and estimate.minutes is not None else None,
+        memory_mb=math.ceil(MEMORY_MARGIN * estimate.peak_mb),
+        minutes=None if estimate.minutes is None else math.ceil(TIME_MARGIN * estimate.minutes) + 10,
     )
 
 
@@ -135,12 +152,12 @@ def _planned(project: Project) -> TrainingConfig:
 
 
 def _label(name: str) -> str:
-    """Return a project's name as Kubernetes takes one: lower case, digits and hyphens, none of these at its end (RFC 1123)."""
-    return re.sub("[^a-z0-9]+", "-", name.lower())[:MOST_LABEL].strip("-")
+    """Return a name for a project's job as Kubernetes takes one: letters, digits, hyphens, the first a letter (RFC 1035)."""
+    return f"mltrainer-{re.sub('[^a-z0-9]+', '-', name.lower())[:MOST_LABEL].strip('-')}"
 
 
 def _slurm(project: Project, name: str, needs: Needs, command: list[str]) -> str:
-    asked = {"gpus-per-node": needs.gpus or None, "mem": needs.memory_mb and f"{needs.memory_mb}M", "time": needs.minutes}
+    asked = {"gpus-per-node": needs.gpus or None, "mem": f"{needs.memory_mb}M", "time": needs.minutes}
     lines = "".join(f"#SBATCH --{key}={value}\n" for key, value in asked.items() if value)
     folder, output = (shlex.quote(f"{project.root}{ending}") for ending in ("", "/.mltrainer/slurm-%j.txt"))
     return SLURM.format(
@@ -149,6 +166,6 @@ def _slurm(project: Project, name: str, needs: Needs, command: list[str]) -> str
 
 
 def _jobset(name: str, needs: Needs, command: list[str], restarts: int) -> str:
-    resources = {"cpu": needs.cores, "memory": needs.memory_mb and f"{needs.memory_mb}Mi", "nvidia.com/gpu": needs.gpus or None}
+    resources = {"cpu": needs.cores, "memory": f"{needs.memory_mb}Mi", "nvidia.com/gpu": needs.gpus or None}
     asked = json.dumps({key: value for key, value in resources.items() if value})
-    return JOBSET.format(name=name, grace=GRACE_S, command=json.dumps(command), resources=asked, restarts=max(restarts, 1))
+    return JOBSET.format(name=name, grace=GRACE_S, command=json.dumps(command), resources=asked, restarts=restarts)

@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.configs.loading import as_assignments, flatten
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig, bits_config, load_training, of_task
-from mltrainer.configs.templates import baseline_template
+from mltrainer.configs.templates import TRAINING_KEYS, newest_rules
 from mltrainer.errors import InputError
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases.context import Context
@@ -25,7 +25,7 @@ class Upgrade:
 
     Attributes:
         adopted: What planning is told for it, by key, as after `--set`.
-        changes: Keys of the training config, each with its value now and then.
+        changes: Keys of the training config, each with its value now and then, but for those of `mltrainer.yaml`.
         other_bits: Whether runs of the changed config are other runs: each gets a new name, and its phases run again.
         policies: What a phase's gate is judged by in place of this version's policy, by phase.
     """
@@ -36,9 +36,9 @@ class Upgrade:
     policies: dict[str, tuple[str, ...]]
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the project has all of it already."""
-        return not (self.changes or self.policies)
+    def plans(self) -> bool:
+        """Whether planning adopts something of it; what is left are other phases' policies, which they adopt when they run."""
+        return bool(self.changes) or "planning" in self.policies
 
 
 def upgrade_of(project: Project, tell: Tell) -> Upgrade:
@@ -48,14 +48,19 @@ def upgrade_of(project: Project, tell: Tell) -> Upgrade:
         InputError: The project has no plan yet, or a file of it is not valid.
     """
     now = _planned(project)
-    adopted = of_task({"rules": baseline_template(project.root).get("rules", 1)}, now.task)  # a program has none
+    adopted = of_task({"rules": max(now.rules, newest_rules())}, now.task)  # a program has none
     page, record = phase_page("planning", project.root), sound_record(project, "planning")
     then = plan_config(Context(project, page, {}, record, None, as_assignments(adopted), tell, launch)).config
-    before, after = flatten(now.model_dump()), flatten(then.model_dump())
+    before, after = flatten(_training_keys(now.model_dump())), flatten(_training_keys(then.model_dump()))
     changes = {key: (before.get(key), after.get(key)) for key in {**before, **after} if before.get(key) != after.get(key)}
     asked = {str(record.phase): policy_of(project, record).newer for record in sound_records(project)}
     policies = {phase: notes for phase, notes in asked.items() if notes}
-    return Upgrade(adopted, changes, bits_config(now) != bits_config(then), policies)
+    other_bits = _training_keys(bits_config(now)) != _training_keys(bits_config(then))
+    return Upgrade(adopted, changes, other_bits, policies)
+
+
+def _training_keys(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key in TRAINING_KEYS}
 
 
 def _planned(project: Project) -> TrainingConfig:

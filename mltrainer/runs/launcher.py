@@ -343,7 +343,8 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
     # First: the tool's own word says more than its exit code, also where it was asked to stop.
     if end is not None and end["event"] == "error":
         error = Error.model_validate(end)
-        lost = code < 0 and error.exit_code == KilledError.exit_code  # one of several processes, which the executor has named
+        # One of several processes, which the executor has named; not a crash of its own, which would come again, and no stop.
+        lost = killed(code) is not None and not asked and error.exit_code == KilledError.exit_code
         raised = KilledError(error.message) if lost else error_for_exit(error.exit_code, error.message)
         raised.where, raised.mend = error.where, error.mend
         raise raised

@@ -428,6 +428,8 @@ def test_a_new_plan_has_the_template_s_rules_and_an_older_one_keeps_its_own(tmp_
     ctx = context(tmp_path)
     shipped = (handbook.shipped_folder() / BASELINE).read_text()
     (tmp_path / BASELINE).write_text(re.sub("^rules: 2.*\n", "", shipped, flags=re.MULTILINE))
+    assert rules_of(ctx) == (2, {})  # a template that is older than the key
+    (tmp_path / BASELINE).write_text(re.sub("^rules: 2", "rules: 1", shipped, flags=re.MULTILINE))
     older, plan = planned(ctx)
     assert plan.config.rules == 1
     edit(older, f"# {TrainingConfig.model_fields['rules'].description}\nrules: 1\n", "")  # as an earlier version left it

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.project.cluster_scripts import needs_of, script_for
 from mltrainer.workspace import Project
 from tests.conftest import Cli
@@ -81,12 +82,25 @@ def test_a_jobset_is_one_job_that_runs_the_phases(planned: Project) -> None:
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["mltrainer", "run"]
     assert container["resources"]["requests"]["cpu"] == 1
+    pod = job["template"]["spec"]
+    assert pod["template"]["spec"]["restartPolicy"] == "Never"  # without which there is no failure policy
+    assert {4, 7} & {*pod["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]} == {4}
 
 
-@pytest.mark.parametrize(("name", "label"), [("My_Model.v2.", "my-model-v2"), ("x" * 64, "x" * 40), ("a" * 39 + "._b", "a" * 39)])
+def test_a_damaged_record_of_planning_is_no_estimate(planned: Project) -> None:
+    record = planned.phase_dir("planning") / "record.json"
+    record.write_text(record.read_text().replace('"peak_mb": ', '"peak_mb": 1'))
+    with pytest.raises(InputError, match="no sound record of planning"):
+        script_for(planned, "slurm")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("My_Model.v2.", "my-model-v2"), ("x" * 64, "x" * 40), ("a" * 39 + "._b", "a" * 39), ("'7'", "7"), ("'null'", "null")],
+)
 def test_a_jobset_has_a_name_that_kubernetes_takes(planned: Project, name: str, label: str) -> None:
     planned.file.write_text(re.sub("^name: .*$", f"name: {name}", planned.file.read_text(), flags=re.MULTILINE))
-    assert yaml.safe_load(script_for(planned, "jobset"))["metadata"]["name"] == label
+    assert yaml.safe_load(script_for(planned, "jobset"))["metadata"]["name"] == f"mltrainer-{label}"
 
 
 def test_what_a_cluster_is_asked_for_needs_a_plan(tmp_path: Path, cli: Cli) -> None:

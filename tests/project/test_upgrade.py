@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,31 @@ def test_an_older_project_is_told_what_this_version_changes_and_stays_as_it_is(n
     assert "other bits: every run gets another name" in shown
     assert "planning: judged by the policy" in shown
     assert files(tmp_path / "phases") == before
+
+
+def test_what_a_person_changed_in_the_project_file_is_no_news_of_a_version(tmp_path: Path) -> None:
+    project = kept("0.2/digits", tmp_path)
+    file = tmp_path / "mltrainer.yaml"
+    file.write_text(file.read_text().replace("seed: 42", "seed: 7"))
+    assert "seed: 7" in file.read_text()
+    assert "seed" not in project.upgrade().changes
+
+
+def test_a_template_that_is_older_than_the_rules_takes_none_back(tmp_path: Path) -> None:
+    project = kept("0.2/digits", tmp_path)
+    shipped = (Path(__file__).parents[2] / "configs/baseline_template.yaml").read_text()
+    (tmp_path / "configs").mkdir(exist_ok=True)
+    (tmp_path / "configs/baseline_template.yaml").write_text(re.sub("^rules: .*\n", "", shipped, flags=re.MULTILINE))
+    assert project.upgrade().changes["rules"] == (1, 2)
+    config = tmp_path / CONFIG
+    config.write_text(config.read_text() + "\nrules: 2\n")
+    assert "rules" not in project.upgrade().changes
+
+
+def test_json_goes_with_a_dry_run(tmp_path: Path, cli: Cli) -> None:
+    kept("0.2/digits", tmp_path)
+    said = cli("upgrade", "--json", "--project", tmp_path)
+    assert (said.code, "--dry-run" in said.err, said.out) == (2, True, "")
 
 
 def test_a_program_has_no_rules_to_adopt(tmp_path: Path) -> None:

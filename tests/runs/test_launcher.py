@@ -87,6 +87,41 @@ def test_a_training_that_is_killed_is_started_again_as_often_as_the_config_says_
     assert all(f"going on, restart {number} of {restarts}" in note for number, note in enumerate(notes, 1))
 
 
+LOST_WHILE_STOPPING = """
+def stop(number, frame):
+    send("error", exit_code=7, message="process 1 of 2 was ended by signal 9", where=None, mend=None)
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(30)
+"""
+
+
+def test_a_training_that_was_asked_to_stop_is_not_started_again(
+    run_tool: Launch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 3}})
+    monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
+    ask(signal.SIGTERM, on=tmp_path)
+    events: list[Event] = []
+    with pytest.raises(MachineError, match="process 1 of 2"):
+        run_tool(LOST_WHILE_STOPPING, events)
+    assert not [event for event in events if "restart" in str(event.get("text"))]
+
+
+@pytest.mark.parametrize(("number", "restarted"), [("SIGKILL", True), ("SIGSEGV", False)])
+def test_a_crash_of_one_of_several_would_come_again_and_starts_nothing(
+    run_tool: Launch, monkeypatch: pytest.MonkeyPatch, number: str, restarted: bool
+) -> None:
+    config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 1}})
+    monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
+    events: list[Event] = []
+    lost = 'send("error", exit_code=7, message="process 1 of 2 was ended", where=None, mend=None)\n'
+    with pytest.raises(MachineError, match="process 1 of 2"):
+        run_tool(f"{lost}os.kill(os.getpid(), signal.{number})", events)
+    assert bool(events) == restarted
+
+
 def test_a_fault_of_a_training_starts_nothing_again(run_tool: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 3}})
     monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))

@@ -64,7 +64,7 @@ class Ranks:
         return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the sums over all processes, in the order of the tree; the next call may overwrite them."""
+        """Return the tensors, each now its sum over all processes in the order of the tree."""
         return tensors
 
     def decided(self) -> list[int]:
@@ -94,10 +94,10 @@ class Group(Ranks):
         super().__init__()
         self.rank, self.size, self._device = rank, size, device
         self._decided: list[int] = []
-        self._kept: dict[tuple[torch.dtype, int], tuple[Tensor, Tensor]] = {}
+        self._kept: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return the sums over all processes, which the next call overwrites; what rank 0 polls rides along."""
+        """Return the tensors, each now its sum over all processes; what rank 0 polls rides along."""
         # In the step's own sum and not in a message of their own: it costs nothing, and all read the flags after the same step.
         polled = [float(poll()) if self.writes else -0.0 for poll in self.polls]
         flags = torch.tensor(polled, dtype=torch.float32, device=self._device)
@@ -128,7 +128,7 @@ class Group(Ranks):
         return [sums[place] for place in range(len(tensors))]
 
     def _exchange(self, dtype: torch.dtype, tensors: list[Tensor]) -> list[Tensor]:
-        """Sum tensors of one type: each process adds up one slice of everybody's numbers, and hands its sum to all.
+        """Sum tensors of one type in place: each process adds up one slice of everybody's numbers, and hands its sum to all.
 
         2 (W - 1) / W of the numbers go out of each process, as in a ring, but each sum's order is the tree's.
         """
@@ -145,15 +145,18 @@ class Group(Ranks):
             tree.add([slice_of_rank])
         with _others_may_be_lost():
             dist.all_gather_single(sent, tree.total()[0])
-        return parts
+        # Back into the layout of the gradients: fused optimizers pair numbers by their place in memory, and norms add them so.
+        torch._foreach_copy_(tensors, parts)
+        return tensors
 
     def _buffers(self, dtype: torch.dtype, count: int) -> tuple[Tensor, Tensor]:
         """Return memory to send from and to receive into; it is kept, as new pages for each step would cost more than the sum."""
-        key = (dtype, count)
-        if key not in self._kept:
+        kept = self._kept.get(dtype)
+        if kept is None or kept[0].numel() < count:
             sent = torch.zeros(count, dtype=dtype, device=self._device)
-            self._kept[key] = sent, torch.zeros_like(sent)
-        return self._kept[key]
+            kept = self._kept[dtype] = sent, torch.zeros_like(sent)
+        sent, received = kept
+        return sent[:count], received[:count]
 
 
 @contextmanager

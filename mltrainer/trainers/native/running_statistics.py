@@ -17,7 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class RunningStatistics:
     """The running means and variances of a model's batch norms.
 
-    One whose class has a forward pass of its own is left to it: only what torch's own does is known to be linear.
+    One whose class has a forward pass of its own is left to it: only what torch's own does is known to be linear. While a shard
+    is computed, the statistics are zeros: a model that reads them in its training forward pass reads none.
 
     Args:
         model: On its device.
@@ -80,7 +81,7 @@ def _update(norm: _BatchNorm, row: Tensor) -> None:
     updates = row[-1]
     if norm.momentum is None:
         together = (tracked + updates).clamp(min=1)
-        stays, share = tracked / together, updates / together
+        stays, share = torch.where(updates > 0, tracked / together, 1.0), updates / together
     else:
         stays, share = torch.pow(1 - norm.momentum, updates), torch.ones_like(updates)
     for statistic, summand in zip((mean, variance), row[:-1].chunk(2), strict=True):

@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a training that was asked to stop is started again",
+        "mltrainer/runs/launcher.py",
+        "is not None and not asked and error",
+        "is not None and error",
+        "tests/runs/test_launcher.py -k asked_to_stop",
+    ),
+    Fault(
         "a killed training is started again once less than asked",
         "mltrainer/runs/launcher.py",
         "for restart in range(1, restarts + 1):",

@@ -6,6 +6,20 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "sums over processes have another layout in memory than gradients",
+        "mltrainer/trainers/native/ranks.py",
+        "torch._foreach_copy_(tensors, parts)\n        return tensors",
+        "return parts",
+        "tests/trainers/native/test_ranks.py -k keep_the_layout",
+    ),
+    Fault(
+        "a norm without a momentum loses the statistics that a step does not use",
+        "mltrainer/trainers/native/running_statistics.py",
+        "torch.where(updates > 0, tracked / together, 1.0)",
+        "tracked / together",
+        "tests/trainers/native/test_running_statistics.py",
+    ),
+    Fault(
         "a batch norm's statistics are of the shards that a process computed itself",
         "mltrainer/trainers/native/stepping.py",
         "self._statistics.replay(sums[len(own) :])",

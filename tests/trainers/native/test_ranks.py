@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from torch._C._distributed_c10d import FileStore
 
 import mltrainer
 from mltrainer.configs.project import require_shared_steps
@@ -19,7 +20,7 @@ from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedErr
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import launch, tools_of
-from mltrainer.trainers.native.ranks import Ranks, joined, padded, require_no_synchronized_norm
+from mltrainer.trainers.native.ranks import Group, Ranks, joined, padded, require_no_synchronized_norm
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import Project, read_json
 from tests.projects import write_rings
@@ -203,6 +204,35 @@ def test_batch_norms_have_the_bits_of_one_process(tmp_path: Path, processes: int
     changes = {"task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}, "batch_size": 7, "rules": 2}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, processes, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{}, {"gradients": {"noise": {"eta": 0.01}}}])
+def test_images_in_the_layout_of_channels_last_have_the_bits_of_one_process(tmp_path: Path, more: dict[str, Any]) -> None:
+    changes = {**CNN, "task": {"use": "digits_task:Digits", "options": {"model": "colour"}}, "channels_last": True, **more}
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    assert bits(train_on(several, 2, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    """Yield a group of one process, which exchanges as several do."""
+    torch.distributed.init_process_group("gloo", store=FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    yield Group(0, 1)
+    torch.distributed.destroy_process_group()
+
+
+def test_sums_keep_the_layout_of_gradients_and_leave_those_of_the_step_before_alone(group: Group) -> None:
+    def gradients(value: float) -> list[torch.Tensor]:
+        images = torch.arange(2.0 * 3 * 4 * 4).view(2, 3, 4, 4).to(memory_format=torch.channels_last)
+        return [images + value, torch.full((3,), value), torch.full((), value, dtype=torch.float64)]
+
+    first, second = group.tree_sum(gradients(1.0)), group.tree_sum(gradients(2.0))
+    assert all(torch.equal(found, given) for found, given in zip(first, gradients(1.0), strict=True))
+    assert all(torch.equal(found, given) for found, given in zip(second, gradients(2.0), strict=True))
+    assert first[0].is_contiguous(memory_format=torch.channels_last)
+    group.tree_sum(gradients(3.0)[1:])
+    assert group._kept[torch.float32][0].numel() == 2 * 3 * 4 * 4 + 3  # a shorter step keeps no memory of its own
 
 
 @pytest.mark.slow

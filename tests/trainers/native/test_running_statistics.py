@@ -92,6 +92,14 @@ def test_a_norm_that_is_held_in_evaluation_keeps_its_statistics() -> None:
     assert found[5].num_batches_tracked == 3 * SHARDS  # type: ignore[index]
 
 
+def test_a_norm_without_a_momentum_that_a_step_does_not_use_keeps_its_statistics() -> None:
+    model = model_of(momentum=None)
+    model[1].eval()
+    for buffer, value in zip(model[1].buffers(), (5.0, 7.0, 0), strict=True):  # of a file that does not count the batches
+        buffer.fill_(value)
+    assert [float(buffer.max()) for buffer in stepped(model, 2)[1].buffers()] == [5.0, 7.0, 0.0]  # type: ignore[index]
+
+
 def test_statistics_are_given_back_where_a_forward_pass_fails() -> None:
     model = model_of()
     statistics = RunningStatistics(model, 2)
