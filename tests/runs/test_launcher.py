@@ -93,7 +93,7 @@ def stop(number, frame):
     os.kill(os.getpid(), signal.SIGKILL)
 signal.signal(signal.SIGTERM, stop)
 print("ready", flush=True)
-time.sleep(30)
+time.sleep(5)
 """
 
 
@@ -102,7 +102,7 @@ def test_a_training_that_was_asked_to_stop_is_not_started_again(
 ) -> None:
     config = TrainingConfig.model_validate({**PROJECT, "name": "x", "launch": {"restarts": 3}})
     monkeypatch.setattr(sys.modules[__name__], "JOB", JOB.model_copy(update={"purpose": "train", "config": config}))
-    ask(signal.SIGTERM, on=tmp_path)
+    ask(signal.SIGTERM, on=tmp_path / "job" / LOG_FILE)
     events: list[Event] = []
     with pytest.raises(MachineError, match="process 1 of 2"):
         run_tool(LOST_WHILE_STOPPING, events)
