@@ -22,8 +22,8 @@ FAULTS = (
     Fault(
         "a lost process of several is a failure that nothing restarts",
         "mltrainer/runs/launcher.py",
-        "lost = code < 0 and",
-        "lost = False and",
+        "lost = killed(code) is not None",
+        "lost = False",
         "tests/trainers/native/test_ranks.py -k goes_on_by_itself",
     ),
     Fault(
