@@ -18,7 +18,7 @@ from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.loading import apply, flatten, read_text, validate, validate_values
-from mltrainer.configs.project import ProjectConfig, Task, TrainingConfig, config_digest, load_project, of_task
+from mltrainer.configs.project import ProjectConfig, Task, TrainingConfig, config_digest, load_project, load_training, of_task
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, newest_rules, production_template, start_template, template_of
@@ -232,6 +232,18 @@ def plan_config(ctx: Context) -> Plan:
         kept = rewritten(path.read_text("utf-8-sig"), shown) if old is not None else None
         text = kept or config_text(shown)
     return Plan(config, generated, template_file, edited, text)
+
+
+def planned_config(project: Project) -> TrainingConfig:
+    """Return the training config of a project that is planned.
+
+    Raises:
+        InputError: The project has no plan yet, or it is not valid.
+    """
+    path = project.phase_dir("planning") / CONFIG_FILE
+    if not path.is_file():
+        raise InputError("the project is not planned yet", where=project.relative(path), mend="mltrainer phase run planning")
+    return load_training(path, project.relative(path))
 
 
 def _template_before(ctx: Context, project: ProjectConfig) -> str:

@@ -14,9 +14,9 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from mltrainer.configs.project import TrainingConfig, load_project, load_training
+from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.errors import InputError
-from mltrainer.phases.planning import CONFIG_FILE
+from mltrainer.phases.planning import planned_config
 from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project
 
@@ -66,8 +66,8 @@ spec:
         spec:
           parallelism: 1
           completions: 1
-          # A pod that is evicted is started again, and goes on from its checkpoint; so is one that is killed, a few times.
-          # Not one that ends by itself: a wrong input, or a gate that does not hold, is for a person.
+          # A pod that is evicted is started again, and goes on from its checkpoint; one that is killed, as often as the
+          # config's launch.restarts. Not one that ends by itself: a wrong input, or a gate that does not hold, is for a person.
           backoffLimit: {restarts}
           podFailurePolicy:
             rules:
@@ -97,7 +97,7 @@ class Needs:
     """What a project's training needs of a machine.
 
     Attributes:
-        cores: For the threads of all processes and their loader processes.
+        cores: For the threads of all processes and their loader processes, where these are `auto` as many as planning found.
         gpus: One for each process, where it trains on GPUs.
         memory_mb: Planning's estimate for all processes, with a margin.
         minutes: Planning's estimate, with a margin; None where there is none.
@@ -115,7 +115,7 @@ def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> 
     Raises:
         InputError: The project has no plan yet, or a file of it is not valid.
     """
-    config = _planned(project)
+    config = planned_config(project)
     needs, name = needs_of(project, config), _label(load_project(project.file).name)
     arguments = ["run"] if phase is None else ["phase", "run", phase]
     if cluster == "jobset":
@@ -134,21 +134,14 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
     if record is None:
         what = "there is no sound record of planning, which measures memory and time"
         raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
-    estimate = record.evidence.estimate
+    estimate, loader = record.evidence.estimate, record.evidence.loader
+    found = config.with_workers(loader.workers) if loader is not None else config
     return Needs(
-        cores=processes * (config.threads + config.loader.processes),
+        cores=processes * (config.threads + found.loader.processes),
         gpus=processes if config.device == "cuda" else 0,
         memory_mb=math.ceil(MEMORY_MARGIN * estimate.peak_mb),
         minutes=None if estimate.minutes is None else math.ceil(TIME_MARGIN * estimate.minutes) + 10,
     )
-
-
-def _planned(project: Project) -> TrainingConfig:
-    path = project.phase_dir("planning") / CONFIG_FILE
-    if not path.is_file():
-        what = f"{project.relative(path)} is not there: what a cluster is asked for follows from the plan"
-        raise InputError(what, mend="mltrainer phase run planning")
-    return load_training(path, project.relative(path))
 
 
 def _label(name: str) -> str:

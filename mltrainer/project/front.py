@@ -216,7 +216,7 @@ class Project:
         Raises:
             InputError: The project has no plan yet, or a file of it is not valid.
         """
-        return upgrade_of(self._places, lambda _event: None)
+        return upgrade_of(self._places)
 
     def waive(self, phase: str, item: str, reason: str) -> Gate:
         """Record a waiver of a failing item under your git identity, and return the gate.

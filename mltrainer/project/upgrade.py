@@ -7,13 +7,11 @@ from typing import Any
 
 from mltrainer.configs.loading import as_assignments, flatten
 from mltrainer.configs.pages import phase_page
-from mltrainer.configs.project import TrainingConfig, bits_config, load_training, of_task
+from mltrainer.configs.project import bits_config, of_task
 from mltrainer.configs.templates import TRAINING_KEYS, newest_rules
-from mltrainer.errors import InputError
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases.context import Context
-from mltrainer.phases.planning import CONFIG_FILE, plan_config
-from mltrainer.records.event import Tell
+from mltrainer.phases.planning import plan_config, planned_config
 from mltrainer.records.reading import sound_record, sound_records
 from mltrainer.runs.launcher import launch
 from mltrainer.workspace import Project
@@ -41,16 +39,17 @@ class Upgrade:
         return bool(self.changes) or "planning" in self.policies
 
 
-def upgrade_of(project: Project, tell: Tell) -> Upgrade:
+def upgrade_of(project: Project) -> Upgrade:
     """Return the changes that this version would make to a planned project; nothing is written.
 
     Raises:
         InputError: The project has no plan yet, or a file of it is not valid.
     """
-    now = _planned(project)
+    now = planned_config(project)
     adopted = of_task({"rules": max(now.rules, newest_rules())}, now.task)  # a program has none
     page, record = phase_page("planning", project.root), sound_record(project, "planning")
-    then = plan_config(Context(project, page, {}, record, None, as_assignments(adopted), tell, launch)).config
+    ctx = Context(project, page, {}, record, None, as_assignments(adopted), lambda _event: None, launch)
+    then = plan_config(ctx).config
     before, after = flatten(_training_keys(now.model_dump())), flatten(_training_keys(then.model_dump()))
     changes = {key: (before.get(key), after.get(key)) for key in {**before, **after} if before.get(key) != after.get(key)}
     asked = {str(record.phase): policy_of(project, record).newer for record in sound_records(project)}
@@ -61,11 +60,3 @@ def upgrade_of(project: Project, tell: Tell) -> Upgrade:
 
 def _training_keys(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in TRAINING_KEYS}
-
-
-def _planned(project: Project) -> TrainingConfig:
-    path = project.phase_dir("planning") / CONFIG_FILE
-    if not path.is_file():
-        what = f"{project.relative(path)} is not there: a project that is not planned yet has this version's policy"
-        raise InputError(what, mend="mltrainer phase run planning")
-    return load_training(path, project.relative(path))

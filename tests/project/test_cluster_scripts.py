@@ -15,7 +15,11 @@ import yaml
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.phases.planning import planned_config
+from mltrainer.project import cluster_scripts
 from mltrainer.project.cluster_scripts import needs_of, script_for
+from mltrainer.records.planning import Loader
+from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.project.test_upgrade import CONFIG, kept
@@ -53,6 +57,15 @@ def test_processes_have_their_cores_and_gpus(planned: Project) -> None:
     values = {**PROJECT, "accumulate": 4, "threads": 3, "device": "cuda", "loader": {"workers": 2}, "launch": {"processes": 4}}
     needs = needs_of(planned, TrainingConfig.model_validate(values))
     assert (needs.cores, needs.gpus) == (20, 4)
+
+
+def test_loader_processes_that_planning_found_have_cores(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, record = planned_config(planned), sound_record(planned, "planning")
+    assert record is not None
+    loader = Loader(workers=3, in_memory=False, rows=[], needed_per_s=1.0, reading_s=1.0)
+    evidence = record.evidence.model_copy(update={"loader": loader})
+    monkeypatch.setattr(cluster_scripts, "sound_record", lambda *_: record.model_copy(update={"evidence": evidence}))
+    assert (config.loader.workers, needs_of(planned, config).cores) == ("auto", 4)
 
 
 @pytest.mark.parametrize(("code", "again"), [(143, True), (1, False)])
@@ -106,7 +119,7 @@ def test_a_jobset_has_a_name_that_kubernetes_takes(planned: Project, name: str, 
 def test_what_a_cluster_is_asked_for_needs_a_plan(tmp_path: Path, cli: Cli) -> None:
     write_rings(tmp_path)
     said = cli("launch", "print", "--for", "slurm", "--project", tmp_path)
-    assert (said.code, f"{CONFIG} is not there" in said.err) == (1, True)
+    assert (said.code, f"{CONFIG}: the project is not planned yet" in said.err) == (1, True)
 
 
 def test_another_cluster_is_wrong_usage_with_the_nearest_name(tmp_path: Path, cli: Cli) -> None:
