@@ -171,7 +171,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         on_event: Callable[[dict[str, Any]], None],
         variables: Mapping[str, str] | None = None,
         forks: object = None,
-        processes: int | None = None,
+        placement: object = None,
     ) -> None:
         path = project.root / job.folder / "job.json"
         write_json(path, job.written())

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, group, one_of
 from mltrainer.cli.gates import describe
 from mltrainer.cli.output import emit
+from mltrainer.configs.launching import EngineName
 from mltrainer.gates.gate import Gate
 from mltrainer.project.front import Project
 from mltrainer.project.upgrade import Upgrade
 from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
+ENGINES: tuple[str, ...] = get_args(EngineName)
 app = group()
 
 
@@ -114,6 +116,17 @@ def run_one(
         typer.Option(metavar="PATH-OR-NAME", help="Plan from this template, and keep to it, in place of the baseline's."),
     ] = None,
     processes: Processes = None,
+    launch: Annotated[
+        EngineName | None,
+        typer.Option(
+            parser=one_of(ENGINES),
+            metavar="ENGINE",
+            help="Train the trials of optimization by workers of this machine, or as jobs: local, slurm.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Train so many trials of optimization at a time.")
+    ] = None,
     folder: Folder = None,
 ) -> int:
     """Run one phase: planning, baseline, diagnostics, optimization or finalization.
@@ -122,6 +135,6 @@ def run_one(
     baseline's config changes too, which is planning's: planning then runs again first.
     """
     project = Project(folder)
-    gate = project.phase(name, set=assignments, template=template, processes=processes)
+    gate = project.phase(name, set=assignments, template=template, processes=processes, launch=launch, workers=workers)
     print(describe(gate))
     return _conclude(project, [gate])

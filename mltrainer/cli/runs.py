@@ -102,14 +102,14 @@ def reproduce(
     Without RUN: the newest phase's run. In a clone, which has no files of runs, it is trained from the committed record, and
     weights, metrics and the head of its chain are compared with what the record claims; the data must be here.
     """
-    from mltrainer.runs.launcher import tools_of
+    from mltrainer.runs.launcher import Placement, tools_of
     from mltrainer.runs.reproduce import reproduce_elsewhere, reproduce_run
 
     project = open_project(folder)
     if environment:
         with Progress() as progress:
             return reproduce_elsewhere(project, find_run(project, run), progress, steps, as_json=as_json)
-    with Progress() as progress, tools_of(project, progress, processes) as tools:
+    with Progress() as progress, tools_of(project, progress, Placement(processes)) as tools:
         found = reproduce_run(tools, find_run(project, run), steps)
     bound = verification_page(project.root).settings.loss_bound
     emit(found.written()) if as_json else print(printable(_verdict(found, bound)))

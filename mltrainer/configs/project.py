@@ -12,6 +12,7 @@ from mltrainer import plugins
 from mltrainer.configs import yaml
 from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
+from mltrainer.configs.launching import Launching
 from mltrainer.configs.loading import Decides, Later, Strict, needs_plugins, read_text, told, validate
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
@@ -537,17 +538,6 @@ class Callback(Strict):
 
 def _spelled_out(given: Any) -> Any:
     return {"use": given} if isinstance(given, str) else given
-
-
-class Launching(Strict):
-    """How a training is started; nothing here changes the bits."""
-
-    processes: int = Field(
-        1, ge=1, le=4096, description="processes that train together, a power of two and no more than `accumulate` fills"
-    )
-    restarts: int = Field(
-        0, ge=0, le=1000, description="how often a training that was killed, or lost one of its processes, goes on by itself"
-    )
 
 
 def require_power_of_two(processes: int) -> None:

@@ -195,6 +195,7 @@ class _Child:
     def __init__(self, status: int, stdin: IO[bytes] | None) -> None:
         self.status, self.stdin = status, stdin
         self.returncode: int | None = None
+        self.is_abandoned = False
         # Byte by byte up to the newline: what is read beyond it would be the exit code, for which `wait` looks there.
         self.pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
 
@@ -207,7 +208,7 @@ class _Child:
         if self.returncode is None and select.select([self.status], [], [], timeout)[0]:
             said = os.read(self.status, 64)
             if self.returncode is None:  # else a signal's handler has read it meanwhile
-                self.returncode = int(said or -signal.SIGKILL)
+                self.returncode, self.is_abandoned = int(said or -signal.SIGKILL), not said
         if self.returncode is None:
             raise subprocess.TimeoutExpired("a forked process", timeout or 0)
         return self.returncode
@@ -222,12 +223,17 @@ class ForkedProcess(local.LocalProcess):
 
     def __init__(self, child: _Child, read_end: int | None) -> None:
         super().__init__(child, read_end, has_session=False)
-        self._status = child.status
+        self._forked = child
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its server was killed, which takes it along: its own end is then unknown."""
+        return self._forked.is_abandoned
 
     def close(self) -> None:
         """Close all that leads to it."""
         super().close()
-        os.close(self._status)
+        os.close(self._forked.status)
 
 
 # --- the server -----------------------------------------------------------------------------------

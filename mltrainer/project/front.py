@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mltrainer.configs.launching import EngineName
 from mltrainer.configs.loading import Changes, as_assignments
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
@@ -34,7 +35,7 @@ from mltrainer.runs.drift import drifted
 from mltrainer.runs.exports import export_run
 from mltrainer.runs.find import compare_runs, config_of, describe_run, find_run, result_of, run_ids
 from mltrainer.runs.fork import fork as fork_run
-from mltrainer.runs.launcher import Tell, Tools, tools_of
+from mltrainer.runs.launcher import AS_CONFIGURED, Placement, Tell, Tools, tools_of
 from mltrainer.runs.models import best_model, final_model
 from mltrainer.runs.predict import Rows, as_file, delivered, predict
 from mltrainer.runs.reproduce import reproduce_run
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 FINAL_MODEL = "final_model"
 SHARED = ("baseline", "finalization")  # the phases that train a run which several processes can share
+SEARCHES = "optimization"
 
 Found = dict[str, Any]
 
@@ -184,6 +186,8 @@ class Project:
         set: Changes | None = None,
         template: str | None = None,
         processes: int | None = None,
+        launch: EngineName | None = None,
+        workers: int | None = None,
         tell: Tell | None = None,
     ) -> Gate:
         """Run one phase and return its gate, recomputed from what was written.
@@ -193,10 +197,12 @@ class Project:
             set: Changes of the config; the baseline's are planning's, which runs again first.
             template: The template that planning starts from, by path or name.
             processes: How many processes train the phase's run together, in place of the config's `launch.processes`.
+            launch: Where optimization trains its trials, in place of the config's `launch.engine`: local or slurm.
+            workers: How many trials optimization trains at a time, in place of the tuning template's.
             tell: Takes the events.
 
         Raises:
-            InputError: There is no such phase, key or template; or the phase trains no run in several processes.
+            InputError: There is no such phase, key or template; or the phase trains no run in several processes, or no trials.
             GateError: The gate before it does not hold; the item and the fixing command are named.
             MltrainerError: The phase failed or was stopped.
         """
@@ -205,7 +211,10 @@ class Project:
             what = f"{phase} trains no run in several processes; {' and '.join(SHARED)} do"
             mend = f"leave it out, or name it in the config: mltrainer phase run planning --set launch.processes={processes}"
             raise InputError(what, where="processes", mend=mend)
-        with self._tools(tell, processes) as tools:
+        for option, value in (("launch", launch), ("workers", workers)):
+            if value is not None and phase != SEARCHES:
+                raise InputError(f"{phase} trains no trials; {SEARCHES} does", where=option, mend="leave it out")
+        with self._tools(tell, Placement(processes, launch, workers)) as tools:
             return engine.run_phase(tools, phase, as_assignments(set), template)
 
     def upgrade(self) -> Upgrade:
@@ -298,7 +307,7 @@ class Project:
             processes: How many processes train it together, however many trained it before.
             tell: Takes the events.
         """
-        with self._tools(tell, processes) as tools:
+        with self._tools(tell, Placement(processes)) as tools:
             return reproduce_run(tools, find_run(self._places, run), steps).written()
 
     def fork(self, run: str, *, step: int | None = None, set: Changes | None = None, tell: Tell | None = None) -> Run:
@@ -391,10 +400,10 @@ class Project:
         return train(self.config(set=set), self.folder, tell=tell)
 
     @contextlib.contextmanager
-    def _tools(self, tell: Tell | None, processes: int | None = None) -> Iterator[Tools]:
+    def _tools(self, tell: Tell | None, placement: Placement = AS_CONFIGURED) -> Iterator[Tools]:
         """Yield the project's tools; without `tell` their progress is shown meanwhile."""
         with shown(tell) as taker:
-            with tools_of(self._places, taker, processes) as tools:
+            with tools_of(self._places, taker, placement) as tools:
                 yield tools
 
 

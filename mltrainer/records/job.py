@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
+from mltrainer.configs.launching import EngineName
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.pruning import Pruning
 from mltrainer.errors import InputError
@@ -201,7 +202,21 @@ class RowsJob(JobBase):
     most: int | None
 
 
-class SearchJob(RunJob):
+class PooledJob(RunJob):
+    """Train many runs, several at a time.
+
+    Attributes:
+        workers: Runs at a time; None: as many as there are cores or GPUs, on other machines a few.
+        silent_minutes: A worker that says nothing for so long is taken for hung.
+        engine: Where they are trained, in place of the config's `launch.engine`.
+    """
+
+    workers: int | None = None
+    silent_minutes: Number = 30
+    engine: EngineName | None = None
+
+
+class SearchJob(PooledJob):
     """Search a space: `trials` by a `strategy`, then the best one on `seeds` fresh seeds beside the baseline.
 
     Attributes:
@@ -210,8 +225,6 @@ class SearchJob(RunJob):
         minutes: After so many, no trial begins; None: what the project's budget leaves, where it is known what the baseline took.
         baseline_s: Wall time of the baseline.
         run_s: What a trial's run will take.
-        workers: Trials at a time; None: as many as there are cores or GPUs.
-        silent_minutes: A worker that says nothing for so long is taken for hung.
         storage: The database that several machines share, as the tuning template has it; None: there is one machine.
         planned: What both sides of the comparison are trained by; None: the config of the trials.
         planned_s: What a run of it will take; None: as a trial's.
@@ -228,8 +241,6 @@ class SearchJob(RunJob):
     minutes: Number | None = None
     baseline_s: Number | None = None
     run_s: Number | None = None
-    workers: int | None = None
-    silent_minutes: Number = 30
     storage: str | None = None
     planned: TrainingConfig | None = None
     planned_s: Number | None = None
@@ -244,20 +255,16 @@ class Variant(Part):
     changes: dict[str, Any]
 
 
-class AblationJob(RunJob):
+class AblationJob(PooledJob):
     """Train a config and variants of it on the same seeds.
 
     Attributes:
         variants: The variants.
         seeds: How many fresh seeds; 0: on the config's own seed alone.
-        workers: As for a search.
-        silent_minutes: As for a search.
     """
 
     variants: list[Variant]
     seeds: int
-    workers: int | None = None
-    silent_minutes: Number = 30
 
 
 # Told apart by a key that one kind alone has: tried one by one, the union would report the faults of every kind.

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from mltrainer import plugins
+from mltrainer.configs.launching import EngineName
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two, require_shared_steps
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
@@ -24,7 +25,7 @@ from mltrainer.executors import gang, local
 from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.event import Error, read
-from mltrainer.records.job import JobBase, TrainingJob
+from mltrainer.records.job import JobBase, PooledJob, TrainingJob
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.workspace import Project, machine_faults, read_json, redact_file, write_json
@@ -117,23 +118,47 @@ class Tools:
         self.tell({"event": "note", "text": text})
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where trainings run, and how many processes they take: what a command says in place of the config and the template.
+
+    Attributes:
+        processes: Of one training, which train together.
+        engine: Where the runs of a search are trained.
+        workers: The number of those at a time.
+    """
+
+    processes: int | None = None
+    engine: EngineName | None = None
+    workers: int | None = None
+
+    def applied(self, job: JobBase) -> JobBase:
+        """Return a job that trains many runs with its engine and its workers; another one as it is."""
+        said = {"engine": self.engine, "workers": self.workers}
+        given = {key: value for key, value in said.items() if value is not None}
+        return job.model_copy(update=given) if isinstance(job, PooledJob) and given else job
+
+
+AS_CONFIGURED = Placement()
+
+
 @contextlib.contextmanager
-def tools_of(project: Project, tell: Tell, processes: int | None = None) -> Iterator[Tools]:
+def tools_of(project: Project, tell: Tell, placement: Placement = AS_CONFIGURED) -> Iterator[Tools]:
     """Return a project's tools, each started as a separate process: what the command line and a notebook use.
 
     Args:
         project: The project.
         tell: Shows an event.
-        processes: How many of them train together, in place of the config's number.
+        placement: What holds in place of the config.
 
     Raises:
         InputError: This process is one of several of torchrun, or so many cannot train together.
     """
     _refuse_torchrun(os.environ)
-    require_power_of_two(processes or 1)
+    require_power_of_two(placement.processes or 1)
     # The mark is another one for each job: it is set in the forked process, so that one server serves them all.
     with ForkServers(late=(VARIABLE,)) as forks:
-        yield Tools(project, tell, functools.partial(launch, forks=forks, processes=processes), forks)
+        yield Tools(project, tell, functools.partial(launch, forks=forks, placement=placement), forks)
 
 
 def _refuse_torchrun(environment: Mapping[str, str]) -> None:
@@ -156,7 +181,7 @@ def launch(
     on_event: Tell,
     variables: Mapping[str, str] | None = None,
     forks: Executor | None = None,
-    processes: int | None = None,
+    placement: Placement = AS_CONFIGURED,
 ) -> None:
     """Run a tool on a job and return when it has ended well; a killed training goes on as often as `launch.restarts` says.
 
@@ -167,14 +192,15 @@ def launch(
         on_event: Called with each event that the tool sends.
         variables: Set beside those that the tool's page declares, before its interpreter starts.
         forks: Starts the tools of `FORKED`; None: as all others.
-        processes: How many processes train a run together; None: as the config says.
+        placement: What holds in place of the config.
 
     Raises:
         MltrainerError: The tool's own error, with its exit code.
         KilledError: It was killed, once more than it may go on by itself.
         StoppedError: It was interrupted or terminated; its state is saved.
     """
-    start = functools.partial(_launch_once, project, tool, job, on_event, variables, forks, processes)
+    job = placement.applied(job)
+    start = functools.partial(_launch_once, project, tool, job, on_event, variables, forks, placement.processes)
     restarts = job.config.launch.restarts if isinstance(job, TrainingJob) and job.purpose not in ("probe", "explore") else 0
     for restart in range(1, restarts + 1):
         try:

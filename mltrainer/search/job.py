@@ -8,7 +8,7 @@ from mltrainer.errors import DifferenceError
 from mltrainer.records.job import SearchJob
 from mltrainer.search.budget import Budget
 from mltrainer.search.comparing import NO_COMPARISON, Comparison
-from mltrainer.search.pool import Pool, places
+from mltrainer.search.engines import workers_of
 from mltrainer.search.runs import Runs
 from mltrainer.search.sharing import OF_ONE_KIND, Machines
 from mltrainer.search.space import trial_config
@@ -31,9 +31,8 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
         StoppedError: A signal stopped it; finished trials are kept and not run again.
     """
     stop = StopSignals(events)
-    workers = places(job.workers, job.config.device, job.threads)
-    job = job.model_copy(update={"minutes": Budget.of(job, job.trials, len(workers)).minutes})
-    with Pool(root, job, workers, 60 * job.silent_minutes) as pool:
+    with workers_of(job, root, events) as pool:
+        job = job.model_copy(update={"minutes": Budget.of(job, job.trials, pool.room).minutes})
         runs = Runs(job, root, pool, events, stop)
         machines = Machines(job, runs.folder, events, stop)
         with machines.trials() as sharing:

@@ -17,37 +17,24 @@ from typing import Self
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, ended_with
-from mltrainer.executors.executor import EVENTS, PIPE, Command, Process
-from mltrainer.executors.fork_server import ForkServers
+from mltrainer.executors.executor import EVENTS, PIPE, Command
+from mltrainer.executors.fork_server import ForkedProcess, ForkServers
 from mltrainer.records.event import Error, Running
 from mltrainer.records.job import JobBase
+from mltrainer.search.ended import Ended
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.trainers import MODULES
 from mltrainer.workspace import machine_faults, redact_file, write_json
 
 POLL_S = 0.2
 PROGRAM = "mltrainer.tools.worker"
+STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # exit codes of a worker that was asked to stop, and has saved
 LOG_FILE = "workers.txt"  # in the study's folder: what the workers print
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A run's end in its worker.
-
-    Attributes:
-        nr: The run's number, as it was given.
-        reason: Why it could not be trained; None where its result lies in its folder.
-        death: The end of the worker, where it took the run with it.
-    """
-
-    nr: int
-    reason: str | None = None
-    death: str | None = None
 
 
 @dataclass
 class _Worker:
-    process: Process
+    process: ForkedProcess
     place: int
     nr: int | None = None
     heard: float = field(default_factory=time.monotonic)
@@ -181,12 +168,22 @@ class Pool:
         worker.process.close()
         self._workers.remove(worker)
         # A worker that was stopped reports that as its error: it says nothing of the run.
-        if worker.error is not None and worker.error.exit_code not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
+        if worker.error is not None and worker.error.exit_code not in STOPPED:
             raise worker.error.raised()
         if worker.nr is None:
             return []
-        name = ended_with(code) if code < 0 else f"exit code {code}"
-        return [Ended(worker.nr, death=f"its process ended with {name}")]
+        if worker.process.is_abandoned:
+            return [Ended(worker.nr, lost="the process that starts the workers was killed")]
+        return [end_of(worker.nr, code)]
+
+
+def end_of(nr: int, code: int) -> Ended:
+    """Return the end of a run whose worker ended before it: lost where somebody asked the worker to stop, else its death."""
+    name = ended_with(code) if code < 0 else f"exit code {code}"
+    # No training sends these to itself: an operator does, or a machine that shuts down.
+    if code in STOPPED or -code in (signal.SIGTERM, signal.SIGINT):
+        return Ended(nr, lost=f"its process was stopped by {ended_with(code)}")
+    return Ended(nr, death=f"its process ended with {name}")
 
 
 def imported(config: TrainingConfig) -> list[str]:

@@ -15,8 +15,10 @@ from mltrainer.records.job import RunJob, TrainingJob
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
 from mltrainer.search import halving
+from mltrainer.search.attempts import furthest
+from mltrainer.search.ended import Ended
 from mltrainer.search.live import Live
-from mltrainer.search.pool import Ended, Pool
+from mltrainer.search.repeating import Workers
 from mltrainer.search.trial import Rungs, Trained
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.trainers.native.stopping import CurvePoint, by_epochs_seen
@@ -52,7 +54,7 @@ class Runs:
         stop: Returns the name of a signal, or None.
     """
 
-    def __init__(self, job: RunJob, root: Path, pool: Pool, events: Events, stop: Callable[[], str | None]) -> None:
+    def __init__(self, job: RunJob, root: Path, pool: Workers, events: Events, stop: Callable[[], str | None]) -> None:
         self.job, self.pool, self.events, self.root = job, pool, events, root
         self.folder = self.root / job.folder
         self.live = Live(self.folder, events)
@@ -212,7 +214,7 @@ class Runs:
 
     def _again(self, nr: int, job: TrainingJob, death: str) -> Trained | None:
         """Begin a run again whose worker died, unless workers die of it."""
-        at = max((path.name for path in (self.root / job.folder / "checkpoints").glob("step-*")), default="its beginning")
+        at = furthest(self.root / job.folder)
         deaths = self._deaths.setdefault(job.run, [])
         deaths.append(at)
         self.keep()

@@ -21,7 +21,8 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.search import pool as pools
 from mltrainer.search import runs as of_runs
-from mltrainer.search.pool import Ended, Pool, places
+from mltrainer.search.ended import Ended
+from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
 from mltrainer.search.trial import Trained
 from mltrainer.workspace import read_json, write_json

@@ -8,7 +8,7 @@ from mltrainer.configs.components import OPTIONS, Swap
 from mltrainer.errors import GateError
 from mltrainer.questions.ablation.findings import Measured, MeasuredRun
 from mltrainer.records.job import AblationJob, Variant
-from mltrainer.search.pool import Pool, places
+from mltrainer.search.engines import workers_of
 from mltrainer.search.runs import Runs
 from mltrainer.search.seeded import Seeded, fresh_seeds, on_seeds
 from mltrainer.tools.program import Events, StopSignals
@@ -34,7 +34,7 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
     config = job.config
     sides = {WHOLE: config, **{f"swapped: {row.name}": Swap(row.name, row.changes).applied(config) for row in job.variants}}
     fresh = fresh_seeds(config.seed, "ablation", job.seeds) or [config.seed]
-    with Pool(root, job, places(job.workers, config.device, config.threads), 60 * job.silent_minutes) as pool:
+    with workers_of(job, root, events) as pool:
         runs = Runs(job, root, pool, events, stop)
         try:
             found = on_seeds(runs, sides, fresh, config.metric)

@@ -19,7 +19,7 @@ from mltrainer.configs.project import require_shared_steps
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
-from mltrainer.runs.launcher import launch, tools_of
+from mltrainer.runs.launcher import Placement, launch, tools_of
 from mltrainer.trainers.native.ranks import Group, Ranks, joined, padded, require_no_synchronized_norm
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import Project, read_json
@@ -40,7 +40,7 @@ Event = dict[str, Any]
 def train_on(root: Path, processes: int, tell: Callable[[Event], None] = lambda _: None, **changes: Any) -> dict[str, Any]:
     """Train in so many processes, and return the result."""
     work = TrainingJob.model_validate(job({**SETTING, **changes}))
-    launch(Project(root), "training_orchestrator", work, tell, processes=processes)
+    launch(Project(root), "training_orchestrator", work, tell, placement=Placement(processes))
     return dict(read_json(root / work.folder / "result.json"))
 
 
@@ -283,7 +283,7 @@ def test_a_number_that_cannot_share_steps_is_refused_with_what_to_type(
 
 
 def test_a_wrong_number_is_refused_though_nothing_is_left_to_train(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="3 processes"), tools_of(Project(tmp_path), lambda _: None, 3):
+    with pytest.raises(InputError, match="3 processes"), tools_of(Project(tmp_path), lambda _: None, Placement(3)):
         pass
 
 
@@ -312,7 +312,7 @@ def test_a_signal_is_heard_where_each_step_is_one_shard(tmp_path: Path) -> None:
 def test_another_trainer_trains_in_one_process(tmp_path: Path) -> None:
     work = TrainingJob.model_validate(job(SETTING))
     with pytest.raises(InputError, match="script_runner trains in one process"):
-        launch(Project(make(tmp_path)), "script_runner", work, lambda _: None, processes=2)
+        launch(Project(make(tmp_path)), "script_runner", work, lambda _: None, placement=Placement(2))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])

@@ -1,0 +1,41 @@
+"""`launch` of a training config: how its trainings are started, and where those of a search are."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from mltrainer.configs.loading import Later, Strict
+
+EngineName = Literal["local", "slurm"]
+OF_THE_SEARCH = frozenset(  # options of sbatch by which a job is followed
+    ("job-name", "output", "error", "chdir", "open-mode", "export", "parsable", "wait", "wrap", "array", "requeue", "no-requeue")
+)
+
+
+class Launching(Strict):
+    """How a training is started; nothing here changes the bits."""
+
+    processes: int = Field(
+        1, ge=1, le=4096, description="processes that train together, a power of two and no more than `accumulate` fills"
+    )
+    restarts: int = Field(
+        0, ge=0, le=1000, description="how often a training that was killed, or lost one of its processes, goes on by itself"
+    )
+    engine: Annotated[EngineName, Later("0.3")] = Field(
+        "local", description="where the runs of a search or an ablation are trained: on this machine, or as jobs of SLURM"
+    )
+    slurm: Annotated[dict[str, str | int], Later("0.3")] = Field(
+        {}, description='options of sbatch for each job, by their long names: {partition: gpu, time: "2:00:00"}'
+    )
+
+    @field_validator("slurm")
+    @classmethod
+    def _is_an_option(cls, given: dict[str, str | int]) -> dict[str, str | int]:
+        for name in given:
+            if not re.fullmatch(r"[a-z][a-z-]*", name) or name in OF_THE_SEARCH:
+                taken = "is set by the search" if name in OF_THE_SEARCH else "is no long name of an option of sbatch"
+                raise ValueError(f"{name!r} {taken}")
+        return given

@@ -1,0 +1,83 @@
+"""What an engine is: other machines, on which a command runs as a job; each engine is one file.
+
+A job is started through the engine and followed through files in a folder that all machines share. The engine is asked only
+whether it still has the job: it tells what was lost (with its machine, by a preemption, out of the queue) from what ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+Sight = Literal["waiting", "running", "ended", "failed", "died", "lost"]
+
+
+class EngineAwayError(Exception):
+    """An engine does not answer, or takes no job now: later it may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteCommand:
+    """A command for another machine.
+
+    Attributes:
+        name: Of the job, as people see it in a queue.
+        arguments: The program and its arguments, which must be there too.
+        folder: Its current folder, which all machines share.
+        environment: Variables that it is given.
+        log: The file, in a shared folder, that takes what it prints.
+        cores: CPU cores that it needs.
+        gpus: GPUs that it needs.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    log: Path
+    cores: int = 1
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A job as its engine has it.
+
+    Attributes:
+        state: `failed` ended by itself with an error; `died` used more than it may; `lost` was taken away by the engine.
+        why: In words, what became of it; for one that waits, what it waits for.
+        machine: Where it runs or ran; empty where unknown.
+    """
+
+    state: Sight
+    why: str = ""
+    machine: str = ""
+
+
+class Engine(Protocol):
+    """Machines on which jobs run."""
+
+    name: str
+
+    def begin(self, command: RemoteCommand) -> str:
+        """Start a command as a job and return the job's id.
+
+        Raises:
+            InputError: The engine refuses such a job, or is not here.
+            EngineAwayError: It does not answer, or takes no more jobs now.
+        """
+
+    def look(self) -> Mapping[str, Sighting]:
+        """Return the jobs that the engine knows, by id; one that it has begun and does not know any more is lost.
+
+        Raises:
+            EngineAwayError: It does not answer.
+        """
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        """End jobs, also those of an earlier process; unknown ones have ended."""
+
+    def close(self) -> None:
+        """End all jobs that this process has begun, and let go of the engine."""

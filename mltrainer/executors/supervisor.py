@@ -1,0 +1,161 @@
+"""`python -P -m mltrainer.executors.supervisor FOLDER`: runs one worker on its machine, and writes its lines and its end there.
+
+The folder is shared with the machine that began the job, which reads there. Two signs of life are kept apart: this process counts
+in `alive.json` as long as its machine lives, and the worker's own lines tell that the run goes on. The end stands in `ended.json`
+only where the worker's process has ended: a job without it was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.executors import local
+from mltrainer.executors.executor import PIPE, Command
+from mltrainer.workspace import append_json_lines, read_json, redact_file, write_json
+
+ORDER_FILE, LINES_FILE, ALIVE_FILE, ENDED_FILE, STOP_FILE = "order.json", "lines.jsonl", "alive.json", "ended.json", "stop"
+LOG_FILE = "log.txt"  # what the worker prints, and what this process does before it can say anything else
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a supervisor does.
+
+    Attributes:
+        arguments: The worker's program and arguments, with `executor.EVENTS` for its pipe.
+        root: The worker's current folder.
+        line: What it reads on standard input.
+        beat: The file in which the process that began the job counts; when it stands still, nobody waits for the job any more.
+        alive_s: Seconds between two signs of life.
+        silent_s: A worker that says nothing for so long is killed.
+        orphan_s: After so many seconds without a beat the worker is stopped.
+        grace_s: The time of a worker that is stopped, until it is killed.
+    """
+
+    arguments: list[str]
+    root: str
+    line: str
+    beat: str
+    alive_s: float
+    silent_s: float
+    orphan_s: float
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a worker ended.
+
+    Attributes:
+        code: Its exit code, negative for a signal.
+        stopped: Why it was asked to stop; None where it ended by itself.
+        machine: Where.
+    """
+
+    code: int
+    stopped: str | None
+    machine: str
+
+
+class Supervisor:
+    """One worker, from its start to its end.
+
+    Args:
+        folder: Where its order lies, and where it is reported.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._order = folder, Order(**read_json(folder / ORDER_FILE))
+        self._machine, self._parent = socket.gethostname(), os.getppid()
+        self._signal: str | None = None
+        self._stopped: str | None = None
+        self._stopped_at = self._heard = self._alive_at = 0.0
+        self._count = 0
+        self._beat: tuple[Any, float] = (None, time.monotonic())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._catch)
+
+    def _catch(self, number: int, _frame: Any) -> None:
+        self._signal = signal.Signals(number).name
+
+    def run(self) -> Ending:
+        """Run the worker and return its end, which is written last."""
+        command = Command(
+            arguments=self._order.arguments,
+            folder=Path(self._order.root),
+            environment=os.environ,
+            input=PIPE,
+            output=self._folder / LOG_FILE,
+            has_session=True,  # so that what it has started ends with it
+        )
+        self._show_life()
+        process = local.start(command)
+        process.send(self._order.line.encode() + b"\n")
+        process.close_input()
+        self._heard = time.monotonic()
+        # What the worker has started may hold the pipe open after its end.
+        while (lines := process.listen(POLL_S)) or (lines is not None and process.poll() is None):
+            self._look_after(process, lines)
+        ending = Ending(process.wait() or 0, self._stopped, self._machine)
+        process.kill()
+        process.close()
+        redact_file(self._folder / LOG_FILE)
+        write_json(self._folder / ENDED_FILE, asdict(ending))
+        return ending
+
+    def _look_after(self, process: local.LocalProcess, lines: list[bytes]) -> None:
+        now = time.monotonic()
+        if lines:
+            self._heard = now
+            append_json_lines(self._folder / LINES_FILE, map(json.loads, lines))
+        if now - self._alive_at >= self._order.alive_s:
+            self._show_life()
+            self._hear_beat(now)
+        if self._stopped is None and (why := self._asked(now)) is not None:
+            self._stopped, self._stopped_at = why, now
+            process.signal(signal.SIGTERM)
+        is_late = self._stopped is not None and now - self._stopped_at > self._order.grace_s
+        if is_late or now - self._heard > self._order.silent_s:
+            process.kill()
+
+    def _show_life(self) -> None:
+        self._count, self._alive_at = self._count + 1, time.monotonic()
+        # A count and no time, as the clocks of machines differ.
+        write_json(self._folder / ALIVE_FILE, {"count": self._count, "machine": self._machine})
+
+    def _hear_beat(self, now: float) -> None:
+        try:
+            beat = read_json(Path(self._order.beat))
+        except InputError:
+            return
+        if beat != self._beat[0]:
+            self._beat = beat, now
+
+    def _asked(self, now: float) -> str | None:
+        """Return the reason to stop the worker, or None."""
+        if self._signal is not None:
+            return f"{self._signal} of its machine"
+        if (self._folder / STOP_FILE).exists():
+            return "the search"
+        if os.getppid() != self._parent:
+            return "the end of what had started it"
+        return "the end of the search" if now - self._beat[1] > self._order.orphan_s else None
+
+
+def main() -> None:
+    """Run the worker of the folder that the command line names; exit with 0 once its end is written, whatever it was."""
+    Supervisor(Path(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Where the runs of a study are trained: by workers of this machine, or by an engine's jobs on others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mltrainer.executors.slurm import Slurm
+from mltrainer.records.job import PooledJob
+from mltrainer.search.pool import Pool, places
+from mltrainer.search.remote_pool import RemotePool
+from mltrainer.search.repeating import Repeating, Workers
+from mltrainer.tools.program import Events
+
+REMOTE_WORKERS = 4  # at a time, where nobody says how many: other machines have no cores that could be counted here
+
+
+def workers_of(job: PooledJob, root: Path, events: Events) -> Repeating:
+    """Return the workers of a study, whose lost runs are begun again.
+
+    Args:
+        job: The study's.
+        root: The project's folder.
+        events: Where losses are reported.
+
+    Raises:
+        InputError: There is no GPU.
+    """
+
+    def tell(text: str) -> None:
+        events.send("note", text=text)
+
+    name, silent_s = job.engine or job.config.launch.engine, 60 * job.silent_minutes
+    workers: Workers
+    if name == "local":
+        workers = Pool(root, job, places(job.workers, job.config.device, job.threads), silent_s)
+    else:
+        workers = RemotePool(root, job, Slurm(job.config.launch.slurm), job.workers or REMOTE_WORKERS, silent_s)
+    return Repeating(workers, tell)
