@@ -125,7 +125,7 @@ def test_nothing_above_the_tools_imports_torch() -> None:
 RAW = {
     "workspace.py": (6, "the writers themselves, and the lock"),
     "leftovers.py": (1, "empty files that are held"),
-    "cli/main.py": (2, "a fault's traceback, redacted there: private, and through no link"),
+    "cli/faults.py": (2, "a fault's traceback, redacted there: private, and through no link"),
     "questions/rows/command.py": (1, "pictures"),
     "configs/schema.py": (1, "schemas of our own models"),
     "records/schemas/__init__.py": (1, "schemas of our own models"),

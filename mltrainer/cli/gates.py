@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from mltrainer.cli import completion
-from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_project
+from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_project, path_name
 from mltrainer.cli.output import emit
+from mltrainer.cli.projects import TakesProjects, check_projects
 from mltrainer.errors import InputError, MachineError
 from mltrainer.gates.gate import Gate, GateItem
 from mltrainer.gates.machine import Advice, PhaseState, advice, asked, derive
@@ -98,7 +99,7 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-@gate.command(epilog="Example: mltrainer gate check baseline --json")
+@gate.command(cls=TakesProjects, epilog="Example: mltrainer gate check baseline --json")
 def check(
     phase: AnyPhase = None,
     files: Annotated[bool, typer.Option("--files", help="Demand data and checkpoints, and hash them whole.")] = False,
@@ -106,6 +107,10 @@ def check(
         bool, typer.Option("--custom-checks", help="Run the project's own checks again, closed off, and compare.")
     ] = False,
     folder: Folder = None,
+    projects: Annotated[
+        list[Path] | None,
+        typer.Option("--projects", metavar="DIR...", parser=path_name, help="Check these projects, a line for each."),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Recompute gates from the committed records.
@@ -117,7 +122,13 @@ def check(
 
     With --custom-checks they run again, in a process that sees no environment, no other process, no network, and no files but the
     project's and the interpreter's, read-only. Where the system has no such processes you are asked; without a terminal: exit 7.
+
+    With --projects, which takes all folders behind it, each project is checked as by itself, in one process. One that cannot be
+    checked is a line with its reason. The exit code is the worst of all: 4 where a gate does not hold, and another one where a
+    project could not be checked.
     """
+    if projects:
+        return _check_many(projects, phase, files, folder, custom_checks, as_json)
     project = open_project(folder)
     states = derive(project, demand_files=files)
     gates = [state.gate for state in asked(states, phase)]
@@ -133,6 +144,15 @@ def check(
     if told := not_recomputed(gates):
         print(told)
     return 0 if holds else 4
+
+
+def _check_many(
+    projects: Sequence[Path], phase: str | None, files: bool, folder: Path | None, custom_checks: bool, as_json: bool
+) -> int:
+    if folder is not None or custom_checks:
+        other = "--project" if folder is not None else "--custom-checks"
+        raise typer.BadParameter(f"{other} is about one project: leave it out.", param_hint="--projects")
+    return check_projects(projects, phase, files, as_json)
 
 
 def _next(gates: Sequence[Gate], states: Sequence[PhaseState]) -> str:

@@ -12,7 +12,6 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from mltrainer import __version__
 from mltrainer.cli.catalogue import PROGRAM, program_help
 from mltrainer.errors import MltrainerError, interrupted, raise_terminated
 
@@ -61,7 +60,7 @@ def run(arguments: list[str]) -> int:
     except MltrainerError as error:
         return _fail(error)
     except Exception as error:
-        return _fail(_fault(error))
+        return _fail(_told(error))
 
 
 def _answered(arguments: list[str]) -> int:
@@ -101,44 +100,15 @@ def _inside_a_project() -> bool:
         return False
 
 
+def _told(error: Exception) -> MltrainerError:
+    from mltrainer.cli.faults import told  # here, because hardly any command fails so
+
+    return told(error)
+
+
 def _fail(error: MltrainerError) -> int:
     from mltrainer.cli.output import warn
     from mltrainer.redaction import redact
 
     warn(redact(f"error: {error}"))  # a continuous integration keeps what is printed
     return error.exit_code
-
-
-def _fault(error: Exception) -> MltrainerError:
-    """Return a machine's failure and an impossible path as such, and any other as a fault of ours with its traceback saved."""
-    from mltrainer.errors import InputError, MachineError, is_out_of_memory, out_of_memory
-    from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS
-
-    if is_out_of_memory(error):
-        return out_of_memory(error)
-    if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
-        return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
-    if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
-        mend = "check the disk and its permissions, then type the same command again"
-        return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, mend=mend)
-    mend = f"report it with {_saved(error)}"
-    return MltrainerError(f"a fault of mltrainer's own: {type(error).__name__}: {error}", mend=mend)
-
-
-def _saved(error: Exception) -> Path:
-    """Write a fault's traceback to a file, where one can be written, and return its path."""
-    import contextlib
-    import tempfile
-    import traceback
-
-    from mltrainer.redaction import redact
-
-    text = redact("".join(traceback.format_exception(error)))
-    state = Path.cwd() / ".mltrainer"
-    path = (state if state.is_dir() else Path(tempfile.gettempdir())) / "mltrainer-fault.txt"
-    told = f"mltrainer {__version__}, Python {sys.version}\n\n{text}"
-    with contextlib.suppress(OSError):  # private, and through no link: it may lie where others write
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(told)
-    return path

@@ -174,4 +174,18 @@ FAULTS = (
         'f" {what}", size=0)',
         "tests/gates/test_gate.py -k computed_from",
     ),
+    Fault(
+        "of many projects the last one's exit code counts",
+        "mltrainer/gates/projects.py",
+        "return max((one.exit_code for one in found), key=_badness, default=0)",
+        "return [one.exit_code for one in found][-1]",
+        "tests/cli/test_projects.py::test_what_cannot_be_checked_is_a_row_and_stops_nothing",
+    ),
+    Fault(
+        "a project that cannot be checked holds",
+        "mltrainer/gates/projects.py",
+        "why=redact(_in_a_line(found)), exit_code=found.exit_code)",
+        "why=redact(_in_a_line(found)))",
+        "tests/cli/test_projects.py::test_what_cannot_be_checked_is_a_row_and_stops_nothing",
+    ),
 )

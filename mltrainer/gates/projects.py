@@ -1,0 +1,88 @@
+"""The gates of many projects, each project in a few words: what holds, and the first that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mltrainer.errors import GateError, InputError, MltrainerError
+from mltrainer.gates.gate import Gate, why_closed
+from mltrainer.gates.machine import asked, derive
+from mltrainer.redaction import redact
+from mltrainer.workspace import PROJECT_FILE, find_project
+
+# Exit codes from the best to the worst: that no gate could be looked at says less than that one does not hold.
+BY_WORTH = (0, GateError.exit_code, InputError.exit_code, 7, 3)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A project's gates in short.
+
+    Attributes:
+        folder: The project's, as it was named.
+        holding: The phases whose gates hold, in order.
+        closed: The first phase whose gate does not hold; None where all do, or the project could not be checked.
+        why: Why that gate does not hold, or why the project could not be checked; None where all hold.
+        not_recomputed: Number of verdicts by checks of the project's own, which are read from its records.
+        exit_code: That of `mltrainer gate check` of this project alone.
+    """
+
+    folder: Path
+    holding: tuple[str, ...] = ()
+    closed: str | None = None
+    why: str | None = None
+    not_recomputed: int = 0
+    exit_code: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether every gate holds that was asked for."""
+        return self.exit_code == 0
+
+
+def check_project(folder: Path, phase: str | None, demand_files: bool, told: Callable[[Exception], MltrainerError]) -> Checked:
+    """Return a project's gates in short; a project that cannot be checked is one with a reason, and raises nothing.
+
+    Args:
+        folder: The project's own folder: none above it is looked at.
+        phase: The one whose gate is asked for; None for planning and all that have run.
+        demand_files: Data and checkpoints must be here, and are hashed again whole.
+        told: Makes any exception the error that is reported.
+    """
+    try:
+        return _in_short(folder, _gates(folder, phase, demand_files))
+    except Exception as error:  # whatever is wrong with one project says nothing of the others
+        found = told(error)
+        return Checked(folder, why=redact(_in_a_line(found)), exit_code=found.exit_code)
+
+
+def _in_a_line(error: MltrainerError) -> str:
+    head = f"{error.where}: {error.message}" if error.where else error.message
+    return f"{head}; next: {error.mend}" if error.mend else head
+
+
+def worst(found: Iterable[Checked]) -> int:
+    """Return the exit code of the worst of some projects."""
+    return max((one.exit_code for one in found), key=_badness, default=0)
+
+
+def _badness(code: int) -> int:
+    return BY_WORTH.index(code) if code in BY_WORTH else len(BY_WORTH)
+
+
+def _gates(folder: Path, phase: str | None, demand_files: bool) -> list[Gate]:
+    if not (folder / PROJECT_FILE).is_file():
+        raise InputError(f"no {PROJECT_FILE} in it", mend="name the folders that hold one")
+    states = derive(find_project(folder), demand_files=demand_files)
+    return [state.gate for state in asked(states, phase)]
+
+
+def _in_short(folder: Path, gates: Sequence[Gate]) -> Checked:
+    holding = tuple(gate.phase for gate in gates if gate.holds)
+    custom = sum(not item.recomputed for gate in gates for item in gate.items)
+    closed = next((gate for gate in gates if not gate.holds), None)
+    if closed is None:
+        return Checked(folder, holding, not_recomputed=custom)
+    return Checked(folder, holding, closed.phase, why_closed(closed), custom, GateError.exit_code)
