@@ -8,6 +8,7 @@ neither the number of workers nor their pace decides anything, and the trial its
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -62,31 +63,44 @@ def expected_share(pruning: Pruning, epochs: int) -> float:
     return math.fsum(w * t for w, t in zip(weights, trained, strict=True)) / math.fsum(weights) / epochs
 
 
-def limits(pruning: Pruning | None, own: Sequence[float], older: Sequence[Trial], metric: Metric) -> Rungs:
-    """Return the least value for a trial at each of its rungs: a place in the best `1 / eta` of the older trials there.
+class Ladder:
+    """The values that trials reached at each rung, from which the limits of those behind them follow.
 
     Args:
-        pruning: `eta`, and how the rungs lie.
-        own: The trial's rungs.
-        older: The trials that decide.
+        pruning: `eta`, and how the rungs lie; None for a study that ends no trial.
         metric: The objective, with the direction of better values.
     """
-    if pruning is None:
-        return []
-    found = []
-    for epoch in own:
-        there = sorted((value for trial in older if (value := _reached(trial, epoch, metric)) is not None), reverse=True)
-        # With fewer trials than that, this one included, no place is among the best `1 / eta`: nobody ends there.
-        if len(there) + 1 >= pruning.eta:
-            least = there[(len(there) + 1) // pruning.eta - 1]
-            found.append((epoch, least if metric.mode == "max" else -least))
-    return found
+
+    def __init__(self, pruning: Pruning | None, metric: Metric) -> None:
+        self._pruning, self._metric = pruning, metric
+        self._reached: dict[float, list[float]] = {}  # by rung, ascending, larger being better
+
+    def learn(self, trial: Trial) -> None:
+        """Take in a trial that has ended."""
+        for epoch in trial.rungs if self._pruning else ():
+            if (value := _reached(trial, epoch, self._metric)) is not None:
+                bisect.insort(self._reached.setdefault(epoch, []), value)
+
+    def limits(self, own: Sequence[float]) -> Rungs:
+        """Return the least value for a trial at each of its rungs: a place in the best `1 / eta` of the trials taken in.
+
+        Args:
+            own: The trial's rungs.
+        """
+        if self._pruning is None:
+            return []
+        found, eta = [], self._pruning.eta
+        for epoch in own:
+            there = self._reached.get(epoch, [])
+            # With fewer trials than that, this one included, no place is among the best `1 / eta`: nobody ends there.
+            if len(there) + 1 >= eta:
+                least = there[-((len(there) + 1) // eta)]
+                found.append((epoch, least if self._metric.mode == "max" else -least))
+        return found
 
 
 def _reached(trial: Trial, epoch: float, metric: Metric) -> float | None:
     """Return a trial's best value at a rung, larger being better; that of its whole history where it finished before the rung."""
-    if epoch not in trial.rungs:
-        return None
     value = best_at(trial.history, epoch, metric)
     ended = trial.state == "finished" and trial.history
     return max(rank_of(row, metric)[0] for row in trial.history) if value is None and ended else value

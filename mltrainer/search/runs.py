@@ -26,6 +26,7 @@ from mltrainer.workspace import digest, read_json, write_json
 
 STATE_FILE = "state.json"
 EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
+MOST_CONTRACTS = 256  # kept in memory, each with its config
 DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
 
 OF_STUDY = ("gate", "code_files", "data_files", "input_files", "parent")  # entries of a study's job that its runs have, too
@@ -191,6 +192,8 @@ class Runs:
         """Return the contract that names a config's run; of the same config it is worked out once."""
         known = self._contracts.get(id(config))
         if known is None:
+            if len(self._contracts) >= MOST_CONTRACTS:  # most are of runs that have ended
+                self._contracts.clear()
             known = self._contracts[id(config)] = config, self._named(config)
         return known[1]
 

@@ -76,6 +76,8 @@ class Study:
         self._before = runs.furthest
         self._open: set[int] = set()  # begun, and another machine's so far
         self._trials: dict[int, Trial] = {}
+        self._best: Trial | None = None
+        self._ladder = halving.Ladder(job.pruning, self.metric)
         self._learned = self._found = 0
         self._started = time.monotonic()
         start_s = time.process_time()  # of this process, which imports what a worker does
@@ -149,7 +151,7 @@ class Study:
         return self.runs.pool.room > 0 and self._is_decided(number)
 
     def _is_decided(self, number: int) -> bool:
-        return not self._looks_back or all(nr in self._trials for nr in range(1, number - self.job.lag + 1))
+        return not self._looks_back or number - self.job.lag <= self._journal.added
 
     def _begin(self, number: int) -> None:
         """Run a trial unless its result is there."""
@@ -167,21 +169,31 @@ class Study:
         """Return a trial's suggestion; each trial is chosen once, in turn."""
         if number in self._chosen:
             return self._chosen[number]
-        older = [self._trials[nr] for nr in range(1, number - self.job.lag + 1)] if self._looks_back else []
-        for row in older[self._learned :]:
-            self._strategy.learn(row)
-        self._learned = len(older)
+        if self._looks_back:
+            self._learn(number - self.job.lag)
         values = self._strategy.values(number)
         trial = Suggested(number, values, self.job.config.seed)
         try:
             self._configs[number] = config = trial_config(self._config, values, f"trial {number}")
             rungs = halving.own_rungs(self.job.pruning, config.epochs, trial.seed, number)
-            trial = replace(trial, rungs=rungs, limits=halving.limits(self.job.pruning, rungs, older, self.metric))
+            trial = replace(trial, rungs=rungs, limits=self._ladder.limits(rungs))
             self.runs.contract(config)
         except InputError as error:
             trial = replace(trial, fault=str(error))
         self._chosen[number] = trial
         return trial
+
+    def _learn(self, last: int) -> None:
+        """Let the trials up to a number decide what comes after them."""
+        for nr in range(self._learned + 1, last + 1):
+            self._strategy.learn(self._trials[nr])
+            self._ladder.learn(self._trials[nr])
+            self._shorten(nr)
+        self._learned = max(self._learned, last)
+
+    def _shorten(self, number: int) -> None:
+        """Drop a trial's evaluations, which nothing asks for any more: its curve has the metric of each."""
+        self._trials[number] = replace(self._trials[number], history=[])
 
     def _take_up(self, number: int) -> None:
         """Take a trial's result, of another machine or an earlier process; else train it, unless another machine does."""
@@ -251,16 +263,26 @@ class Study:
 
     def _enter(self, number: int, ended: Ended) -> None:
         """Put a trial's end into the table."""
-        self._trials[number] = Trial.of(self._begun[number], ended)
+        trial = self._trials[number] = Trial.of(self._begun[number], ended)
+        self._best = best_trial([*filter(None, [self._best]), trial], self.metric.mode)
+        self._forget(number)
         self.events.send("note", text=f"  {self._told(number)}")
         self._show()
-        while (trial := self._trials.get(self._journal.added + 1)) is not None:
-            self._journal.add(trial)
+        while (following := self._trials.get(self._journal.added + 1)) is not None:
+            self._journal.add(following)
+            if not self._looks_back:
+                self._shorten(following.nr)
+
+    def _forget(self, number: int) -> None:
+        """Let go of what a trial needed until it ended: of thousands, this takes most of the memory."""
+        del self._chosen[number], self._begun[number]
+        self._results.pop(number, None)
+        self._configs.pop(number, None)
 
     def _told(self, number: int) -> str:
         """Return a trial's end in a line, with the best so far and the time that is left."""
         done, left = len(self._trials), self._left_s()
-        best = best_trial([*self._trials.values()], self.metric.mode)
+        best = self._best
         so_far = f"; best {best.value:.4g} of trial {best.nr}" if best else ""
         time_left = f", {_duration(left)} left" if left is not None else ""
         return f"trial {number}: {self._trials[number].told(self.metric.name)}{so_far}; {done} of {self._planned}{time_left}"
@@ -270,7 +292,7 @@ class Study:
 
         Trials in training count half.
         """
-        ended, under_way = len(self._trials) - self._found, (len(self._begun) - len(self._trials)) / 2
+        ended, under_way = len(self._trials) - self._found, len(self._begun) / 2
         spent, minutes = time.monotonic() - self._started, self._budget.minutes
         left = self._planned - len(self._trials) - under_way
         whole = spent / (ended + under_way) * left if ended else self._budget.search_s
@@ -278,7 +300,7 @@ class Study:
 
     def _show(self) -> None:
         """Report the study's progress."""
-        best = best_trial([*self._trials.values()], self.metric.mode)
+        best = self._best
         shown = {"nr": best.nr, "value": best.value, "values": best.values} if best else None
         values = {"metric": self.metric.name, "best": shown}
         self.runs.live.at("trials", len(self._trials), self._planned, self._left_s(), len(self._folds), **values)

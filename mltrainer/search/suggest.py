@@ -9,7 +9,7 @@ import logging
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mltrainer.configs.loading import flatten
 from mltrainer.configs.project import Metric
@@ -21,8 +21,27 @@ from mltrainer.search.trial import Trial
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.storages import InMemoryStorage
 
 SPREAD = 10  # trials of a strategy that learns that only fill the space, before there is enough to learn from, as in Optuna's TPE
+
+SINCE_RULES = 2  # of a config, from which on a sampler sees the trials of a window: older studies keep theirs
+
+
+class Window(NamedTuple):
+    """The ended trials that a sampler sees, so that a suggestion takes the same time however many there are.
+
+    Attributes:
+        best: Number of the best of those that are none of the newest.
+        newest: Number of the newest.
+    """
+
+    best: int
+    newest: int
+
+
+WINDOWED = ("tpe", "cma_es")
+WINDOW = Window(best=500, newest=1500)  # chosen by us: a suggestion of TPE then takes some 40 ms of processor time
 
 
 class Strategy(ABC):
@@ -88,17 +107,21 @@ class Learning(Strategy):
 
     The first are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has its own
     sampler, seeded by its number: nothing is left over from another one's draws. The study is in memory, and asked anew, in
-    the same order, by a process that goes on with it.
+    the same order, by a process that goes on with it. From `rules: 2` on, TPE and CMA-ES see the trials of a window.
     """
 
     learns = True
 
-    def __init__(self, name: str, space: Mapping[str, Dimension], config: Values, trials: int) -> None:
+    def __init__(
+        self, name: str, space: Mapping[str, Dimension], config: Values, trials: int, window: Window | None = None
+    ) -> None:
         super().__init__(space, config, trials)
         self._spread = QuasiRandom(space, config, trials)
         self._name = name
         self._open: dict[int, optuna.Trial] = {}
-        self._study = new_study(Metric.model_validate(config["metric"]))
+        metric = Metric.model_validate(config["metric"])
+        has_window = name in WINDOWED and config.get("rules", 1) >= SINCE_RULES
+        self._study = new_study(metric, _windowed(metric, window or WINDOW) if has_window else None)
 
     def values(self, trial: int) -> Values:
         """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""
@@ -134,6 +157,12 @@ def strategy(name: str, space: Mapping[str, Dimension], config: Values, trials: 
 
 
 # --- Optuna ---------------------------------------------------------------------------------------
+
+
+def _windowed(metric: Metric, window: Window) -> InMemoryStorage:
+    from mltrainer.search.window import WindowedStorage  # here, because it imports Optuna
+
+    return WindowedStorage(window.best, window.newest, metric.mode == "max")
 
 
 def new_study(metric: Metric, storage: Any = None, name: str = "study") -> optuna.Study:

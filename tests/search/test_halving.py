@@ -9,8 +9,8 @@ import pytest
 
 from mltrainer.configs.project import Metric
 from mltrainer.configs.pruning import Pruning
-from mltrainer.search.halving import best_of, cut, expected_share, limits, own_rungs, rungs_of
-from mltrainer.search.trial import Trial
+from mltrainer.search.halving import Ladder, best_of, cut, expected_share, own_rungs, rungs_of
+from mltrainer.search.trial import Rungs, Trial
 from mltrainer.trainers.native.stopping import CurvePoint, by_epochs_seen
 
 ACCURACY, LOSS = Metric(name="accuracy", mode="max"), Metric(name="loss", mode="min")
@@ -25,6 +25,13 @@ def older(*curves: tuple[float, ...], name: str = "accuracy", rungs: tuple[int, 
     known: dict[str, Any] = {"nr": 1, "values": {}, "seed": 0, "run": "r", "state": "finished", "value": 0.0}
     known |= {"reason": None, "steps": 1, "wall_s": 1.0, "rungs": rungs}
     return [Trial(history=history(*curve, name=name), **known) for curve in curves]
+
+
+def limits(pruning: Pruning | None, own: list[float], older: list[Trial], metric: Metric) -> Rungs:
+    ladder = Ladder(pruning, metric)
+    for trial in older:
+        ladder.learn(trial)
+    return ladder.limits(own)
 
 
 @pytest.mark.parametrize(

@@ -297,14 +297,19 @@ def test_trial_n_is_decided_by_just_those_up_to_n_less_the_lag(
 
 
 def test_rungs_are_decided_by_just_the_trials_up_to_n_less_the_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[int] = []
     seen: list[list[int]] = []
-    whole = halving.limits
 
-    def noted(pruning: Any, own: Any, older: Any, metric: Any) -> Any:
-        seen.append([trial.nr for trial in older])
-        return whole(pruning, own, older, metric)
+    class Noted(halving.Ladder):
+        def learn(self, trial: Trial) -> None:
+            learned.append(trial.nr)
+            super().learn(trial)
 
-    monkeypatch.setattr(halving, "limits", noted)
+        def limits(self, own: Any) -> Any:
+            seen.append([*learned])
+            return super().limits(own)
+
+    monkeypatch.setattr(halving, "Ladder", Noted)
     search(tmp_path, 4, 5, pruning=PRUNING, lag=3)
     assert seen == [list(range(1, number - 3 + 1)) for number in range(1, 25)]
 

@@ -11,8 +11,8 @@ FAULTS = (
     Fault(
         "a trial is chosen by one trial less than it waits for",
         "mltrainer/search/study.py",
-        "older = [self._trials[nr] for nr in range(1, number - self.job.lag + 1)]",
-        "older = [self._trials[nr] for nr in range(1, number - self.job.lag)]",
+        "self._learn(number - self.job.lag)",
+        "self._learn(number - self.job.lag - 1)",
         LAG,
     ),
     Fault(
@@ -32,8 +32,8 @@ FAULTS = (
     Fault(
         "a rung lets one more go on",
         "mltrainer/search/halving.py",
-        "(len(there) + 1) // pruning.eta - 1]",
-        "(len(there) + 1) // pruning.eta]",
+        "there[-((len(there) + 1) // eta)]",
+        "there[-((len(there) + 1) // eta) - 1 :][0]",
         HALVING,
     ),
     Fault(
@@ -133,5 +133,26 @@ FAULTS = (
         '"data_files", "input_files", "parent")',
         '"data_files", "parent")',
         "tests/search/test_pool.py -k planned_with",
+    ),
+    Fault(
+        "of the older trials the newest are kept, not the best",
+        "mltrainer/search/window.py",
+        "entry = (self._rank(older), older)",
+        "entry = ((True, 0, 0.0, older), older)",
+        "tests/search/test_window.py -k best_of_the_older",
+    ),
+    Fault(
+        "an old project's study sees a window",
+        "mltrainer/search/suggest.py",
+        'config.get("rules", 1) >= SINCE_RULES',
+        'config.get("rules", 1) >= 1',
+        "tests/search/test_window.py -k new_rules_alone",
+    ),
+    Fault(
+        "a trial decides rungs before it may",
+        "mltrainer/search/study.py",
+        "self._learn(number - self.job.lag)",
+        "self._learn(min(number - 1, self._journal.added))",
+        "tests/search/test_study.py -k rungs_are_decided",
     ),
 )

@@ -1,0 +1,84 @@
+"""Optuna's study in memory, of whose ended trials a sampler sees the best and the newest: a suggestion takes as long of many.
+
+What a sampler sees is a function of the trials that have ended, in their order, and of nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import math
+from collections import deque
+from collections.abc import Container, Sequence
+
+from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial, TrialState
+
+Rank = tuple[bool, int, float, int]
+
+
+class WindowedStorage(InMemoryStorage):
+    """A storage of one study that shows its open trials, and of the ended ones those in a window.
+
+    Trials without a value are shown to nobody. What has left the window never comes back: it keeps its number alone.
+
+    Args:
+        best: Number of ended trials that are shown of those that are none of the newest.
+        newest: Number of those that ended last.
+        is_largest_best: The direction of better values.
+    """
+
+    def __init__(self, best: int, newest: int, is_largest_best: bool) -> None:
+        super().__init__()
+        self._most_best, self._most_newest, self._sign = best, newest, 1 if is_largest_best else -1
+        self._open: set[int] = set()
+        self._newest: deque[int] = deque()
+        self._best: list[tuple[Rank, int]] = []  # a heap, the worst first
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        """Make a trial, and return its id."""
+        found = super().create_new_trial(study_id, template_trial)
+        self._open.add(found)
+        return found
+
+    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+        """Set a trial's state; one that has ended enters the window."""
+        is_set = super().set_trial_state_values(trial_id, state, values)
+        if state.is_finished():
+            self._open.discard(trial_id)
+            self._enter(trial_id)
+        return is_set
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """Return the trials that are shown, in order."""
+        shown = sorted([*self._open, *self._newest, *(number for _, number in self._best)])
+        found = [trial for trial in map(self.get_trial, shown) if states is None or trial.state in states]
+        return copy.deepcopy(found) if deepcopy else found
+
+    def _enter(self, trial_id: int) -> None:
+        if self.get_trial(trial_id).state == TrialState.FAIL:
+            self._forget(trial_id)
+            return
+        self._newest.append(trial_id)
+        if len(self._newest) <= self._most_newest:
+            return
+        older = self._newest.popleft()
+        entry = (self._rank(older), older)
+        heapq.heappush(self._best, entry)
+        if len(self._best) > self._most_best:
+            self._forget(heapq.heappop(self._best)[1])
+
+    def _rank(self, trial_id: int) -> Rank:
+        """Return a trial's rank, larger being better: finished ones first, then by the rung that was reached, then by value."""
+        trial = self.get_trial(trial_id)
+        value = math.nan if trial.value is None else self._sign * trial.value
+        reached = max(trial.intermediate_values, default=0)
+        return trial.state == TrialState.COMPLETE, reached, -math.inf if math.isnan(value) else value, -trial_id
+
+    def _forget(self, trial_id: int) -> None:
+        """Take a trial's content, which is what takes memory; its number must stay for those behind it to keep theirs."""
+        trial = self.get_trial(trial_id)
+        trial.params, trial.distributions, trial.system_attrs = {}, {}, {}
+        trial.intermediate_values = {}
