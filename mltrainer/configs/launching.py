@@ -24,6 +24,11 @@ class Launching(Strict):
     restarts: int = Field(
         0, ge=0, le=1000, description="how often a training that was killed, or lost one of its processes, goes on by itself"
     )
+    parallel: Literal["ddp", "zero1", "fsdp"] = Field(
+        "ddp",
+        description="what several processes share: the samples of a step (ddp), also the optimizer's state (zero1), also "
+        "gradients and parameters (fsdp)",
+    )
     engine: Annotated[EngineName, Later("0.3")] = Field(
         "local", description="where the runs of a search or an ablation are trained: on this machine, or as jobs of SLURM"
     )

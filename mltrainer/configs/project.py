@@ -540,6 +540,11 @@ def _spelled_out(given: Any) -> Any:
     return {"use": given} if isinstance(given, str) else given
 
 
+UPDATED_BY_NUMBER = (
+    "sgd", "adam", "adamw", "adagrad", "nadam", "radam", "adamax", "rmsprop", "lion", "ranger", "schedule_free",
+)  # fmt: skip
+
+
 def require_power_of_two(processes: int) -> None:
     """Refuse a number of processes whose sums no tree over all of them gives.
 
@@ -702,12 +707,45 @@ class TrainingConfig(ProjectConfig):
     )
 
     @model_validator(mode="after")
-    def _processes_share_shards(self) -> Self:
+    def _processes_share_steps(self) -> Self:
         try:
-            require_shared_steps(self.launch.processes, self.accumulate, self.batch_size)
+            self.require_processes(self.launch.processes)
         except InputError as error:
             raise ValueError(f"{error.message}; {error.mend}") from None
         return self
+
+    def require_processes(self, count: int) -> None:
+        """Refuse a number of processes that cannot share the steps of the config, or what `launch.parallel` has them share.
+
+        Raises:
+            InputError: With what to type instead.
+        """
+        require_shared_steps(count, self.accumulate, self.batch_size)
+        unshared = self._unshared if count > 1 and self.launch.parallel != "ddp" else None
+        if unshared is not None:
+            what, mend = unshared
+            raise InputError(
+                f"launch.parallel: {self.launch.parallel} does not go with {what}", where="launch.parallel", mend=mend
+            )
+
+    @property
+    def _unshared(self) -> tuple[str, str] | None:
+        """What keeps processes from updating some rows each, with what to do about it; None: nothing."""
+        optimizer = self.optimizer
+        wrapper = "sam" if optimizer.sam is not None else "lookahead" if optimizer.lookahead is not None else None
+        if self.rules < 2:
+            return "rules: 1, under which a gradient's norm is one sum", "mltrainer upgrade, or launch.parallel: ddp"
+        if optimizer.name not in UPDATED_BY_NUMBER:
+            return f"{optimizer.name}, which looks at whole parameters", f"ddp, or one of {', '.join(UPDATED_BY_NUMBER)}"
+        if wrapper is not None:
+            return f"optimizer.{wrapper}, which looks at all parameters together", "ddp"
+        if self.precision == "fp16":
+            return "precision: fp16, whose loss scale follows from all gradients", "precision: bf16, or launch.parallel: ddp"
+        if self.gradients.noise is not None:
+            return "gradients.noise, which is drawn for whole gradients", "ddp"
+        if self.launch.parallel == "fsdp" and self.compile:
+            return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
+        return None
 
     @field_validator("gradient_checkpointing")
     @classmethod

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 from mltrainer import plugins
 from mltrainer.configs.launching import EngineName
 from mltrainer.configs.pages import ToolPage, tool_page
-from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two, require_shared_steps
+from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
 from mltrainer.executors import gang, local
 from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
@@ -283,7 +283,7 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
     if processes > 1 and page.tool != ORCHESTRATOR:
         what = f"{page.tool} trains in one process of its own, not in {processes}"
         raise InputError(what, where="processes", mend="leave out --processes and launch.processes")
-    require_shared_steps(processes, job.config.accumulate, job.config.batch_size)
+    job.config.require_processes(processes)
     return processes
 
 

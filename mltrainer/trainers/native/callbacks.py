@@ -57,7 +57,14 @@ class Callbacks:
         self._participants = [own for own in self._own if own.takes_part]
 
     def attach(self, stepper: Stepper) -> None:
-        """Have those that take part called before each of a stepper's steps."""
+        """Have those that take part called before each of a stepper's steps.
+
+        Raises:
+            InputError: The parameters lie split among processes, so that there is no model that they could take part in.
+        """
+        if self._participants and stepper.splits:
+            what = f"{self._participants[0].use} takes part in the steps of a model that lies split among processes"
+            raise InputError(what, where="launch.parallel", mend="launch.parallel: zero1, which keeps the model whole")
         self._model, self._optimizer = stepper.model, stepper.optimizer
         if self._participants:
             stepper.before_step = self._before_step

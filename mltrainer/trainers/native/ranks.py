@@ -63,9 +63,29 @@ class Ranks:
         each = padded(planned) // self.size
         return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))
 
+    def strided(self, count: int) -> list[int]:
+        """Return the numbers of this process's shards where all compute at the same time: every so many.
+
+        The processes are then the lowest levels of the tree, which sums each of their shards at once. A number from `count` on
+        is no shard, and stands where others still compute one. A step that is one shard is computed by every process.
+        """
+        return [0] if count == 1 else list(range(self.rank, -(-count // self.size) * self.size, self.size))
+
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors, each now its sum over all processes in the order of the tree."""
         return tensors
+
+    def scatter_sum(self, blocks: Tensor) -> Tensor:
+        """Return this process's block of the sum over all processes, in the order of the tree.
+
+        Args:
+            blocks: [processes, numbers]; what stands in it afterwards is not defined.
+        """
+        return blocks[0]
+
+    def gather_blocks(self, block: Tensor) -> Tensor:
+        """Return every process's block of so many numbers, in the order of ranks: [processes, numbers]."""
+        return block[None]
 
     def decided(self) -> list[int]:
         """Return the numbers that rank 0 polled at the last sum, or of polls made now where this process is alone."""
@@ -137,17 +157,33 @@ class Group(Ranks):
         sent, received = self._buffers(dtype, each * self.size)
         parts = [part.view(tensor.shape) for part, tensor in zip(sent[: sum(sizes)].split(sizes), tensors, strict=True)]
         torch._foreach_copy_(parts, tensors)
+        total = self._own_sum(sent, received)
+        with _others_may_be_lost():
+            dist.all_gather_single(sent, total)
+        # Back into the layout of the gradients: fused optimizers pair numbers by their place in memory, and norms add them so.
+        torch._foreach_copy_(tensors, parts)
+        return tensors
+
+    def scatter_sum(self, blocks: Tensor) -> Tensor:
+        """Return this process's block of the sum over all processes; all of them hand over a block for each."""
+        return self._own_sum(blocks.view(-1), torch.empty_like(blocks).view(-1))
+
+    def gather_blocks(self, block: Tensor) -> Tensor:
+        """Return every process's block, in the order of ranks: [processes, numbers]."""
+        found = torch.empty(self.size * len(block), dtype=block.dtype, device=block.device)
+        with _others_may_be_lost():
+            dist.all_gather_single(found, block)
+        return found.view(self.size, -1)
+
+    def _own_sum(self, sent: Tensor, received: Tensor) -> Tensor:
+        """Return the sum of the blocks that all processes send to this one, in the memory that receives them."""
         with _others_may_be_lost():
             dist.all_to_all_single(received, sent)
         tree = TreeSum()
         # Received is ordered by rank, so that the tree is the same whichever process was faster.
-        for slice_of_rank in received.split(each):
-            tree.add([slice_of_rank])
-        with _others_may_be_lost():
-            dist.all_gather_single(sent, tree.total()[0])
-        # Back into the layout of the gradients: fused optimizers pair numbers by their place in memory, and norms add them so.
-        torch._foreach_copy_(tensors, parts)
-        return tensors
+        for block in received.split(received.numel() // self.size):
+            tree.add([block])
+        return tree.total()[0]
 
     def _buffers(self, dtype: torch.dtype, count: int) -> tuple[Tensor, Tensor]:
         """Return memory to send from and to receive into; it is kept, as new pages for each step would cost more than the sum."""

@@ -26,7 +26,7 @@ from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
 from mltrainer.trainers.native.callbacks import Callbacks
-from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
+from mltrainer.trainers.native.data.addresses import Plan, Step, altered, samples_of, training_steps
 from mltrainer.trainers.native.evaluation import evaluate
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.interval import Interval
@@ -36,7 +36,7 @@ from mltrainer.trainers.native.optimization.gradients import counts_clipped
 from mltrainer.trainers.native.ranks import Ranks, require_alike
 from mltrainer.trainers.native.recording import EvaluationRow, NonFiniteError, Recorder
 from mltrainer.trainers.native.saving import Due
-from mltrainer.trainers.native.signals.early import BATCHES, Early, EarlySteps, update_ratios
+from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, EarlySteps, update_ratios
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
@@ -141,7 +141,7 @@ class Trainer:
         self.length = Length(plan.steps, plan.steps_per_epoch)
         self.stepper = self._stepper()
         callbacks.attach(self.stepper)
-        self.average = Average(model, config, plan)
+        self.average = Average(model, config, plan, self.stepper.partition)
         self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
         self.parameters = self.stepper.parameters
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -162,6 +162,7 @@ class Trainer:
         self._row_started = self._saved_at = time.perf_counter()
         self._samples_seen = 0
         self._waited = 0.0
+        self._is_time = 0  # whether `every_minutes` have passed
         self._delivered: State | None = None
         ranks.polls = (self._signal, self._minutes_passed)
         self._buffers_are_alike = ranks.size == 1
@@ -171,12 +172,12 @@ class Trainer:
         own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
         return Stepper(self.task.task, self.model, self.config, own, self.ranks)
 
-    def _take(self, number: int, step: Step) -> Measured:
-        """Take the step of a number (from 1) at its learning rate."""
+    def _take(self, number: int, step: Step, whole: bool = False) -> Measured:
+        """Take the step of a number (from 1) at its learning rate; `whole` as in `Stepper.take`."""
         self.task.task.enter(number, self.length)
         if self.stepper.own is not None:
             self.stepper.own.enter(number, self.history)
-        return self.stepper.take(number, self.rate(number), step)
+        return self.stepper.take(number, self.rate(number), step, whole)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
@@ -249,6 +250,7 @@ class Trainer:
 
     def _load(self, tree: Tree, load_optimizer: Callable[[Tree], None]) -> None:
         self.model.load_state_dict(tree["model"], strict=True)
+        self.stepper.adopt()
         load_optimizer(tree)
         self.average.load_state_dict(tree["average"])
         self.callbacks.load_state_dict(tree["callbacks"])
@@ -274,13 +276,16 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
+            self.stepper.gather()  # by all processes, as the number is the same in each
             self.outcome.seen = self._at_evaluation() if self.observes else None
+        self.stepper.gather()
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
 
     def _training_steps(self) -> Iterator[Step]:
         """Yield the steps after the present one, each with the micro-batches that this process computes."""
-        own = functools.partial(self.ranks.own, planned=self.plan.accumulate)
+        block = functools.partial(self.ranks.own, planned=self.plan.accumulate)
+        own = self.ranks.strided if self.stepper.splits else block
         steps = training_steps(self.task.split("train"), self.plan, self.config, self.step, own)
         return altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
 
@@ -307,19 +312,22 @@ class Trainer:
         while self.step < boundary:
             if self.recorder.full and self._fetch():
                 return Stage.STOP
-            if self.step + 1 == boundary and self._evaluation_due(boundary):
+            compares = self.step + 1 == boundary and self._evaluation_due(boundary)
+            if compares:
+                self.stepper.gather()
                 self._remember_weights()
-            self._train_step()
+            self._train_step(whole=compares or (self.config.signals and self.step + 1 in STEPS))
             # Asked after every step by all processes: one that asked only when something is due would leave the others waiting.
-            signal_number, minutes_passed = self.ranks.decided()
+            signal_number, self._is_time = self.ranks.decided()
             if signal_number:
                 self.outcome.reason = "signal"
                 cause = signal.Signals(signal_number).name
                 self.outcome.interruptions.append(Interruption(step=self.step, cause=cause))
                 break
-            if minutes_passed:
+            if self._is_time:
                 break
         # Before a row or a checkpoint, whose interval and chain would lack the steps that are still on the device.
+        self.stepper.gather()
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
         if diverged:
@@ -336,14 +344,17 @@ class Trainer:
         self._buffers_are_alike = True
 
     def leave_others(self) -> None:
-        """Take every further step alone."""
+        """Take every further step alone; weights and optimizer are put back before it."""
         self.ranks = self.stepper.ranks = Ranks()
+        if self.stepper.shares_state:
+            self.stepper = self._stepper()
+            self.callbacks.attach(self.stepper)
 
     def _signal(self) -> int:
         cause = self.sinks.stop_signal()
         return 0 if cause is None else signal.Signals[cause].value
 
-    def _train_step(self) -> None:
+    def _train_step(self, whole: bool = False) -> None:
         begun = time.perf_counter()
         step = next(self._steps)
         loaded = time.perf_counter()
@@ -351,9 +362,11 @@ class Trainer:
         epoch = self.plan.place(self.step)[0] + 1
         self.held.enter(epoch)
         self.margins.enter(epoch)
+        if whole:
+            self.stepper.gather()  # before the weights are looked at
         if self.step <= BATCHES and self.observes:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
-        measured = self._take(self.step, step)
+        measured = self._take(self.step, step, whole)
         # Once, after the first step that processes share: before it, no forward pass has changed a buffer yet.
         if step.count > 1 and not self._buffers_are_alike:
             self._require_alike_buffers()
@@ -373,8 +386,8 @@ class Trainer:
     def _took_margins(self, step: Step) -> None:
         """Note the margins of a step that was taken, of each sample in one process alone."""
         if step.count > 1 or self.ranks.writes:  # a step of one shard is computed by all
-            size = self.plan.batch_size
-            self.margins.took(step.ids[step.shards.start * size : step.shards.stop * size], len(step.shards))
+            own = [samples_of(step.ids, shard, self.plan.batch_size) for shard in step.shards if shard < step.count]
+            self.margins.took(np.concatenate(own) if own else step.ids[:0], len(own))
 
     def take_again(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
@@ -446,7 +459,7 @@ class Trainer:
     def _evaluate(self) -> Stage:
         started = time.perf_counter()
         ratios = self._update_ratios()
-        self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.optimizer)
+        self._delivered = delivered_state(self.task, self.model, self.config, self.average, self.stepper.own_average())
         # Only what is measured and delivered; training goes on from the trained weights, and these enter the chain.
         with holding(self.model, self._delivered):
             spread = self.task.split("train").spread(len(self.task.split("validation")))
@@ -529,7 +542,8 @@ class Trainer:
         if self._is_best():
             return Due.BEST
         every = self.config.checkpoint.every_n_steps
-        return Due.GO_ON if self._minutes_passed() or (every and self.step % every == 0) else None
+        # Decided with the others, as all of them hand over what they have of the optimizer's state.
+        return Due.GO_ON if self._is_time or (every and self.step % every == 0) else None
 
     def _minutes_passed(self) -> bool:
         """Return True if the last checkpoint is older than `every_minutes`; the step at which that happens decides no bit."""

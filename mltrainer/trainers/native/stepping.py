@@ -19,12 +19,14 @@ from mltrainer.trainers.native.data.addresses import Batch, Step
 from mltrainer.trainers.native.optimization.custom import OwnUpdates, groups_of
 from mltrainer.trainers.native.optimization.gradients import gradient_norms, shape
 from mltrainer.trainers.native.optimization.groups import parameter_groups
-from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, build_optimizer, kind_of
+from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, build_optimizer, kind_of, own_average
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
+from mltrainer.trainers.native.partition import Partition
 from mltrainer.trainers.native.preparing import lay_out_like_parameters
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.running_statistics import RunningStatistics
 from mltrainer.trainers.native.shards import TreeSum, shard_key, update_key
+from mltrainer.trainers.native.split_parameters import Shard, SplitParameters
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,13 @@ class Stepper:
         self.task, self.model, self.config, self.own = task, model, config, own
         self.ranks = ranks or Ranks()
         self._loss_dtype: torch.dtype | None = None
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
         self._statistics = RunningStatistics(model, config.rules)
-        self.optimizer: Any = build_optimizer(config.optimizer, model) if own is None else own.optimizer
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.partition = Partition(self.ranks, trained, config.launch.parallel if own is None else "ddp")
+        fully = config.launch.parallel == "fsdp" and self.partition.is_shared
+        self._split = SplitParameters(model, self.partition) if fully else None
+        self.optimizer: Any = build_optimizer(config.optimizer, model, self.partition.own) if own is None else own.optimizer
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
         thaws = config.start is not None and bool(config.start.unfreeze)
         if self.scaler.is_enabled() or thaws:
@@ -93,10 +99,31 @@ class Stepper:
         self.groups = parameter_groups(config.optimizer, model) if own is None else groups_of(own.optimizer, model)
         kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
         self._made = {"optimizer": kind, "groups": [group.parameters for group in self.groups]}
+        self._names = [name for group in self.groups for name in group.parameters]
+
+    @property
+    def shares_state(self) -> bool:
+        """Whether other processes have a part of the optimizer's state."""
+        return self.partition.is_shared
+
+    @property
+    def splits(self) -> bool:
+        """Whether the parameters lie split among processes, unless they are gathered."""
+        return self._split is not None
+
+    def gather(self) -> None:
+        """Make all parameters whole, for whoever reads them between steps; the next step splits them again."""
+        if self._split is not None:
+            self._split.gather()
+
+    def adopt(self) -> None:
+        """Go on from the model's parameters, which were loaded."""
+        self.partition.adopt()
 
     def state_dict(self) -> Tree:
         """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(), "made": self._made}
+        optimizer = self.partition.whole_state(self.optimizer.state_dict(), self._names)
+        return {"optimizer": optimizer, "scaler": self.scaler.state_dict(), "made": self._made}
 
     def load_state_dict(self, state: Tree) -> None:
         """Take over a state.
@@ -104,7 +131,7 @@ class Stepper:
         Raises:
             ValueError: It is another optimizer's.
         """
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(self.partition.own_state(state["optimizer"], self._names))
         lay_out_like_parameters(self.optimizer)
         self.scaler.load_state_dict(state["scaler"])
 
@@ -129,8 +156,17 @@ class Stepper:
         for group, chosen in zip(self.optimizer.param_groups, options, strict=True):
             group.update(chosen)
 
-    def take(self, number: int, rate: float, step: Step) -> Measured:
-        """Take the step of a number (from 1) at a learning rate."""
+    def take(self, number: int, rate: float, step: Step, whole: bool = False) -> Measured:
+        """Take the step of a number (from 1) at a learning rate.
+
+        Args:
+            number: Of the step.
+            rate: Before the groups' shares.
+            step: Its samples.
+            whole: Whether the parameters are whole before and after it, also where they lie split otherwise.
+        """
+        if self._split is not None:
+            (self._split.gather if whole else self._split.split)()
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group[SHARE]
         # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
@@ -138,8 +174,8 @@ class Stepper:
         loss = self._backward(number, step)
         # Before norms and clipping, which are of the gradients and not of the loss scale.
         self.scaler.unscale_(self.optimizer)
-        gradients = self._gradients()
-        measured = Measured(loss, *gradient_norms(gradients, self.config.rules))
+        gradients = self._own_gradients()
+        measured = Measured(loss, *self._norms(gradients))
         if self.looks and not self._is_finite(measured):
             return replace(measured, taken=False)
         self._update(number, step, gradients, measured.total)
@@ -177,34 +213,42 @@ class Stepper:
         seeds.seed_everything(shard_key(self.config.seed, number, shard))
 
     def _step(self, number: int, _step: Step, gradients: list[Tensor], total: Tensor) -> None:
-        shape(gradients, self.parameters, total, self.config, number)
+        shape(gradients, [*self.partition.own.values()], total, self.config, number)
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if self._split is None or not self._split.is_split:
+            self.partition.gather()
 
     def _sharp_step(self, number: int, step: Step, _gradients: list[Tensor], _total: Tensor) -> None:
         """Climb to the worst point nearby, take the gradient there under the same draws, come back and step with it."""
         self.optimizer.first_step()
         with buffers_kept(self.model):  # statistics are of the batch at the weights, once
             self._backward(number, step)
-        gradients = self._gradients()
-        shape(gradients, self.parameters, gradient_norms(gradients, self.config.rules)[1], self.config, number)
+        gradients = self._own_gradients()
+        shape(gradients, self.parameters, self._norms(gradients)[1], self.config, number)
         self.optimizer.second_step()
 
     def clear(self) -> None:
         """Leave no gradient behind: of a parameter that the optimizer leaves out, they would pile up."""
         if self.own is not None:  # it may hold more than the model's parameters
             self.optimizer.zero_grad(set_to_none=True)
-        for p in self.parameters:
+        for p in (*self.parameters, *self.partition.own.values()):
             p.grad = None
 
     def _backward(self, number: int, step: Step) -> Tensor:
         """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
         self.clear()
         if step.count > 1:
-            return self._accumulate(number, step)
+            return self._accumulate(number, step) if self._split is None else self._accumulate_split(number, step, self._split)
         self.seed(number, 0)
+        if self._split is not None:
+            self._split.begin(Shard.ALONE)
         loss, _ = self._loss(step.micro_batches[0])
         self.scaler.scale(loss).backward()
+        if self._split is not None:
+            self._hand_over(self.partition.in_order(self._split.end(), self._small_gradients()))
+        elif self.partition.is_shared:
+            self._hand_over(self.partition.rows(self._gradients(self.parameters)))
         return loss.detach()
 
     def _accumulate(self, number: int, step: Step) -> Tensor:
@@ -215,15 +259,59 @@ class Stepper:
             with self._statistics.captured(statistics, shard):
                 tree.add(self._weighted(micro))
         own = tree.total() if step.shards else self._nothing()
-        sums = self.ranks.tree_sum([*own, *statistics])
+        *gradients, total, weight = own
+        gradients, (total, weight, *statistics) = self.partition.sum(gradients, [total, weight, *statistics])
+        return self._completed(number, gradients, total, weight, statistics)
+
+    def _completed(self, number: int, gradients: list[Tensor], total: Tensor, weight: Tensor, statistics: list[Tensor]) -> Tensor:
+        """Hand over the mean gradients of a step's shards, and return their mean loss."""
+        self._statistics.replay(statistics)
         # Divided once, by the weight of all: how many items a step has is known only when each process has counted its own.
-        *gradients, total, weight = sums[: len(own)]
-        self._statistics.replay(sums[len(own) :])
         torch._foreach_div_(gradients, weight)
-        for p, gradient in zip(self.parameters, gradients, strict=True):
-            p.grad = gradient if p.requires_grad else None
+        self._hand_over(gradients)
         seeds.seed_everything(update_key(self.config.seed, number))  # not where the last shard's draws ended
         return total / weight
+
+    def _accumulate_split(self, number: int, step: Step, split: SplitParameters) -> Tensor:
+        """Add up micro-batches that all processes compute at the same time, each summed over them at once."""
+        tree, statistics = TreeSum(), self._statistics.rows(step.count)
+        for shard, micro in zip(step.shards, step.micro_batches, strict=True):
+            self.seed(number, shard)
+            is_own = shard < step.count
+            kept = statistics if is_own else self._statistics.rows(1)
+            split.begin(Shard.SUMMED if is_own else Shard.FILLER)
+            with self._statistics.captured(kept, shard if is_own else 0):
+                tree.add(self._summed_shard(micro, split, is_own))
+        *gradients, total, weight = tree.total()
+        return self._completed(number, gradients, total, weight, self.ranks.tree_sum(statistics))
+
+    def _summed_shard(self, micro: Batch, split: SplitParameters, is_own: bool) -> list[Tensor]:
+        """Return the sums over all processes of what `_weighted` returns of each one's micro-batch."""
+        loss, weight = self._backward_share(micro, is_noted=is_own)
+        small = self._small_gradients()
+        tensors = [*small.values(), loss, weight]
+        if not is_own:
+            tensors = [torch.full_like(tensor, -0.0) for tensor in tensors]
+        # Block by block during the backward pass, then the rest: the same order in every process.
+        rows = split.end()
+        *gradients, loss, weight = self.ranks.tree_sum(tensors)
+        return [*self.partition.in_order(rows, dict(zip(small, gradients, strict=True))), loss, weight]
+
+    def _small_gradients(self) -> dict[str, Tensor]:
+        """Return the gradients of the parameters that are not cut, by name, and leave none behind."""
+        cut = set(self.partition.cut)
+        small = {name: p for name, p in self.partition.own.items() if name not in cut}
+        gradients = dict(zip(small, self._gradients([*small.values()]), strict=True))
+        for p in small.values():
+            p.grad = None
+        return gradients
+
+    def _hand_over(self, gradients: list[Tensor]) -> None:
+        """Give the optimizer the step's gradients, each of what this process updates; of a held parameter none."""
+        for p, own, gradient in zip(self.parameters, self.partition.own.values(), gradients, strict=True):
+            own.requires_grad = p.requires_grad
+            p.grad = None
+            own.grad = gradient if p.requires_grad else None
 
     def _nothing(self) -> list[Tensor]:
         """Return the summands of a process without a shard: x + -0.0 has the bits of x, also where x is -0.0."""
@@ -232,33 +320,55 @@ class Stepper:
 
     def _weighted(self, micro: Batch) -> list[Tensor]:
         """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
-        loss, items = self._loss(micro)
-        share = items / self.config.batch_size  # near 1, for the range of fp16
-        self.scaler.scale(loss * share).backward()
-        gradients = self._gradients()
+        loss, weight = self._backward_share(micro)
+        gradients = self._gradients(self.parameters)
         # Taken away: autograd would add the next shard's into the same tensors, in its order and not in the tree's.
         for p in self.parameters:
             p.grad = None
+        return [*gradients, loss, weight]
+
+    def _backward_share(self, micro: Batch, is_noted: bool = True) -> tuple[Tensor, Tensor]:
+        """Go forward and backward through a micro-batch; return its loss times its share of the items, and that share."""
+        loss, items = self._loss(micro, is_noted)
+        share = items / self.config.batch_size  # near 1, for the range of fp16
+        self.scaler.scale(loss * share).backward()
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
         self._loss_dtype = loss.dtype
-        return [*gradients, summed(loss.detach(), share), weight]
+        return summed(loss.detach(), share), weight
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
+    def _loss(self, batch: Batch, is_noted: bool = True) -> tuple[Tensor, int | Tensor]:
         """Return a batch's mean loss, and how many items it is the mean of."""
         with self._autocast if self._lowers or torch.is_autocast_enabled(self.config.device) else contextlib.nullcontext():
             outputs, targets = self.task.forward(self.model, batch)
-            self.saw(outputs, targets)
+            if is_noted:
+                self.saw(outputs, targets)
             return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
 
-    def _gradients(self) -> list[Tensor]:
-        """Return every parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up.
+    def _own_gradients(self) -> list[Tensor]:
+        """Return the step's gradients, each of what this process updates."""
+        return self._gradients([*self.partition.own.values()])
+
+    def _norms(self, gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
+        return gradient_norms(self.partition.norm_summands(gradients, self.config.rules))
+
+    @staticmethod
+    def _gradients(parameters: list[nn.Parameter]) -> list[Tensor]:
+        """Return each parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up.
 
         One that is held has none, so that no optimizer changes it, and counts as zero.
         """
-        for p in self.parameters:
+        for p in parameters:
             # Zero and not left out: the chain and the sum over processes need one tensor for each parameter, in each process.
             if p.grad is None and p.requires_grad:
                 p.grad = torch.zeros_like(p)
             elif p.grad is not None and p.grad.is_sparse:  # neither norms nor most optimizers can do with it
                 p.grad = p.grad.to_dense()
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+
+    def own_average(self) -> dict[Tensor, Tensor] | None:
+        """Return the weights that the optimizer wants to be measured by, by parameter; None: those being trained."""
+        average = own_average(self.optimizer)
+        if average is None or not self.partition.is_shared:
+            return average
+        named = zip(self.parameters, self.partition.own.items(), strict=True)
+        return {p: self.partition.whole(name, average[own]) for p, (name, own) in named if own in average}

@@ -96,6 +96,35 @@ def colour():
     return nn.Sequential(features, nn.Dropout(0.3), nn.Linear(128, 10))
 
 
+def wide():
+    """Matrices that several processes cut: into equal blocks, into unequal ones, by rows whose length no vector divides."""
+    first, second, third = nn.Linear(64, 1100), nn.Linear(1100, 77), nn.Linear(77, 900)
+    body = nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Dropout(0.3), second, nn.ReLU(), third, nn.BatchNorm1d(900))
+    return nn.Sequential(body, nn.ReLU(), nn.Linear(900, 10))
+
+
+def pictures():
+    """A large convolution over many channels."""
+    features = nn.Sequential(nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 33, 3), nn.ReLU(), nn.Conv2d(33, 250, 3), nn.ReLU())
+    return nn.Sequential(features, nn.Flatten(), nn.Linear(4000, 10))
+
+
+class Large(nn.Module):
+    """A transformer whose blocks have large matrices."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [nn.TransformerEncoderLayer(264, 4, 520, dropout=0.1, batch_first=True) for _ in range(2)]
+        self.entry, self.layers, self.head = nn.Linear(8, 264), nn.ModuleList(layers), nn.Linear(264, 10)
+        self.codes = nn.Embedding(600, 264)
+
+    def forward(self, x):
+        x = self.entry(x) + self.codes((x.sum(-1) * 9).long().clamp(0, 599))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+
+
 class Digits(mltrainer.Task):
     def __init__(self, model="mlp", n=120, greedy=False):
         self.name, self.n, self.greedy = model, n, greedy
@@ -105,7 +134,7 @@ class Digits(mltrainer.Task):
 
     def model(self):
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
-                "counting": Counting}[self.name]()
+                "counting": Counting, "large": Large, "wide": wide, "pictures": pictures}[self.name]()
 
     def loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets)
@@ -146,9 +175,9 @@ def config(changes: dict[str, Any]) -> TrainingConfig:
 
 
 def job(changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the job of a run; the loader is not part of its contract."""
+    """Return the job of a run; loader and launch are no part of its contract."""
     values = config(changes).model_dump()
-    named = digest({key: value for key, value in values.items() if key != "loader"})
+    named = digest({key: value for key, value in values.items() if key not in ("loader", "launch")})
     contract = {"config_sha256": named, "code_sha256": "0", "environment_sha256": "0"}
     base = {"schema": 1, "run": "run", "phase": "test", "purpose": "train", "folder": ".mltrainer/runs/run", "threads": 1}
     return {**base, "config": values, "contract": contract}

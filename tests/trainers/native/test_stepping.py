@@ -81,7 +81,7 @@ class Run:
     def __init__(self, chosen: TrainingConfig) -> None:
         self.model = Rows().model()
         self.stepper = Stepper(Rows(), self.model, chosen)
-        self.average = Average(self.model, chosen, PLAN)
+        self.average = Average(self.model, chosen, PLAN, self.stepper.partition)
 
     def take(self, steps: list[Step], first: int) -> None:
         for number, step in enumerate(steps, first):

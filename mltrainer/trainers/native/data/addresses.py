@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,13 +28,13 @@ class Step:
     Attributes:
         ids: The ids of its samples, int64.
         micro_batches: One batch per forward and backward pass; of several processes those that this one computes.
-        shards: Their numbers, from 0.
+        shards: Their numbers, from 0; from `count` on it is none of the step, and computed only to be thrown away.
         count: How many the whole step has.
     """
 
     ids: np.ndarray
     micro_batches: list[Batch]
-    shards: range
+    shards: Sequence[int]
     count: int
 
 
@@ -91,12 +91,12 @@ class Place:
     """
 
     positions: np.ndarray
-    shards: range
+    shards: Sequence[int]
     count: int
     own: list[np.ndarray]
 
 
-Own = Callable[[int], range]  # of so many micro-batches of a step, the numbers of those that this process computes
+Own = Callable[[int], Sequence[int]]  # of so many micro-batches of a step, the numbers of those that this process computes
 
 
 def places(order: np.ndarray, plan: Plan, done: int, own: Own) -> Iterator[Place]:
@@ -105,8 +105,13 @@ def places(order: np.ndarray, plan: Plan, done: int, own: Own) -> Iterator[Place
         positions = order[low : low + plan.step_samples]
         count = math.ceil(len(positions) / plan.batch_size)
         shards = own(count)
-        parts = [positions[shard * plan.batch_size : (shard + 1) * plan.batch_size] for shard in shards]
+        parts = [samples_of(positions, shard if shard < count else 0, plan.batch_size) for shard in shards]
         yield Place(positions, shards, count, parts)
+
+
+def samples_of(step: np.ndarray, shard: int, batch_size: int) -> np.ndarray:
+    """Return what belongs to a shard of what a step has for each sample."""
+    return step[shard * batch_size : (shard + 1) * batch_size]
 
 
 def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own = range) -> Iterator[Step]:
@@ -132,7 +137,7 @@ def altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform
 def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform) -> Iterator[Step]:
     for number, step in enumerate(steps, start + 1):
         epoch, _ = plan.place(number)
-        ids = [step.ids[shard * plan.batch_size : (shard + 1) * plan.batch_size] for shard in step.shards]
+        ids = [samples_of(step.ids, shard if shard < step.count else 0, plan.batch_size) for shard in step.shards]
         yield replace(step, micro_batches=[alter(*each, epoch) for each in zip(step.micro_batches, ids, strict=True)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Batch, Plan, evaluation_batches
-from mltrainer.trainers.native.optimization.optimizers import own_average
 from mltrainer.trainers.native.optimization.precision import autocast
+from mltrainer.trainers.native.partition import Partition
 
 State = dict[str, Tensor]
 
@@ -30,13 +30,15 @@ class Average:
         model: On its device.
         config: `averaging`; with none there is no average.
         plan: Which steps enter it.
+        partition: What this process updates of each parameter, and averages of it.
     """
 
-    def __init__(self, model: nn.Module, config: TrainingConfig, plan: Plan) -> None:
-        self.config, self.plan = config.averaging, plan
-        self._places = _places(model)
+    def __init__(self, model: nn.Module, config: TrainingConfig, plan: Plan, partition: Partition) -> None:
+        self.config, self.plan, self._partition = config.averaging, plan, partition
+        self._places, self._cut = _places(model), _cut(model, partition)
         self.tensors: State = {}
         self.count = 0
+        self._whole: State | None = None  # kept, so that a checkpoint has it once: as the average and as what is delivered
 
     def update(self, step: int) -> None:
         """Take the weights after a step into the average, where the step is one of those that enter it."""
@@ -45,16 +47,25 @@ class Average:
 
     @torch.no_grad()
     def _take_in(self, share: float) -> None:
-        current = {name: tensors[key] for name, (tensors, key) in self._places.items()}
+        whole = {name: places for name, places in self._places.items() if name not in self._cut}
+        current = {name: tensors[key] for name, (tensors, key) in whole.items()}
+        current |= {name: self._partition.own[own] for name, own in self._cut.items()}
         if not self.count:
             self.tensors = {name: tensor.detach().clone() for name, tensor in current.items()}
         else:
             torch._foreach_lerp_([self.tensors[name] for name in current], [*current.values()], share)
-        self.count += 1
+        self.count, self._whole = self.count + 1, None
 
     def state_dict(self) -> Tree:
         """Return the average, how many steps it is over, and of which kind it is."""
-        return {"tensors": dict(self.tensors), "count": self.count, "name": self._name}
+        return {"tensors": self.whole(), "count": self.count, "name": self._name}
+
+    def whole(self) -> State:
+        """Return the average, with all processes' rows."""
+        if self._whole is None:
+            cut = self._cut
+            self._whole = {name: self._partition.whole(cut[name], t) if name in cut else t for name, t in self.tensors.items()}
+        return dict(self._whole)
 
     @property
     def _name(self) -> str | None:
@@ -63,9 +74,15 @@ class Average:
     def load_state_dict(self, state: Tree) -> None:
         """Go on with an average; where none is configured or one of another kind, another run's is left behind."""
         if self.config is not None and state["name"] == self._name:
-            self.count = state["count"]
+            self.count, self._whole = state["count"], None
             devices = {name: tensors[key].device for name, (tensors, key) in self._places.items()}
-            self.tensors = {name: tensor.to(devices[name]) for name, tensor in state["tensors"].items()}
+            given = {name: tensor.to(devices[name]) for name, tensor in state["tensors"].items()}
+            self.tensors = {name: self._own_rows(name, tensor) for name, tensor in given.items()}
+
+    def _own_rows(self, name: str, whole: Tensor) -> Tensor:
+        own = self._cut.get(name)
+        # A copy, which lets go of the rows that others average.
+        return whole if own is None else self._partition.rows_of({own: whole})[own].clone()
 
 
 def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
@@ -81,9 +98,25 @@ def _places(model: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
     }
 
 
-def delivered_state(task: OpenTask, model: nn.Module, config: TrainingConfig, average: Average, optimizer: Any) -> State | None:
-    """Return the whole state of the model that is measured and delivered; None where it is the trained one."""
-    state = _averaged_state(model, average, optimizer)
+def _cut(model: nn.Module, partition: Partition) -> dict[str, str]:
+    """Return the parameters of which this process averages some rows: the partition's name by each name in the state."""
+    cut = {model.get_parameter(name): name for name in partition.cut}
+    return {name: cut[p] for name, p in model.named_parameters(remove_duplicate=False) if p in cut}
+
+
+def delivered_state(
+    task: OpenTask, model: nn.Module, config: TrainingConfig, average: Average, own: Mapping[Tensor, Tensor] | None
+) -> State | None:
+    """Return the whole state of the model that is measured and delivered; None where it is the trained one.
+
+    Args:
+        task: With the samples that batch-norm statistics are measured on.
+        model: The trained one.
+        config: Of the run.
+        average: Of the weights so far.
+        own: The optimizer's own average, by parameter; None where it makes none.
+    """
+    state = _averaged_state(model, average, own)
     if state is None or not _needs_statistics(model, config):
         return state
     with holding(model, state):
@@ -91,10 +124,9 @@ def delivered_state(task: OpenTask, model: nn.Module, config: TrainingConfig, av
         return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-def _averaged_state(model: nn.Module, average: Average, optimizer: Any) -> State | None:
+def _averaged_state(model: nn.Module, average: Average, own: Mapping[Tensor, Tensor] | None) -> State | None:
     if average.count:
-        return {**model.state_dict(), **average.tensors}
-    own = own_average(optimizer)
+        return {**model.state_dict(), **average.whole()}
     if own is None:
         return None
     by_name = {name: own[p] for name, p in model.named_parameters(remove_duplicate=False) if p in own}  # tied ones alike

@@ -15,20 +15,27 @@ BY_ROWS = 2**16  # numbers of a gradient above which its norm is one of norms; a
 SMALLEST_UNIT = 1e-3  # weights that begin as zeros may grow (Brock et al., 2021, arXiv 2102.06171)
 
 
-def gradient_norms(gradients: list[Tensor], rules: int) -> tuple[Tensor, Tensor]:
-    """Return the L2 norm of each gradient and of all together.
+def norm_summands(gradients: Sequence[Tensor], rules: int) -> list[Tensor]:
+    """Return the numbers whose L2 norm is each gradient's: from `rules: 2` on those of the norms of a large one's rows.
 
-    From `rules: 2` on, a large gradient's norm is that of the norms of its rows: a sum over all its numbers has an order, and
-    processes that hold some rows each could not keep it.
+    A sum over all its numbers has an order, and processes that hold some rows each could not keep it.
     """
-    norms = torch.stack(torch._foreach_norm([_rows(gradient) for gradient in gradients] if rules >= 2 else gradients))
+    return [row_norms(gradient) if rules >= 2 and is_measured_by_rows(gradient) else gradient for gradient in gradients]
+
+
+def gradient_norms(summands: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the L2 norm of each gradient, by its `norm_summands`, and of all together."""
+    norms = torch.stack(torch._foreach_norm(summands))
     return norms, torch.linalg.vector_norm(norms)
 
 
-def _rows(gradient: Tensor) -> Tensor:
-    """Return the norm of each row of a large gradient; a small one, and one of a single dimension, itself."""
-    if gradient.numel() <= BY_ROWS or gradient.dim() < 2:
-        return gradient
+def is_measured_by_rows(tensor: Tensor) -> bool:
+    """Return True for a tensor that is large and has rows."""
+    return tensor.numel() > BY_ROWS and tensor.dim() >= 2
+
+
+def row_norms(gradient: Tensor) -> Tensor:
+    """Return the L2 norm of each row."""
     found: Tensor = torch.linalg.vector_norm(gradient, dim=tuple(range(1, gradient.dim())))
     return found
 

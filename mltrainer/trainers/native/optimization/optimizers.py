@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -49,14 +49,19 @@ class OptimizerPlugin(Protocol):
         """
 
 
-def build_optimizer(config: Optimizer, model: nn.Module) -> Any:
+def build_optimizer(config: Optimizer, model: nn.Module, own: Mapping[str, Tensor] | None = None) -> Any:
     """Return the optimizer over a model's trainable parameters, in groups; a group's learning rate is its share of the step's.
+
+    Args:
+        config: Its kind and options.
+        model: On its device.
+        own: What it updates of each parameter, by name; None: all of it.
 
     Raises:
         InputError: It belongs to a package that is not installed.
     """
     make = _maker(config)
-    own = dict(model.named_parameters())
+    own = dict(model.named_parameters()) if own is None else own
     groups = [
         {"params": [own[name] for name in group.parameters], "weight_decay": group.weight_decay, SHARE: group.lr}
         for group in parameter_groups(config, model)

@@ -16,18 +16,21 @@ from mltrainer.configs.averaging import Ema, Swa
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.trainers.native.optimization.averages import Average, delivered_state, holding
-from mltrainer.trainers.native.optimization.optimizers import build_optimizer
+from mltrainer.trainers.native.optimization.optimizers import build_optimizer, own_average
 from mltrainer.trainers.native.optimization.precision import decide
+from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.ranks import Ranks
 from tests.trainers.native.digits_runs import TASK, config, make, train
 
 PLAN = Plan(samples=40, batch_size=10, accumulate=1, epochs=4)
+NOT_CUT = Partition(Ranks(), {}, "ddp")
 
 
 def averages(averaging: dict[str, object], steps: int) -> tuple[Average, list[Tensor]]:
     """Return the average over some steps of a weight that is drawn anew in each, and those weights."""
     torch.manual_seed(0)
     model = nn.Linear(3, 1, bias=False)
-    average, seen = Average(model, config({"averaging": averaging}), PLAN), []
+    average, seen = Average(model, config({"averaging": averaging}), PLAN, NOT_CUT), []
     for step in range(1, steps + 1):
         nn.init.normal_(model.weight)
         average.update(step)
@@ -154,7 +157,7 @@ def test_tied_weights_are_delivered_as_they_were_measured(optimizer: dict[str, o
         updating.zero_grad()
         nn.functional.cross_entropy(model(tokens), tokens.flip(0)).backward()
         updating.step()
-    state = delivered_state(cast(OpenTask, None), model, chosen, Average(model, chosen, PLAN), updating)
+    state = delivered_state(cast(OpenTask, None), model, chosen, Average(model, chosen, PLAN, NOT_CUT), own_average(updating))
     assert state is not None
     with holding(model, state):
         measured = model.embed.weight.detach().clone()
@@ -178,7 +181,7 @@ class Assigning(nn.Module):
 
 def test_what_a_model_assigns_anew_is_averaged_as_it_is_now() -> None:
     model = Assigning()
-    average, seen = Average(model, config({"averaging": {"name": "ema", "decay": 0.5}}), PLAN), []
+    average, seen = Average(model, config({"averaging": {"name": "ema", "decay": 0.5}}), PLAN, NOT_CUT), []
     for step in range(1, 5):
         model(torch.full((3,), 0.1 * step))
         average.update(step)

@@ -1,0 +1,251 @@
+"""The rows of large parameters that each process updates, where processes share the optimizer's state (ZeRO-1) or more.
+
+Source: Rajbhandari et al., 2020, arXiv 1910.02054. A parameter of which `rules: 2` takes the gradient's norm by rows is cut into
+blocks of rows, one for each process. All others are small, and every process updates them whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from mltrainer.trainers.native.optimization.gradients import is_measured_by_rows, norm_summands, row_norms
+from mltrainer.trainers.native.ranks import Ranks
+
+BUCKET = 2**22  # numbers that travel together at least, where there are as many: fewer messages, and no second copy of a model
+VECTOR = 16  # numbers of the widest vector of a CPU, AVX-512's: a kernel that begins elsewhere rounds some numbers otherwise
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a parameter is cut: the process of rank r has the rows [r * each, (r + 1) * each), as far as there are some.
+
+    Attributes:
+        shape: The parameter's.
+        each: Rows of a process; the last processes may have fewer, or none.
+        size: The number of processes.
+    """
+
+    shape: torch.Size
+    each: int
+    size: int
+
+    @property
+    def row(self) -> int:
+        """Numbers of a row."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def block(self) -> int:
+        """Numbers of a process's rows, where it has them all."""
+        return self.each * self.row
+
+    def rows(self, rank: int) -> slice:
+        """Return the rows of a process."""
+        return slice(min(rank * self.each, self.shape[0]), min((rank + 1) * self.each, self.shape[0]))
+
+    def blocks(self, room: Tensor) -> list[Tensor]:
+        """Return the rows of each process as views of [processes, block] numbers, which may lie apart."""
+        rows = [self.rows(rank) for rank in range(self.size)]
+        return [
+            block[: (own.stop - own.start) * self.row].view(own.stop - own.start, *self.shape[1:])
+            for block, own in zip(room, rows, strict=True)
+        ]
+
+
+def cut(shape: torch.Size, size: int) -> Cut:
+    """Return where a parameter of a shape is cut for so many processes: where a vector ends, as near to equal as that allows."""
+    together = VECTOR // math.gcd(VECTOR, math.prod(shape[1:]))
+    return Cut(shape, -(-shape[0] // (together * size)) * together, size)
+
+
+class Partition:
+    """What this process updates of each parameter: its rows of a large one, all of a small one.
+
+    Args:
+        ranks: The processes.
+        parameters: The trainable ones, by name.
+        parallel: As `launch.parallel`; with `ddp` nothing is cut.
+
+    Attributes:
+        own: What the optimizer updates, by name. With `zero1` rows share the memory of their parameter.
+    """
+
+    def __init__(self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], parallel: str) -> None:
+        self._ranks, self._parameters = ranks, dict(parameters)
+        shares, self._keeps = parallel != "ddp", parallel == "fsdp"
+        self._cuts = {
+            name: cut(p.shape, ranks.size)
+            for name, p in parameters.items()
+            if shares and is_measured_by_rows(p) and ranks.size > 1
+        }
+        self.own = {name: self._rows(name, p) for name, p in parameters.items()}
+
+    def _rows(self, name: str, p: nn.Parameter) -> nn.Parameter:
+        found = self._cuts.get(name)
+        if found is None:
+            return p
+        rows = p.detach()[found.rows(self._ranks.rank)]
+        return nn.Parameter(rows.clone() if self._keeps else rows)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes update different numbers."""
+        return bool(self._cuts)
+
+    @property
+    def cut(self) -> list[str]:
+        """The names of the parameters that are cut."""
+        return [*self._cuts]
+
+    # --- gradients ---
+
+    def sum(self, gradients: Sequence[Tensor], others: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the sums over all processes of the gradients, of each what this process updates, and of other tensors.
+
+        Args:
+            gradients: One for each parameter, whole.
+            others: Summed whole.
+        """
+        if not self._cuts:
+            summed = self._ranks.tree_sum([*gradients, *others])
+            return summed[: len(gradients)], summed[len(gradients) :]
+        named = dict(zip(self._parameters, gradients, strict=True))
+        small = [name for name in named if name not in self._cuts]
+        summed = self._ranks.tree_sum([*(named[name] for name in small), *others])
+        rows = self.summed_rows({name: named[name] for name in self._cuts})
+        return self.in_order(rows, dict(zip(small, summed, strict=False))), summed[len(small) :]
+
+    def summed_rows(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return this process's rows of the sums over all processes of whole gradients of parameters that are cut, by name."""
+        found: dict[str, Tensor] = {}
+        for names in self._buckets(gradients):
+            sizes, like = [self._cuts[name].block for name in names], gradients[names[0]]
+            sent = torch.zeros(self._ranks.size, sum(sizes), dtype=like.dtype, device=like.device)
+            for name, room in zip(names, sent.split(sizes, 1), strict=True):
+                for rank, block in enumerate(self._cuts[name].blocks(room)):
+                    block.copy_(gradients[name][self._cuts[name].rows(rank)])
+            blocks = self._ranks.scatter_sum(sent).split(sizes)
+            found |= {name: self._laid_out(name, block) for name, block in zip(names, blocks, strict=True)}
+        return found
+
+    def _buckets(self, tensors: Mapping[str, Tensor]) -> Iterator[list[str]]:
+        """Yield names of tensors of one type that travel together."""
+        bucket: list[str] = []
+        for name, tensor in tensors.items():
+            is_full = sum(tensors[other].numel() for other in bucket) >= BUCKET
+            if bucket and (is_full or tensors[bucket[0]].dtype != tensor.dtype):
+                yield bucket
+                bucket = []
+            bucket.append(name)
+        if bucket:
+            yield bucket
+
+    def _laid_out(self, name: str, block: Tensor) -> Tensor:
+        """Return this process's rows as they lie in their parameter: fused optimizers pair numbers by their place in memory."""
+        own = self.own[name].detach()
+        return torch.empty_like(own).copy_(block[: own.numel()].view(own.shape))
+
+    def rows(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Return what this process updates of whole gradients that need no sum, one for each parameter."""
+        named = dict(zip(self._parameters, gradients, strict=True))
+        return self.in_order(self.rows_of({name: named[name] for name in self._cuts}), named)
+
+    def rows_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return this process's rows of whole tensors of parameters that are cut, by name."""
+        return {name: tensor[self._cuts[name].rows(self._ranks.rank)] for name, tensor in tensors.items()}
+
+    def in_order(self, rows: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> list[Tensor]:
+        """Return one tensor for each parameter: rows of those that are cut, and the others."""
+        return [rows[name] if name in rows else others[name] for name in self._parameters]
+
+    def norm_summands(self, gradients: Sequence[Tensor], rules: int) -> list[Tensor]:
+        """Return the numbers whose norm is each gradient's norm: of one that is cut the norms of all processes' rows."""
+        if not self._cuts:
+            return norm_summands(gradients, rules)
+        named = dict(zip(self._parameters, gradients, strict=True))
+        norms = self._gathered({name: row_norms(named[name]) for name in self._cuts})
+        small = [name for name in named if name not in norms]
+        others = norm_summands([named[name] for name in small], rules)
+        return self.in_order(norms, dict(zip(small, others, strict=True)))
+
+    def _gathered(self, norms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the norms of all processes' rows; they travel together, as they are few numbers."""
+        cuts = [self._cuts[name] for name in norms]
+        padded = [pad(own, (0, found.each - len(own))) for own, found in zip(norms.values(), cuts, strict=True)]
+        rooms = self._ranks.gather_blocks(torch.cat(padded)).split([found.each for found in cuts], 1)
+        return {name: room.reshape(-1)[: found.shape[0]] for name, room, found in zip(norms, rooms, cuts, strict=True)}
+
+    # --- parameters and what belongs to them ---
+
+    def gather(self) -> None:
+        """Give every process the rows that the others have updated, in its parameters."""
+        for names in self._buckets({name: self.own[name] for name in self._cuts}):
+            self.gather_into({name: self._parameters[name] for name in names})
+
+    @torch.no_grad()
+    def gather_into(self, tensors: Mapping[str, Tensor]) -> None:
+        """Fill tensors of one type with all rows of the parameters of their names."""
+        sizes, like = [self._cuts[name].block for name in tensors], self.own[next(iter(tensors))]
+        block = torch.zeros(sum(sizes), dtype=like.dtype, device=like.device)
+        for name, room in zip(tensors, block.split(sizes), strict=True):
+            room[: self.own[name].numel()].view(self.own[name].shape).copy_(self.own[name])
+        for (name, tensor), rooms in zip(tensors.items(), self._ranks.gather_blocks(block).split(sizes, 1), strict=True):
+            for rank, rows in enumerate(self._cuts[name].blocks(rooms)):
+                tensor[self._cuts[name].rows(rank)].copy_(rows)
+
+    @torch.no_grad()
+    def adopt(self) -> None:
+        """Take this process's rows from its parameters, which were loaded."""
+        for name in self._cuts if self._keeps else ():
+            self.own[name].copy_(self._parameters[name][self._cuts[name].rows(self._ranks.rank)])
+
+    def whole(self, name: str, rows: Tensor) -> Tensor:
+        """Return a tensor of all processes' rows, such as a moment; what is not cut is whole already."""
+        found = self._cuts.get(name)
+        if found is None:
+            return rows
+        block = torch.zeros(found.block, dtype=rows.dtype, device=rows.device)
+        block[: rows.numel()].view(rows.shape).copy_(rows)
+        return torch.cat(found.blocks(self._ranks.gather_blocks(block)))
+
+    def whole_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """Return an optimizer's state as one process has it.
+
+        Args:
+            state: Of this process's optimizer, as `state_dict` returns it.
+            names: Of its parameters, in its order.
+        """
+
+        def whole(name: str, tensor: Tensor) -> Tensor:
+            return self.whole(name, tensor) if tensor.shape == self.own[name].shape else tensor
+
+        return self._converted(state, names, whole)
+
+    def own_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """Return what this process has of an optimizer's state that is whole."""
+
+        def rows(name: str, tensor: Tensor) -> Tensor:
+            found = self._cuts[name]
+            return tensor[found.rows(self._ranks.rank)] if tensor.shape == found.shape else tensor
+
+        return self._converted(state, names, rows)
+
+    def _converted(
+        self, state: Mapping[str, Any], names: Sequence[str], convert: Callable[[str, Tensor], Tensor]
+    ) -> dict[str, Any]:
+        if not self._cuts:
+            return dict(state)
+        entries = dict(state["state"])
+        for place, name in enumerate(names):
+            if name in self._cuts and place in entries:
+                entries[place] = {
+                    key: convert(name, value) if isinstance(value, Tensor) else value for key, value in entries[place].items()
+                }
+        return {**state, "state": entries}

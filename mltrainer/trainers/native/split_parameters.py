@@ -1,0 +1,204 @@
+"""Large parameters that lie split among processes, and are whole only while a block of the model computes (FSDP).
+
+Source: Zhao et al., 2023, arXiv 2304.11277. torch's own sums gradients in an order that depends on the number of processes and
+cuts rows where no vector ends; here the rows are those of `partition.py`, and every sum is the tree's.
+
+Between steps a process keeps its rows of a parameter. A block gathers its parameters before its forward pass and before its
+backward pass, and lets them go after each; gradients are summed as soon as the backward pass of a block has made them.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from mltrainer.errors import InputError
+from mltrainer.trainers.native.partition import Partition
+
+WHOLE = "launch.parallel: zero1 shares the optimizer's state alone, and needs nothing of the model"
+
+
+class Shard(enum.Enum):
+    """What becomes of the gradients of a micro-batch."""
+
+    SUMMED = "they are summed with those of the other processes' micro-batches"
+    FILLER = "nothing: this process computed it only because all must compute at the same time"
+    ALONE = "they are the step's: every process computed the same micro-batch"
+
+
+@dataclass
+class Block:
+    """A module whose large parameters are gathered together.
+
+    Attributes:
+        name: The module's; empty for what belongs to no block, and stays whole for the whole micro-batch.
+        parameters: By name.
+        missing: Those whose gradient has not come yet.
+        is_gathered: Whether they are whole.
+        in_backward: Whether the backward pass has come to it.
+    """
+
+    name: str
+    parameters: dict[str, nn.Parameter]
+    missing: set[str] = field(default_factory=set)
+    is_gathered: bool = True
+    in_backward: bool = False
+
+
+class SplitParameters:
+    """The parameters that a partition cuts, in blocks.
+
+    Args:
+        model: On its device; its modules get hooks.
+        partition: Whose rows are kept.
+
+    Attributes:
+        is_split: Whether the parameters are let go of where no block computes.
+    """
+
+    def __init__(self, model: nn.Module, partition: Partition) -> None:
+        self._partition, self._shard = partition, Shard.SUMMED
+        self.is_split = False
+        self._whole = {name: p.detach() for name, p in model.named_parameters() if name in partition.cut}
+        self._bytes = {name: whole.nbytes for name, whole in self._whole.items()}
+        self._gradients: dict[str, Tensor] = {}
+        self._rows: dict[str, Tensor] = {}
+        self._blocks = [*_blocks(model, partition.cut)]
+        modules = dict(model.named_modules())
+        for block in self._blocks:
+            for name, p in block.parameters.items():
+                p.register_post_accumulate_grad_hook(functools.partial(self._arrived, block, name))
+            if block.name:
+                modules[block.name].register_forward_pre_hook(functools.partial(self._enter, block))
+                modules[block.name].register_forward_hook(functools.partial(self._leave, block))
+
+    # --- between steps ---
+
+    def split(self) -> None:
+        """Let go of all but this process's rows."""
+        if not self.is_split:
+            self.is_split = True
+            # Memory of their own: what was whole may be shared with others, such as NumPy, which keep it from shrinking.
+            self._whole = {name: torch.empty_like(whole) for name, whole in self._whole.items()}
+            for block in self._blocks:
+                self._let_go(block)
+
+    def gather(self) -> None:
+        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+        if self.is_split:
+            for block in self._blocks:
+                self._gather(block)
+            self.is_split = False
+
+    # --- a micro-batch ---
+
+    def begin(self, shard: Shard) -> None:
+        """Begin a micro-batch."""
+        self._shard, self._rows = shard, {}
+        for block in self._blocks:
+            block.missing, block.in_backward = set(block.parameters), False
+            if not block.name:
+                self._gather(block)
+
+    def end(self) -> dict[str, Tensor]:
+        """End a micro-batch; return this process's rows of its gradients, by name."""
+        # In the order of the model: blocks that the loss did not reach have no gradient in any process.
+        for block in self._blocks:
+            if block.missing:
+                self._take(block)
+        return self._rows
+
+    # --- a block ---
+
+    def _enter(self, block: Block, _module: nn.Module, _inputs: Any) -> None:
+        """Gather a block before its forward pass."""
+        self._gather(block)
+
+    def _leave(self, block: Block, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        """Let a block go after its forward pass, and have it gathered again when the backward pass comes to it.
+
+        Raises:
+            InputError: Nothing that the block returns would tell of the backward pass.
+        """
+        if not self.is_split or block.in_backward:
+            return
+        if torch.is_grad_enabled():
+            tensors = [t for t in tree_leaves(outputs) if isinstance(t, Tensor) and t.requires_grad]
+            if not tensors and any(p.requires_grad for p in block.parameters.values()):
+                what = f"{block.name} returns {type(outputs).__name__}, in which no tensor with a gradient was found"
+                raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
+            for tensor in tensors:
+                tensor.register_hook(lambda _gradient: self._enter_backward(block))
+        self._let_go(block)
+
+    def _enter_backward(self, block: Block) -> None:
+        """Gather a block before its backward pass."""
+        block.in_backward = True
+        self._gather(block)
+
+    def _arrived(self, block: Block, name: str, p: nn.Parameter) -> None:
+        """Take a gradient; with a block's last one, sum them and let the block go."""
+        if block.missing:
+            self._gradients[name], p.grad = _dense(p), None
+            block.missing.discard(name)
+            if not block.missing:
+                self._take(block)
+
+    def _take(self, block: Block) -> None:
+        found = {name: self._gradients.pop(name, None) for name in block.parameters}
+        whole = {name: torch.zeros_like(self._whole[name]) if g is None else g for name, g in found.items()}
+        block.missing, block.in_backward = set(), False
+        if self.is_split:
+            self._let_go(block)
+        if self._shard is Shard.ALONE:
+            self._rows |= self._partition.rows_of(whole)
+            return
+        if self._shard is Shard.FILLER:
+            for gradient in whole.values():
+                gradient.fill_(-0.0)  # x + -0.0 has the bits of x
+        self._rows |= self._partition.summed_rows(whole)
+
+    def _gather(self, block: Block) -> None:
+        if self.is_split and not block.is_gathered:
+            for name in block.parameters:
+                self._whole[name].untyped_storage().resize_(self._bytes[name])
+            self._partition.gather_into({name: self._whole[name] for name in block.parameters})
+            for name, p in block.parameters.items():
+                p.data = self._whole[name]
+            block.is_gathered = True
+
+    def _let_go(self, block: Block) -> None:
+        for name, p in block.parameters.items():
+            # Nothing in its place, so that whoever reads it outside of its block fails, and does not read what is not there.
+            p.data = torch.empty(0, dtype=p.dtype, device=p.device)
+            self._whole[name].untyped_storage().resize_(0)
+        block.is_gathered = False
+
+
+def _dense(p: nn.Parameter) -> Tensor:
+    assert p.grad is not None
+    return p.grad.to_dense() if p.grad.is_sparse else p.grad
+
+
+def _blocks(model: nn.Module, names: Sequence[str]) -> Iterator[Block]:
+    """Yield the blocks of the parameters of some names, in the order of the model.
+
+    A block is the innermost entry of a numbered container (`layers.3`, `0.2`) around a parameter. What lies in none, such as an
+    embedding, or is used by several modules, such as tied weights, belongs to the block without a name.
+    """
+    parameters = dict(model.named_parameters())
+    uses = collections.Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
+    found: dict[str, dict[str, nn.Parameter]] = {}
+    for name in names:
+        entry = re.match(r"(.*\.)?\d+(?=\.)", name) if uses[id(parameters[name])] == 1 else None
+        found.setdefault(entry[0] if entry else "", {})[name] = parameters[name]
+    return (Block(name, own) for name, own in found.items())

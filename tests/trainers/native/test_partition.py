@@ -1,0 +1,178 @@
+"""Processes that share the optimizer's state: each updates some rows, and all have the bits of one process."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import save_file
+
+from mltrainer.configs.project import UPDATED_BY_NUMBER, TrainingConfig
+from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.trainers.native.optimization.optimizers import build_optimizer
+from mltrainer.trainers.native.partition import VECTOR, Partition, cut
+from mltrainer.trainers.native.ranks import Ranks, padded
+from mltrainer.workspace import sha256_file
+from tests.trainers.native.digits_runs import CONFIG, make, train
+from tests.trainers.native.test_ranks import at_step, bits, killed, train_on
+
+WIDE: dict[str, Any] = {
+    "task": {"use": "digits_task:Digits", "options": {"model": "wide"}},
+    "batch_size": 7,
+    "accumulate": 3,  # of two processes one then has a micro-batch less than the other
+    "epochs": 2,
+    "rules": 2,
+}
+HELD = {"weights": "begin.safetensors", "freeze": ["0.1.*"], "unfreeze": [{"match": "0.1.*", "epoch": 2}]}
+ZERO: dict[str, Any] = {"parallel": "zero1"}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    root = make(tmp_path_factory.mktemp("alone"))
+    return *bits(train(root, **WIDE), root), tensors_of(root)
+
+
+@pytest.mark.parametrize(
+    ("processes", "parallel"),
+    [(2, "fsdp"), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, "zero1"), (4, "zero1"), (4, "fsdp")])],
+)
+def test_processes_that_share_the_model_have_the_bits_of_one(
+    tmp_path: Path, processes: int, parallel: str, alone: tuple[Any, ...]
+) -> None:
+    result = train_on(make(tmp_path), processes, launch={"parallel": parallel}, **WIDE)
+    assert (*bits(result, tmp_path), tensors_of(tmp_path)) == alone
+
+
+@pytest.mark.parametrize("name", UPDATED_BY_NUMBER)
+def test_rows_that_are_updated_apart_have_the_bits_of_a_whole_parameter(name: str) -> None:
+    config = TrainingConfig.model_validate({**CONFIG, "rules": 2, "optimizer": {"name": name}})
+    shapes = {"even": (1100, 64), "uneven": (77, 1100), "odd": (900, 77), "pictures": (256, 32, 3, 3), "small": (77,)}
+
+    def model() -> torch.nn.Module:
+        torch.manual_seed(0)
+        made = torch.nn.Module()
+        for key, shape in shapes.items():
+            layout = torch.channels_last if len(shape) == 4 else torch.contiguous_format
+            made.register_parameter(key, torch.nn.Parameter(torch.randn(shape).to(memory_format=layout)))
+        return made
+
+    def updated(rank: int, size: int) -> dict[str, torch.Tensor]:
+        trained, ranks = model(), Ranks()
+        ranks.rank, ranks.size = rank, size
+        partition = Partition(ranks, dict(trained.named_parameters()), "zero1")
+        optimizer = build_optimizer(config.optimizer, trained, partition.own)
+        for step in range(8):
+            draw = torch.Generator().manual_seed(step)
+            gradients = [torch.empty_like(p).copy_(torch.randn(p.shape, generator=draw)) for p in trained.parameters()]
+            for own, gradient in zip(partition.own.values(), partition.rows(gradients), strict=True):
+                own.grad = gradient
+            optimizer.step()
+        return {key: own.detach() for key, own in partition.own.items()}
+
+    whole = updated(0, 1)
+    for size in (2, 4, 8):
+        parts = [updated(rank, size) for rank in range(size)]
+        assert parts[0]["even"].shape[0] < 1100
+        for key in ("even", "uneven", "odd", "pictures"):
+            assert torch.equal(torch.cat([part[key] for part in parts]), whole[key]), (key, size)
+        assert torch.equal(parts[-1]["small"], whole["small"])
+
+
+@pytest.mark.parametrize("shape", [(1100, 64), (77, 1100), (900, 77), (3, 70000), (256, 32, 3, 3)])
+@pytest.mark.parametrize("size", [2, 4, 16])
+def test_every_row_has_one_process_and_blocks_end_where_a_vector_ends(shape: tuple[int, ...], size: int) -> None:
+    found = cut(torch.Size(shape), size)
+    rows = [range(shape[0])[found.rows(rank)] for rank in range(size)]
+    assert [row for block in rows for row in block] == [*range(shape[0])]
+    assert found.block % VECTOR == 0
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_path: Path) -> None:
+    root, one = make(tmp_path / "run"), make(tmp_path / "one")
+    more = {**WIDE, "epochs": 12, "early_stopping": None, "checkpoint": {"every_n_steps": 3, "keep": 2}}
+    with pytest.raises(MltrainerError, match="process 3 of 4 was ended by signal 9"):
+        train_on(root, 4, at_step(10, lambda: killed(root, 3, signal.SIGKILL)), launch=ZERO, **more)
+    with pytest.raises(StoppedError):
+        train_on(root, 2, at_step(20, lambda: signal.raise_signal(signal.SIGINT)), **more)
+    with pytest.raises(StoppedError):
+        train_on(root, 2, at_step(30, lambda: signal.raise_signal(signal.SIGINT)), launch={"parallel": "fsdp"}, **more)
+    result = train_on(root, 1, launch=ZERO, **more)
+    assert bits(result, root) == bits(train(one, **more), one)
+    assert tensors_of(root) == tensors_of(one)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("parallel", ["zero1", "fsdp"])
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accumulate": 4, "averaging": {"name": "ema", "decay": 0.9}, "clip": {"adaptive": 0.01}},
+        {"accumulate": 5, "optimizer": {"name": "schedule_free", "lr": 0.01}},
+        {"precision": "bf16", "gradient_checkpointing": ["0"], "clip": {"value": 0.01}},
+        {"optimizer": {"name": "sgd", "lr": 0.01}, "start": HELD},
+        {"task": {"use": "digits_task:Digits", "options": {"model": "pictures"}}, "channels_last": True},
+        {"task": {"use": "digits_task:Digits", "options": {"model": "large"}}, "loader": {"workers": 2}, "batch_size": 5},
+        {"task": {"use": "digits_task:Digits", "options": {"model": "large"}}, "gradient_checkpointing": ["layers.0"]},
+        {"batch_size": 24, "accumulate": 2, "evaluate": {"every_n_steps": 2}},
+    ],
+    ids=[
+        "4 shards, averaged",
+        "schedule-free",
+        "bf16, recomputed",
+        "held at first",
+        "channels last",
+        "transformer, loader processes",
+        "transformer, recomputed",
+        "steps of one shard",
+    ],
+)
+def test_the_way_to_share_does_not_matter(tmp_path: Path, processes: int, parallel: str, changes: dict[str, Any]) -> None:
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    given = {**WIDE, **changes}
+    for root in (one, several) if "start" in changes else ():
+        torch.manual_seed(0)
+        save_file(weights_of(root), root / "begin.safetensors")
+    processes = min(processes, padded(given["accumulate"]))
+    launch = {"parallel": parallel}
+    assert bits(train_on(several, processes, launch=launch, **given), several) == bits(train(one, **given), one)
+    assert tensors_of(several) == tensors_of(one)
+
+
+def weights_of(root: Path) -> dict[str, torch.Tensor]:
+    """Return new weights of the wide model."""
+    names: dict[str, Any] = {}
+    exec(compile((root / "digits_task.py").read_text(), "digits_task.py", "exec"), names)
+    return {name: tensor.contiguous() for name, tensor in names["wide"]().state_dict().items()}
+
+
+def tensors_of(root: Path) -> list[str]:
+    """Return the digests of a run's checkpoints, which do not depend on how many processes wrote them."""
+    return [sha256_file(path) for path in sorted((root / ".mltrainer/runs/run/checkpoints").glob("*/state.safetensors"))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rules": 1}, "rules: 1, under which"),
+        ({"optimizer": {"name": "lamb"}}, "lamb, which looks at whole parameters"),
+        ({"optimizer": {"name": "sgd", "sam": {}}}, "optimizer.sam, which looks at all"),
+        ({"optimizer": {"name": "sgd", "lookahead": {}}}, "optimizer.lookahead"),
+        ({"precision": "fp16"}, "precision: fp16"),
+        ({"gradients": {"noise": {"eta": 0.1}}}, "gradients.noise"),
+    ],
+)
+def test_what_cannot_be_updated_by_rows_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    given = {**CONFIG, **WIDE, **changes}
+    with pytest.raises(ValidationError, match=message):
+        TrainingConfig.model_validate({**given, "launch": {**ZERO, "processes": 2}})
+    alone = TrainingConfig.model_validate({**given, "launch": ZERO})
+    with pytest.raises(InputError, match=message):
+        alone.require_processes(2)
