@@ -60,7 +60,7 @@ class Cut:
 
 
 def cut(shape: torch.Size, size: int) -> Cut:
-    """Return where a parameter of a shape is cut for so many processes: where a vector ends, as near to equal as that allows."""
+    """Return the blocks of a parameter for so many processes: each ends where a vector ends, as near to equal as that allows."""
     together = VECTOR // math.gcd(VECTOR, math.prod(shape[1:]))
     return Cut(shape, -(-shape[0] // (together * size)) * together, size)
 
@@ -153,7 +153,7 @@ class Partition:
         return torch.empty_like(own).copy_(block[: own.numel()].view(own.shape))
 
     def rows(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return what this process updates of whole gradients that need no sum, one for each parameter."""
+        """Return the part of each whole gradient that this process updates, where they need no sum."""
         named = dict(zip(self._parameters, gradients, strict=True))
         return self.in_order(self.rows_of({name: named[name] for name in self._cuts}), named)
 
@@ -229,7 +229,7 @@ class Partition:
         return self._converted(state, names, whole)
 
     def own_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-        """Return what this process has of an optimizer's state that is whole."""
+        """Return this process's part of an optimizer's state that is whole."""
 
         def rows(name: str, tensor: Tensor) -> Tensor:
             found = self._cuts[name]

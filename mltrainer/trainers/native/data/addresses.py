@@ -110,7 +110,7 @@ def places(order: np.ndarray, plan: Plan, done: int, own: Own) -> Iterator[Place
 
 
 def samples_of(step: np.ndarray, shard: int, batch_size: int) -> np.ndarray:
-    """Return what belongs to a shard of what a step has for each sample."""
+    """Return a shard's part of an array of a step's samples."""
     return step[shard * batch_size : (shard + 1) * batch_size]
 
 
