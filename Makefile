@@ -13,7 +13,7 @@ TRACKIO := build/trackio
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-builtin trackio-test wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin trackio-test wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -75,8 +75,12 @@ $(PEERS)/.installed: pyproject.toml constraints.txt
 bench-peers: $(PEERS)/.installed  ## the training loop beside those of other trainers
 	PYTHONPATH=. $(PEERS)/bin/python tests/benchmarks/bench_training_loop.py
 
-scorecard: $(PEERS)/.installed  ## this trainer and others through the same table, into docs/SCORECARD.md
+scorecard: $(PEERS)/.installed  ## this trainer and others through the same tables, into docs/SCORECARD.md
 	$(PEERS)/bin/python -m tests.benchmarks.scorecard --jobs $(JOBS)
+	$(PEERS)/bin/python -m tests.benchmarks.scorecard --processes --jobs $(JOBS)
+
+scorecard-processes: $(PEERS)/.installed  ## of these the rows on numbers of processes alone, into docs/SCORECARD.md
+	$(PEERS)/bin/python -m tests.benchmarks.scorecard --processes --jobs $(JOBS)
 
 scorecard-builtin: $(STAMP)  ## the scorecard's rows for this trainer's own tasks and for models of other frameworks, into docs/SCORECARD.md
 	$(BIN)/python -m tests.benchmarks.scorecard --built-in --jobs $(JOBS)

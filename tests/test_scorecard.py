@@ -151,6 +151,14 @@ def test_the_table_has_a_column_per_trainer_and_counts_what_passed() -> None:
     )
 
 
+def test_a_row_that_makes_no_sense_for_a_trainer_is_not_counted() -> None:
+    rows = [Row("one", lambda _: Cell("", "pass")), Row("two", lambda _: Cell("", "pass"))]
+    table = render(
+        rows, {"A": [Cell("same", "pass"), Cell("has none", "unasked")], "B": [Cell("same", "pass"), Cell("", "unknown")]}
+    )
+    assert table.splitlines()[-2:] == ["| two | – has none | –  |", "| **passed** | **1 of 1** | **1 of 2** |"]
+
+
 def test_the_table_takes_the_place_of_the_last_one() -> None:
     begin, end = MARKS
     document = f"before\n{begin}\nold\n{end}\nafter\n"

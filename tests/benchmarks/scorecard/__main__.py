@@ -1,6 +1,6 @@
 """The scorecard: the same small training through every trainer that is installed, or this one's own tasks.
 
-python -m tests.benchmarks.scorecard [--built-in] [--only NAME] [--rows TEXT] [--keep FOLDER] [--jobs N] [--dry]
+python -m tests.benchmarks.scorecard [--built-in | --processes] [--only NAME] [--rows TEXT] [--keep FOLDER] [--jobs N] [--dry]
 """
 
 from __future__ import annotations
@@ -9,58 +9,112 @@ import argparse
 import platform
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from tests.benchmarks.scorecard.case import Trainer
-from tests.benchmarks.scorecard.measure import Bench, judge
+from tests.benchmarks.scorecard import measure, rows, trainers
+from tests.benchmarks.scorecard.judging import judge
 from tests.benchmarks.scorecard.process import ROOT
-from tests.benchmarks.scorecard.rows import ROWS, Cell, Row
+from tests.benchmarks.scorecard.processes import measure as processes_measure
+from tests.benchmarks.scorecard.processes import rows as processes_rows
+from tests.benchmarks.scorecard.processes import trainers as processes_trainers
+from tests.benchmarks.scorecard.rows import Cell, Row
 from tests.benchmarks.scorecard.store import Column, save, stored
-from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, placed, render, versions_line
-from tests.benchmarks.scorecard.trainers import BUILT_IN, TRAINERS
+from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, PROCESSES_MARKS, placed, render, versions_line
 
 STORE = ROOT / "build" / "scorecard"
 PAGE = ROOT / "docs" / "SCORECARD.md"
+OWN = ("mltrainer", "lightning", "transformers", "torch")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the tables.
+
+    Attributes:
+        trainers: Its columns.
+        rows: Its lines.
+        bench: Where a trainer's runs come from; given the trainer and an empty folder.
+        marks: The comments between which it stands.
+        store: The folder of what was measured.
+        machine: What each training was given.
+        distributions: Whose versions are told; none: those of the trainers.
+    """
+
+    trainers: Sequence[Any]
+    rows: Sequence[Row[Any]]
+    bench: Callable[[Any, Path], Any]
+    marks: tuple[str, str]
+    store: Path = STORE
+    machine: str = "CPU, one thread"
+    distributions: tuple[str, ...] = ()
+
+
+TRAINERS = Table(trainers.TRAINERS, rows.ROWS, measure.Bench, MARKS)
+BUILT_IN = Table(trainers.BUILT_IN, rows.ROWS, measure.Bench, BUILT_IN_MARKS, distributions=OWN)
+PROCESSES = Table(
+    processes_trainers.TRAINERS,
+    processes_rows.ROWS,
+    processes_measure.Bench,
+    PROCESSES_MARKS,
+    STORE / "processes",
+    "CPU, gloo, one thread a process",
+)
 
 
 def main() -> None:
     """Measure, print, and write the table to its document."""
     chosen = _arguments()
-    rows = [row for row in ROWS if chosen.rows in row.title]
-    known = BUILT_IN if chosen.built_in else TRAINERS
-    versions = {trainer.name: _version(trainer.distribution) for trainer in known}
-    trainers = [t for t in known if versions[t.name] and chosen.only.lower() in t.name.lower()]
+    table = chosen.table
+    asked = [row for row in table.rows if chosen.rows in row.title]
+    versions = {trainer.name: _version(trainer.distribution) for trainer in table.trainers}
+    measured = [t for t in table.trainers if versions[t.name] and chosen.only.lower() in t.name.lower()]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(chosen.jobs) as pool:
-        found = list(pool.map(lambda trainer: _measured(trainer, Path(chosen.keep or scratch), rows), trainers))
-    if chosen.dry or chosen.rows:
-        print(render(rows, {column.name: column.cells for column in found}))
+        folder = Path(chosen.keep or scratch)
+        printed_only = chosen.dry or chosen.rows
+        keep = (lambda column: None) if printed_only else (lambda column: save(table.store, column))
+        found = list(pool.map(lambda trainer: _measured(table, trainer, folder, asked, keep), measured))
+    if printed_only:
+        print(render(asked, {column.name: column.cells for column in found}))
         return
-    for column in found:
-        save(STORE, column)
-    columns = [column for t in known if (column := stored(STORE, t.name, versions[t.name], rows)) is not None]
-    table = render(rows, {column.name: column.cells for column in columns})
-    measured = _own_version() if chosen.built_in else _measured_versions(columns, versions)
-    block = f"{table}\n{versions_line(measured)} {_machine()}"
+    block = _block(table, versions)
     print(f"\n{block}")
-    PAGE.write_text(placed(PAGE.read_text("utf-8"), block, BUILT_IN_MARKS if chosen.built_in else MARKS), "utf-8")
+    PAGE.write_text(placed(PAGE.read_text("utf-8"), block, table.marks), "utf-8")
 
 
-def _own_version() -> dict[str, str | None]:
-    return {name: _version(name) for name in ("mltrainer", "lightning", "transformers", "torch")}
+def _block(table: Table, versions: dict[str, str | None]) -> str:
+    """Return a table of all that was measured, now or before, with what it was measured on."""
+    names = [trainer.name for trainer in table.trainers]
+    columns = [column for name in names if (column := stored(table.store, name, versions[name], table.rows)) is not None]
+    told = {name: _version(name) for name in table.distributions} or _measured_versions(table, columns, versions)
+    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {table.machine}."
+    return f"{render(table.rows, {column.name: column.cells for column in columns})}\n{versions_line(told)} {machine}"
 
 
-def _measured_versions(columns: list[Column], versions: dict[str, str | None]) -> dict[str, str | None]:
+def _measured_versions(table: Table, columns: list[Column], versions: dict[str, str | None]) -> dict[str, str | None]:
     """Return the versions of the table's trainers, None for one that is not installed, and torch's."""
     named = {column.name for column in columns} | {name for name, version in versions.items() if version is None}
-    return {name: version for name, version in versions.items() if name in named} | {"torch": _version("torch")}
+    told = {t.name: versions[t.name] for t in table.trainers if t.name in named and t.distribution != "torch"}
+    return told | {"torch": _version("torch")}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scorecard")
-    parser.add_argument(
-        "--built-in", action="store_true", help="this trainer's own tasks: a table, texts, images, models of other frameworks"
+    table = parser.add_mutually_exclusive_group()
+    table.set_defaults(table=TRAINERS)
+    table.add_argument(
+        "--built-in",
+        dest="table",
+        action="store_const",
+        const=BUILT_IN,
+        help="this trainer's own tasks: a table, texts, images, models of other frameworks",
+    )
+    table.add_argument(
+        "--processes", dest="table", action="store_const", const=PROCESSES, help="one training shared by 1, 2 and 4 processes"
     )
     parser.add_argument("--only", default="", help="trainers whose name contains this; the columns of others stay")
     parser.add_argument("--rows", default="", help="rows whose title contains this; printed only")
@@ -77,20 +131,18 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _machine() -> str:
-    return f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, CPU, one thread."
-
-
-def _measured(trainer: Trainer, scratch: Path, rows: list[Row]) -> Column:
+def _measured(table: Table, trainer: Any, scratch: Path, asked: Sequence[Row[Any]], keep: Callable[[Column], None]) -> Column:
     folder = scratch / trainer.name.replace(" ", "-")
     folder.mkdir(parents=True)
     started = time.perf_counter()
 
-    def tell(row: Row, cell: Cell) -> None:
+    def tell(row: Row[Any], cell: Cell) -> None:
         print(f"  {time.perf_counter() - started:5.0f} s  {trainer.name:10}  {cell.mark:7}  {row.title}: {cell.text}", flush=True)
 
-    cells = judge(Bench(trainer, folder), rows, tell)
-    return Column(trainer.name, _version(trainer.distribution), [row.title for row in rows], cells)
+    cells = judge(table.bench(trainer, folder), asked, tell)
+    column = Column(trainer.name, _version(trainer.distribution), [row.title for row in asked], cells)
+    keep(column)  # each as soon as it is measured: all of them take long
+    return column
 
 
 if __name__ == "__main__":

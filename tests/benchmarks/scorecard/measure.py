@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.benchmarks.scorecard.case import LR, PER_EPOCH, Case, Outcome, Trainer
 from tests.benchmarks.scorecard.damage import flip_bit
-from tests.benchmarks.scorecard.rows import Cell, Damage, Row
+from tests.benchmarks.scorecard.rows import Damage
 from tests.benchmarks.scorecard.work import WRITES_FILE
 
 DATA_SEED, OTHER_SEED = 1, 2
@@ -87,20 +86,3 @@ class Bench:
 def moments(writes: int) -> list[int]:
     """Return the numbers of the first, the middle and the last of some writes."""
     return sorted({1, (writes + 1) // 2, writes}) if writes else []
-
-
-def judge(bench: Bench, rows: Sequence[Row], tell: Callable[[Row, Cell], None]) -> list[Cell]:
-    """Return a trainer's cells; what fails in measuring is a cell of its own."""
-    return [_told(row, _judged(bench, row), tell) for row in rows]
-
-
-def _judged(bench: Bench, row: Row) -> Cell:
-    try:
-        return row.judge(bench)
-    except Exception as error:  # one trainer's fault does not stop the others
-        return Cell(f"not measured: {type(error).__name__}: {str(error)[:50]}", "unknown")
-
-
-def _told(row: Row, cell: Cell, tell: Callable[[Row, Cell], None]) -> Cell:
-    tell(row, cell)
-    return cell

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
-from tests.benchmarks.scorecard.case import Case
+import psutil
+
 from tests.benchmarks.scorecard.work import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,13 +28,29 @@ ENVIRONMENT = {
 }
 
 
-def run(command: list[str], folder: Path, case: Case) -> tuple[int, str]:
-    """Run a command in a folder; return its exit code and what it said."""
+class AsText(Protocol):
+    """What a process is to do, as a case of one of the tables says it."""
+
+    def dumps(self) -> str:
+        """Return it as text for another process."""
+
+
+def run(command: list[str], folder: Path, case: AsText) -> tuple[int, str]:
+    """Run a command in a folder; return its exit code and what it said. One that hangs is killed with all that it started."""
     environment = {**os.environ, **ENVIRONMENT, VARIABLE: case.dumps()}
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return HUNG, f"TimeoutError: no end within {LIMIT_S} s"
-    return done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace")
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=folder, env=environment, **streams) as started:
+        try:
+            said, complained = started.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            _kill(psutil.Process(started.pid))
+            return HUNG, f"TimeoutError: no end within {LIMIT_S} s"
+    return started.returncode, (said + complained).decode("utf-8", "replace")
+
+
+def _kill(process: psutil.Process) -> None:
+    members = [*process.children(recursive=True), process]
+    for member in members:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(members, timeout=10)

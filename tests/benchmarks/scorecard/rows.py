@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from tests.benchmarks.scorecard.case import EPOCHS, LR, MID_EPOCH, PER_EPOCH, Case, Outcome, Weights
 
-Mark = Literal["pass", "fail", "unknown"]
+Mark = Literal["pass", "fail", "unknown", "unasked"]  # the last one: the row makes no sense for a trainer
 Damage = Literal["none", "bit", "data", "optimizer"]
+R = TypeVar("R", contravariant=True)  # where a row's runs come from
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt|Exit|Stop\w*))(?:: .*)?$")
 
 
@@ -38,11 +39,11 @@ class Runs(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Generic[R]):
     """One line of the table."""
 
     title: str
-    judge: Callable[[Runs], Cell]
+    judge: Callable[[R], Cell]
 
 
 # --- verdicts -----------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def _rate(runs: Runs) -> Cell:
     return changed_rate(other, usual, usual, ("lr", "learning rate", "learning_rate", "config"))
 
 
-ROWS = [
+ROWS: list[Row[Runs]] = [
     Row("repeated in a fresh process", lambda runs: compare(runs.fresh(PLAIN), runs.fresh(PLAIN, number=2))),
     Row("0, 1 and 2 loader workers, random augmentation", _workers),
     Row("a validation set added", lambda runs: compare(runs.fresh(PLAIN), runs.fresh(EACH_EPOCH))),

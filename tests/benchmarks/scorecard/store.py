@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.scorecard.rows import Cell, Row
 
@@ -34,7 +35,7 @@ def save(folder: Path, column: Column) -> None:
     (folder / f"{column.name}.json").write_text(json.dumps(dataclasses.asdict(column), indent=1))
 
 
-def stored(folder: Path, name: str, version: str | None, rows: Sequence[Row]) -> Column | None:
+def stored(folder: Path, name: str, version: str | None, rows: Sequence[Row[Any]]) -> Column | None:
     """Return a trainer's column; None where it was not measured, or in another version, or with other rows."""
     path = folder / f"{name}.json"
     if version is None or not path.exists():

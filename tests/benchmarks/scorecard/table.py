@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tests.benchmarks.scorecard.rows import Cell, Row
 
 MARKS = ("<!-- scorecard: written by `make scorecard` -->", "<!-- scorecard: end -->")
 BUILT_IN_MARKS = ("<!-- built-in: written by `make scorecard-builtin` -->", "<!-- built-in: end -->")
-SIGNS = {"pass": "✅", "fail": "❌", "unknown": "–"}
+PROCESSES_MARKS = ("<!-- processes: written by `make scorecard-processes` -->", "<!-- processes: end -->")
+SIGNS = {"pass": "✅", "fail": "❌", "unknown": "–", "unasked": "–"}
 
 
-def render(rows: Sequence[Row], columns: Mapping[str, Sequence[Cell]]) -> str:
+def render(rows: Sequence[Row[Any]], columns: Mapping[str, Sequence[Cell]]) -> str:
     """Return the table: one line per row, one column per trainer that was measured."""
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
     lines += [[row.title, *(_shown(cells[place]) for cells in columns.values())] for place, row in enumerate(rows)]
-    lines.append(["**passed**", *(f"**{_passed(cells)} of {len(rows)}**" for cells in columns.values())])
+    lines.append(["**passed**", *(f"**{_passed(cells)}**" for cells in columns.values())])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -23,8 +25,8 @@ def _shown(cell: Cell) -> str:
     return f"{SIGNS[cell.mark]} {cell.text}".replace("|", "\\|")
 
 
-def _passed(cells: Sequence[Cell]) -> int:
-    return sum(cell.mark == "pass" for cell in cells)
+def _passed(cells: Sequence[Cell]) -> str:
+    return f"{sum(cell.mark == 'pass' for cell in cells)} of {sum(cell.mark != 'unasked' for cell in cells)}"
 
 
 def placed(document: str, block: str, marks: tuple[str, str] = MARKS) -> str:

@@ -38,14 +38,14 @@ class HuggingFace(Peer):
         trainer = Trainer(
             model,
             TrainingArguments(**_arguments(folder, case)),
-            train_dataset=_Named(Samples(folder, "train", case.noise)),
-            eval_dataset=_Named(Samples(folder, "validation", False)) if case.validate_every else None,
+            train_dataset=Named(Samples(folder, "train", case.noise)),
+            eval_dataset=Named(Samples(folder, "validation", False)) if case.validate_every else None,
         )
         trainer.train(resume_from_checkpoint=resume)
         return weights_of(model.net)
 
 
-class _Named:
+class Named:
     """Samples as dictionaries, as this trainer wants them."""
 
     def __init__(self, samples: Any) -> None:

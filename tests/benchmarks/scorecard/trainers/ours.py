@@ -84,9 +84,9 @@ class Mltrainer:
         return process.run([sys.executable, "-m", "mltrainer", *arguments, "--project", str(folder)], folder, case)
 
     def _plan(self, folder: Path, case: Case) -> tuple[int, str]:
-        """Plan in the folder, or take the plan of an earlier run with the same settings: planning trains nothing."""
+        """Plan in the folder, or take the plan of an earlier run with the same settings and data: planning trains nothing."""
         changes = [f"--set={key}={value}" for key, value in self.settings(case).items()]
-        planned = folder.parent / f"planned-{hashlib.sha256(' '.join(changes).encode()).hexdigest()[:8]}"
+        planned = folder.parent / f"planned-{_key(folder, changes)}"
         if planned.exists():
             shutil.copytree(planned, folder, dirs_exist_ok=True)
             return 0, ""
@@ -114,6 +114,14 @@ class Mltrainer:
         """Return the config's values for a case."""
         noise = f"{{noise: {str(case.noise).lower()}}}"
         return {**shared_settings(case), "task.options": noise}
+
+
+def _key(folder: Path, changes: list[str]) -> str:
+    """Return a name for a plan: of the settings and of the data."""
+    found = hashlib.sha256(" ".join(changes).encode())
+    for path in sorted(folder.iterdir()):
+        found.update(hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b"")
+    return found.hexdigest()[:8]
 
 
 def shared_settings(case: Case) -> dict[str, Any]:
