@@ -18,7 +18,7 @@ MICRO, SHARDS, EPOCHS, SEED, LR = 8, 4, 4, 42, 0.001
 BATCH = MICRO * SHARDS
 EVEN = 8 * BATCH
 UNEVEN = 7 * BATCH + MICRO + 2  # the last step has two of four micro-batches, the second one of two samples
-SMALL_MB = 0.02  # a fifth of the model's gradients
+SMALL_MB = 0.4  # a fifth of the model's gradients
 
 
 @dataclass(frozen=True)

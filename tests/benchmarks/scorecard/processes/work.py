@@ -20,7 +20,8 @@ from tests.benchmarks.scorecard.processes.case import Case
 from tests.benchmarks.scorecard.work import SETTLE_S, VARIABLE
 
 DATA_FILE, WITNESS = "sequences.npz", "steps.txt"
-TOKENS, FEATURES, WIDTH, VALIDATION = 6, 8, 32, 32
+TOKENS, FEATURES, WIDTH, VALIDATION = 6, 8, 128, 32
+HIDDEN = 5 * WIDTH  # a layer's matrices have so many numbers that they are split among processes where parameters are
 
 
 def write_data(folder: Path, samples: int) -> None:
@@ -48,7 +49,7 @@ class Sequences(Dataset[Any]):
 
 def make_net(dropout: float) -> nn.Sequential:
     """Return a new model, a transformer of two layers; the caller has seeded."""
-    layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout, batch_first=True)
+    layer = nn.TransformerEncoderLayer(WIDTH, 4, HIDDEN, dropout, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     return nn.Sequential(nn.Linear(FEATURES, WIDTH), encoder, nn.Flatten(), nn.Linear(TOKENS * WIDTH, 2))
 
