@@ -1,19 +1,22 @@
-"""A training step that processes share, beside stock DistributedDataParallel and beside one process, in one run.
+"""A training step that processes share, beside those of other trainers and beside one process, in one run.
 
 The same processes take the same steps of one transformer (3.2 million parameters, 4 micro-batches a step, clipping, AdamW) in
-four ways, one after another in each round: with this trainer's tree, with DistributedDataParallel, the first process alone while
-the others wait, and each process by itself at the same time, which is what the machine could give if sharing cost nothing. One
-thread a process. Figures are medians over the rounds of a round's own ratios, with the smallest and the largest. There should be
-a core for each process: with fewer, the ratio to DistributedDataParallel alone means something.
+several ways, one after another in each round: with this trainer's tree, with DistributedDataParallel, with Accelerate and
+Lightning Fabric where they are installed, the first process alone while the others wait, and each process by itself at the same
+time, which is what the machine could give if sharing cost nothing. One thread a process. Figures are medians over the rounds of
+a round's own ratios, with the smallest and the largest. There should be a core for each process: with fewer, the ratios to other
+trainers alone mean something.
 
-    python tests/benchmarks/bench_ranks.py [--processes 2 4] [--rounds 7] [--steps 5] [--json]
+    build/peers/bin/python tests/benchmarks/bench_ranks.py [--processes 2 4] [--rounds 7] [--steps 5] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -98,15 +101,72 @@ def stock(ranks: Ranks) -> Callable[[int], None]:
     return step
 
 
+def accelerated(ranks: Ranks) -> Callable[[int], None]:
+    """Return the step of Accelerate, as its guide to gradient accumulation writes it."""
+    from accelerate import Accelerator
+
+    own = micro_batches()[ranks.rank :: ranks.size]
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=len(own))
+    plain = Sequences().model()
+    model, optimizer = accelerator.prepare(plain, torch.optim.AdamW(plain.parameters(), lr=1e-4, fused=True))
+
+    def step(_number: int) -> None:
+        for inputs, targets in own:
+            with accelerator.accumulate(model):
+                accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return step
+
+
+def fabricated(ranks: Ranks) -> Callable[[int], None]:
+    """Return the step of Lightning Fabric, as its guide to gradient accumulation writes it."""
+    from lightning.fabric import Fabric
+
+    own = micro_batches()[ranks.rank :: ranks.size]
+    fabric = Fabric(accelerator="cpu", strategy="ddp", devices=ranks.size)
+    fabric.launch()
+    plain = Sequences().model()
+    model, optimizer = fabric.setup(plain, torch.optim.AdamW(plain.parameters(), lr=1e-4, fused=True))
+
+    def step(_number: int) -> None:
+        for place, (inputs, targets) in enumerate(own, start=1):
+            with fabric.no_backward_sync(model, enabled=place < len(own)):
+                fabric.backward(nn.functional.cross_entropy(model(inputs), targets) / len(own))
+        fabric.clip_gradients(model, optimizer, max_norm=1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+OTHERS = {STOCK: ("torch", stock), "Accelerate": ("accelerate", accelerated), "Lightning Fabric": ("lightning", fabricated)}
+
+
+def others() -> list[str]:
+    """Return the other trainers that are installed."""
+    return [name for name, (package, _) in OTHERS.items() if importlib.util.find_spec(package)]
+
+
+def steps_of_others(ranks: Ranks) -> dict[str, Callable[[int], None]]:
+    """Return the steps of the other trainers, some of which find their place in torchrun's variables."""
+    place = {"RANK": ranks.rank, "LOCAL_RANK": ranks.rank, "WORLD_SIZE": ranks.size, "LOCAL_WORLD_SIZE": ranks.size}
+    os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    return {name: OTHERS[name][1](ranks) for name in others()}
+
+
 def work(rank: int, size: int, folder: str, rounds: int, steps: int) -> None:
     """Measure as one of the processes; the first one writes the seconds of each way's rounds."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=FileStore(f"{folder}/store", size), rank=rank, world_size=size)
     group = Group(rank, size)
-    ways = {TREE: shared(group), STOCK: stock(group), APART: shared(Ranks())}
+    ways = {TREE: shared(group), **steps_of_others(group), APART: shared(Ranks())}
     if rank == 0:
         ways[ALONE] = ways[APART]
-    seconds: dict[str, list[float]] = {way: [] for way in (TREE, STOCK, ALONE, APART)}
+    seconds: dict[str, list[float]] = {way: [] for way in (TREE, *others(), ALONE, APART)}
     for number in range(rounds + 1):  # the first one warms up
         for way, times in seconds.items():
             dist.barrier()
@@ -128,7 +188,7 @@ def measure(size: int, rounds: int, steps: int) -> dict[str, Any]:
     ratio = functools.partial(spread, seconds[TREE])
     return {
         "ms_a_step": {way: statistics.median(times) / steps * 1e3 for way, times in seconds.items()},
-        "to_stock": ratio(seconds[STOCK]),
+        "to_others": {way: ratio(seconds[way]) for way in others()},
         "times_as_fast_as_one": {key: 1 / value for key, value in ratio(seconds[ALONE]).items()},
         "at_most": size / spread(seconds[APART], seconds[ALONE])["median"],
     }
@@ -142,12 +202,16 @@ def spread(values: list[float], reference: list[float]) -> dict[str, float]:
 
 def row(size: int, found: dict[str, Any]) -> str:
     """Return the figures of a number of processes as a row in Markdown."""
-    times, stock_ratio, gain = found["ms_a_step"], found["to_stock"], found["times_as_fast_as_one"]
-    return (
-        f"| {size} | {times[TREE]:.1f} | {times[STOCK]:.1f} | {times[ALONE]:.1f} "
-        f"| {stock_ratio['median']:.2f} ({stock_ratio['min']:.2f}-{stock_ratio['max']:.2f}) "
-        f"| {gain['median']:.2f} | {found['at_most']:.2f} |"
-    )
+    times, gain = found["ms_a_step"], found["times_as_fast_as_one"]
+    ratios = [f"{ratio['median']:.2f} ({ratio['min']:.2f}-{ratio['max']:.2f})" for ratio in found["to_others"].values()]
+    cells = [
+        f"{size}",
+        *(f"{times[way]:.1f}" for way in (TREE, ALONE)),
+        *ratios,
+        f"{gain['median']:.2f}",
+        f"{found['at_most']:.2f}",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -162,7 +226,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    columns = ["processes", "ms a step", STOCK, ALONE, f"of {STOCK}", "times as fast as one", "at most"]
+    columns = ["processes", "ms a step", ALONE, *(f"of {way}" for way in others()), "times as fast as one", "at most"]
     print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
     print("\n".join(row(size, measured) for size, measured in found.items()))
 
