@@ -73,20 +73,25 @@ class Probe:
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.folder, self.done = case, folder, 0
+        self._computed = False  # a loss since the last step; loading optimizers' states takes a step of zeros
         register_optimizer_step_post_hook(self._stepped)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of a training step or of an evaluation; the last process of several may be killed here."""
-        if torch.is_grad_enabled() and self.done == self.case.kill_at and self._is_last():
-            time.sleep(SETTLE_S)
-            os.kill(os.getpid(), signal.SIGKILL)
+        if torch.is_grad_enabled():
+            self._computed = True
+            if self.done == self.case.kill_at and self._is_last():
+                time.sleep(SETTLE_S)
+                os.kill(os.getpid(), signal.SIGKILL)
         return nn.functional.cross_entropy(outputs, targets)
 
     def _is_last(self) -> bool:
         return self.case.kill_at > 0 and int(os.environ.get("RANK", "0")) == self.case.processes - 1
 
     def _stepped(self, *_: Any) -> None:
-        self.done += 1
+        if not self._computed:
+            return
+        self.done, self._computed = self.done + 1, False
         with open(self.folder / WITNESS, "a") as file:
             file.write(f"{os.getpid()}\n")
 
