@@ -149,6 +149,9 @@ class Tokens(Strict):
     file: str | None = Field(
         None, description="a tokenizer.json in place of one that is trained here; a path is relative to the project"
     )
+    type: Annotated[Literal["uint16", "uint32", "int32", "int64"], Later("0.3")] = Field(
+        "uint16", description="what a .bin file of token ids holds, which has no header"
+    )
 
 
 class Image(Strict):

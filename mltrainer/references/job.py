@@ -122,7 +122,7 @@ def _fits(
     opened: OpenTask, task: BuiltinTask, job: ReferencesJob, limits: ReferenceSettings, root: Path, events: Events
 ) -> list[Fit]:
     """Return every plain model's fit, those of an earlier job as they were kept."""
-    train, config = opened.split("train").ids, job.config
+    train, config = np.asarray(opened.split("train").ids), job.config
     rows = task.reference_inputs(train[:1])
     if rows is None:
         return []
@@ -132,7 +132,7 @@ def _fits(
     for reference in references(rows.form, classification=task.classes is not None):
         place = root / job.kept / reference.name
         if (kept := _stored_fit(place)) is None:
-            data = data or _data(task, train, opened.split("validation").ids, config)
+            data = data or _data(task, train, np.asarray(opened.split("validation").ids), config)
             events.send("note", text=f"{reference.title}, to compare with: {len(train)} training rows")
             kept = _fitted(reference, *data, len(task.classes or []), limits.fit_seconds)
             _store_fit(place, kept)

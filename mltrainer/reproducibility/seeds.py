@@ -11,6 +11,8 @@ import contextlib
 import hashlib
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -101,11 +103,38 @@ def epoch_order(seed: int, epoch: int, count: int, rules: int = 1) -> np.ndarray
     return positions_at(seed, epoch, count, np.arange(count))
 
 
+def addressed_order(seed: int, epoch: int, count: int, rules: int) -> Order:
+    """Return the order of `epoch_order`, of which no more is made than is asked for where each place can be computed alone."""
+    if rules < 2 or count <= SHUFFLED_WHOLE:
+        return epoch_order(seed, epoch, count, rules)
+    return _ComputedOrder(seed, epoch, count)
+
+
+class Order(Protocol):
+    """The positions of an epoch's samples, in the order in which they are trained on."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    def __getitem__(self, part: slice, /) -> np.ndarray:
+        """Return the positions at some places, int64."""
+
+
+@dataclass(frozen=True)
+class _ComputedOrder:
+    seed: int
+    epoch: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, part: slice, /) -> np.ndarray:
+        return positions_at(self.seed, self.epoch, self.count, np.arange(*part.indices(self.count)))
+
+
 def positions_at(seed: int, epoch: int, count: int, places: np.ndarray) -> np.ndarray:
     """Return the positions at some places of an epoch's order, without making the rest of it.
-
-    A Feistel network of four rounds permutes the smallest power of four that is not below the count (Luby and Rackoff, 1988,
-    SIAM J. Comput. 17); what falls outside goes through it again until it falls inside (Black and Rogaway, 2002, CT-RSA).
 
     Args:
         seed: The run's.
@@ -113,8 +142,24 @@ def positions_at(seed: int, epoch: int, count: int, places: np.ndarray) -> np.nd
         count: Samples of an epoch.
         places: In the order, from 0.
     """
+    return permuted(count, places, seed, "order", epoch)
+
+
+def permuted(count: int, places: np.ndarray, seed: int, purpose: str, *numbers: int) -> np.ndarray:
+    """Return what stands at some places of a permutation of 0 to count - 1 that an address decides, int64.
+
+    A Feistel network of four rounds permutes the smallest power of four that is not below the count (Luby and Rackoff, 1988,
+    SIAM J. Comput. 17); what falls outside goes through it again until it falls inside (Black and Rogaway, 2002, CT-RSA).
+
+    Args:
+        count: Of the numbers that are permuted.
+        places: From 0, below the count.
+        seed: Of the address, as `purpose` and `numbers`: see `key`.
+        purpose: What is permuted.
+        numbers: Which of these.
+    """
     half = np.uint64(((count - 1).bit_length() + 1) // 2)
-    keys = [np.uint64(key(seed, "order", epoch, number)) for number in range(4)]
+    keys = [np.uint64(key(seed, purpose, *numbers, turn)) for turn in range(4)]
     found = _exchanged(places.astype(np.uint64), half, keys)
     while (outside := np.flatnonzero(found >= count)).size:
         found[outside] = _exchanged(found[outside], half, keys)

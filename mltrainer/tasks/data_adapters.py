@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from mltrainer.tasks import data_findings
 from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.ids import consecutive
 from mltrainer.tasks.samples import (
     Samples,
     chosen_hashes,
@@ -31,6 +32,8 @@ from mltrainer.tasks.samples import (
 )
 from mltrainer.tasks.sketch import KEPT
 from mltrainer.tasks.splits import SPLITS, BySplit, SplitConstraints, SplitIds, fold_places, of_fold, split_ids
+from mltrainer.tasks.stored.records import ids_of
+from mltrainer.tasks.stored.source import stored_parts
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_code
 from mltrainer.workspace import digest
@@ -186,10 +189,11 @@ class _UserTaskAdapter(DataAdapter):
         self.task, self._config, self._seed, self._root = task, config, config.data_seed, root
         with user_code(root, "samples of your task"):
             self._load()
-            self.files = _bound_file_rows(task.bound_files(), root)  # after the samples: a task may learn its files from them
+            self.files = self._bound()  # after the samples: a task may learn its files from them
         if self.files:
             self.sha256 = digest([self.sha256, [row.sha256 for row in self.files]])
-        self.ids = SplitIds({name: part.ids for name, part in self.parts.items()})
+        # Those of a user's own samples may be computed: of them, no more is asked here than length and digest.
+        self.ids = cast(SplitIds, BySplit({name: part.ids for name, part in self.parts.items()}))
         self.reads_stream = self.parts.train.is_stream
         with user_code(root, "prepare of your task"):  # once the data is split: it may look at the training samples alone
             task.prepare(self.parts.train.given)
@@ -197,6 +201,10 @@ class _UserTaskAdapter(DataAdapter):
     @abstractmethod
     def _load(self) -> None:
         """Set `parts`, `sha256` and `read`."""
+
+    def _bound(self) -> list[FileRow]:
+        """Return the rows of the files that the data is read from, as far as they are known."""
+        return _bound_file_rows(self.task.bound_files(), self._root)
 
     def take(self, split: str) -> Samples:
         return self.parts[split]
@@ -263,6 +271,25 @@ class _SamplesAdapter(_UserTaskAdapter):
         return f"sample {row} of samples()"
 
 
+class _StoredAdapter(_UserTaskAdapter):
+    """The data of a task that has neither: the records of `data.source`, which stay in their files."""
+
+    def _load(self) -> None:
+        found = stored_parts(self._config, self._root)
+        self._stored, self.sha256, self.read = found, found.sha256, sum(map(len, found.parts.values()))
+        collate = self.task.collate if type(self.task).collate is not Task.collate else None
+        self.parts = BySplit()
+        for name, part in found.parts.items():
+            part.make = self.task.sample
+            self.parts[name] = Samples(ids_of(part, found.bases[name]), dataset=part, collate=collate)
+
+    def _bound(self) -> list[FileRow]:
+        return [*self._stored.rows, *super()._bound()]
+
+    def place(self, row: int) -> str:
+        return self._stored.place(row)
+
+
 class _DatasetAdapter(_UserTaskAdapter):
     """The data of a task with `dataset(split)`, which comes with its own splits; ids count through train, validation, test."""
 
@@ -283,7 +310,8 @@ class _DatasetAdapter(_UserTaskAdapter):
             sha256, count = fingerprint(part, self._seed) if given is not None else ("", 0)
             prints.append(sha256)
             self.read += count
-            self.parts[name] = replace(part, ids=part.ids + start, loaders={})
+            ids = consecutive(start, start + len(part))
+            self.parts[name] = replace(part, ids=ids, loaders={})
             start += len(part)
         self.sha256 = digest(prints)
 
@@ -321,7 +349,7 @@ def builtin_adapter(task: BuiltinTask, source: Source, config: TrainingConfig) -
 
 
 def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAdapter:
-    """Return the data of a user's task, by the method that it has: `dataset`, or `samples`.
+    """Return the data of a user's task, by the method that it has: `dataset`, or `samples`; without one, of `data.source`.
 
     Raises:
         InputError: It has neither, or what they give is no data.
@@ -329,9 +357,11 @@ def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAda
     kind = type(task)
     if kind.dataset is not Task.dataset:
         return _DatasetAdapter(task, config, root)
+    if kind.samples is Task.samples and config.data is not None:
+        return _StoredAdapter(task, config, root)
     if kind.samples is Task.samples:
         what = f"{kind.__name__} has neither samples(self) nor dataset(self, split)"
-        raise InputError(what, where="task.use", mend="write one of them")
+        raise InputError(what, where="task.use", mend="write one of them, or name files of records in data.source")
     return _SamplesAdapter(task, config, root)
 
 

@@ -20,6 +20,8 @@ from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.content import add_array, add_text
 from mltrainer.tasks.data_findings import row_hashes
+from mltrainer.tasks.ids import Ids, consecutive
+from mltrainer.tasks.stored.records import Part
 from mltrainer.tasks.streams import Stream, stream_of
 from mltrainer.tasks.task import Task
 
@@ -33,7 +35,7 @@ class Samples:
     """The samples of one split.
 
     Attributes:
-        ids: Their ids in the whole set, in the split's order, int64.
+        ids: Their ids in the whole set, in the split's order, int64; of very many, computed where they are asked for.
         tensors: In memory: one row per sample in each, targets last; None where `dataset` is given.
         dataset: A map-style data set with these samples in this order, or a stream; None where `tensors` are given.
         names: Of the tensors, where a batch is a dict of them; None where it is a tuple.
@@ -42,7 +44,7 @@ class Samples:
         loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
     """
 
-    ids: np.ndarray
+    ids: Ids
     tensors: tuple[Tensor, ...] | None = None
     dataset: Dataset[Any] | Stream | None = None
     names: tuple[str, ...] | None = None
@@ -65,9 +67,11 @@ class Samples:
             return self.batch(self.tensors)
         return self.dataset.iterable if isinstance(self.dataset, Stream) else self.dataset
 
-    def order(self, seed: int, epoch: int, rules: int) -> np.ndarray:
-        """Return the positions of the samples in an epoch's order; a stream keeps its own."""
-        return np.arange(len(self)) if self.is_stream else seeds.epoch_order(seed, epoch, len(self), rules)
+    def order(self, seed: int, epoch: int, rules: int) -> seeds.Order:
+        """Return the positions of the samples in an epoch's order; a stream keeps its own, and files are read one by one."""
+        if isinstance(self.dataset, Part):
+            return self.dataset.order(seed, epoch)
+        return np.arange(len(self)) if self.is_stream else seeds.addressed_order(seed, epoch, len(self), rules)
 
     def spread(self, wanted: int) -> np.ndarray:
         """Return at most so many positions, the same each time: evenly spaced, or a stream's first ones."""
@@ -111,7 +115,7 @@ def samples_of(given: Any, what: str, task: Task, samples: int | None = None) ->
             raise InputError(f"{what} gave tensors, which collate never sees", where="task.use", mend=mend)
         return _named(given, what, task.target_key) if isinstance(given, dict) else _in_memory(tuple(given), what)
     if _is_map_style(given):
-        return Samples(np.arange(len(given)), dataset=given, collate=collate)
+        return Samples(consecutive(0, len(given)), dataset=given, collate=collate)
     if not is_iterable(given):
         raise InputError(
             f"{what} gave {type(given).__name__}; tensors, a data set with __len__ and __getitem__, or an iterable were expected",
@@ -249,14 +253,20 @@ def _beyond_float32(rows: np.ndarray) -> np.ndarray:
 def chosen_hashes(samples: Samples, most: int, seed: int) -> np.ndarray:
     """Return a hash of the content of at most so many samples of a data set, or of a stream's first ones, uint64.
 
-    Which are read follows from their ids alone, so that two splits of one set read those that both have.
+    Which are read follows from their ids alone, so that two splits of one set read those that both have; of more
+    than 2^20, those that are evenly spaced.
     """
-    places = np.arange(min(len(samples), most))
-    if not samples.is_stream:
-        places = np.argsort(row_hashes([samples.ids.astype(np.int64)]), kind="stable")[:most]
+    places = np.arange(min(len(samples), most)) if samples.is_stream else _chosen(samples, most)
     with generators_kept():
         found = [_hash(samples.read(seed, "sample", 0, place)) for place in places.tolist()]
     return np.array(found, dtype=np.uint64)
+
+
+def _chosen(samples: Samples, most: int) -> np.ndarray:
+    """Return the places of at most so many samples: those whose ids have the smallest hashes; evenly spaced ones of very many."""
+    if isinstance(samples.ids, np.ndarray):
+        return np.argsort(row_hashes([samples.ids.astype(np.int64)]), kind="stable")[:most]
+    return samples.spread(most)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ import numpy as np
 
 from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
+from mltrainer.tasks.ids import HASHED, HELD, ComputedIds, Ids
+from mltrainer.workspace import digest
 
 SPLITS = ("train", "validation", "test")
 T = TypeVar("T")
@@ -319,6 +321,14 @@ def _deal(units: np.ndarray, sizes: np.ndarray, counts: BySplit[int], generator:
     return BySplit(zip(names, np.split(order, cuts[1:]), strict=True))
 
 
-def ids_digest(ids: np.ndarray) -> str:
-    """Return the SHA-256 of sample ids in their order, as little-endian int64."""
-    return hashlib.sha256(np.ascontiguousarray(ids, dtype="<i8").tobytes()).hexdigest()
+def ids_digest(ids: Ids, rules: int = 1) -> str:
+    """Return the SHA-256 of sample ids in their order, as little-endian int64.
+
+    From `rules: 2` on, that of more than 2^24 computed ids is one of what decides them: their bytes would take seconds.
+    """
+    if rules >= 2 and isinstance(ids, ComputedIds) and len(ids) > HASHED:
+        return digest(ids.description)
+    found = hashlib.sha256()
+    for low in range(0, len(ids), HELD):
+        found.update(np.ascontiguousarray(ids[low : low + HELD], dtype="<i8").data)
+    return found.hexdigest()

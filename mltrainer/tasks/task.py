@@ -56,6 +56,19 @@ class Task:
         """
         raise NotImplementedError("without this method, mltrainer splits samples()")
 
+    def sample(self, record: Any) -> Any:
+        """Return the sample of a record that `data.source` holds, where neither `samples` nor `dataset` is written.
+
+        It is called each time that the record is read; draws come from the global generators, which are seeded for each sample.
+
+        Args:
+            record: A row of an array, with its label in a tuple; a window of tokens and the same moved on by one.
+
+        Returns:
+            A tuple with the targets last, or a dict in which `target_key` names them; by default the record itself.
+        """
+        return record
+
     def bound_files(self) -> Sequence[str]:
         """Return the files that the samples and the model are read from, relative to the project; none by default.
 

@@ -26,7 +26,7 @@ CHANNELS = (1, 3)
 def contents(opened: OpenTask, config: TrainingConfig, split: str, ids: list[int]) -> Iterator[Content]:
     """Yield the contents of some samples of a split."""
     samples = opened.split(split)
-    position = {int(sample): place for place, sample in enumerate(samples.ids.tolist())}
+    position = {int(sample): place for place, sample in enumerate(np.asarray(samples.ids).tolist())}
     positions = np.array([position[sample] for sample in ids], dtype=np.int64)
     begins = 0
     for batch in evaluation_batches(samples, positions, config, split):

@@ -160,7 +160,7 @@ def of_epoch(look: Look) -> Answer:
     """Return the hardest samples of an epoch, which takes every training sample once, and the step that took each."""
     epoch = _within(look.asked.number, look.plan.epochs, "epoch")
     samples, first = look.opened.split("train"), (epoch - 1) * look.plan.steps_per_epoch
-    order = samples.ids[samples.order(look.config.seed, epoch - 1, look.config.rules)].tolist()
+    order = samples.ids[samples.order(look.config.seed, epoch - 1, look.config.rules)[:]].tolist()
     steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in enumerate(order)}
     found = by_loss(look.scores("train"))
     shown = found[: look.asked.most]
@@ -217,7 +217,7 @@ def mislabelled(look: Look) -> Answer:
 def _margins(look: Look) -> np.ndarray:
     """Return the mean margin of each training sample by id, NaN for the others; all are NaN where the run noted none."""
     path = look.folder / MARGINS_FILE
-    size = int(look.opened.split("train").ids.max()) + 1
+    size = int(np.asarray(look.opened.split("train").ids).max()) + 1
     found = np.fromfile(path, dtype="<f4") if path.is_file() else np.zeros(0, dtype=np.float32)
     # Another number of margins belongs to other samples: it would blame the wrong ones.
     return found if len(found) == size else np.full(size, np.nan, dtype=np.float32)

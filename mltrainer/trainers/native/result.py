@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from mltrainer.checkpointing.format import Tree
@@ -181,5 +182,5 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     if not isinstance(task.task, BuiltinTask):
         return same, {"evaluation": evaluation}
     is_shown = hold and session.job.phase not in OF_MANY
-    errors = task.task.errors(found.outputs, found.targets, samples.ids) if is_shown else None
+    errors = task.task.errors(found.outputs, found.targets, np.asarray(samples.ids)) if is_shown else None
     return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors}

@@ -99,7 +99,7 @@ class Place:
 Own = Callable[[int], Sequence[int]]  # of so many micro-batches of a step, the numbers of those that this process computes
 
 
-def places(order: np.ndarray, plan: Plan, done: int, own: Own) -> Iterator[Place]:
+def places(order: seeds.Order, plan: Plan, done: int, own: Own) -> Iterator[Place]:
     """Yield the place of each step of an epoch but for the first `done`."""
     for low in range(done * plan.step_samples, plan.samples, plan.step_samples):
         positions = order[low : low + plan.step_samples]
@@ -147,8 +147,8 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
     block_steps = max(1, BLOCK_BYTES // (row_bytes * plan.step_samples))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
-        # The whole order anew also in mid-epoch: it follows from the epoch, and nothing of it stands in a checkpoint.
-        order = seeds.epoch_order(config.seed, epoch, plan.samples, config.rules)
+        # Anew also in mid-epoch: the order follows from the epoch, and nothing of it stands in a checkpoint.
+        order = seeds.addressed_order(config.seed, epoch, plan.samples, config.rules)
         steps = places(order, plan, done if epoch == first_epoch else 0, own)
         while block := list(itertools.islice(steps, block_steps)):
             micros = _micro_batches(samples, [part for place in block for part in place.own], config.device)

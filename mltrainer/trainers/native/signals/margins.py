@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.tasks.ids import Ids
 from mltrainer.trainers.native.optimization.precision import full
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.workspace import write_atomic
@@ -36,12 +37,12 @@ class Margins:
         ids: Of the training samples.
     """
 
-    def __init__(self, config: TrainingConfig, epochs: int, ids: np.ndarray) -> None:
+    def __init__(self, config: TrainingConfig, epochs: int, ids: Ids) -> None:
         augment = config.augment
         is_mixed = augment is not None and (augment.mixup is not None or augment.cutmix is not None)
         self._is_on = config.signals and not is_mixed and 0 < len(ids) <= MOST_SAMPLES
         self._smooths, self._epochs, self._epoch_is_on = config.label_smoothing > 0, epochs, False
-        size = int(ids.max()) + 1 if self._is_on else 0
+        size = int(np.asarray(ids).max()) + 1 if self._is_on else 0
         self._sums, self._counts = torch.zeros(size), torch.zeros(size, dtype=torch.int32)
         self._of_step: list[tuple[Tensor, Tensor]] = []
         self._outputs: list[Tensor] = []

@@ -1,0 +1,219 @@
+"""Where a data file lies: in a folder of this machine, or in a store that fsspec reaches; and how bytes of it are read."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mltrainer.errors import InputError
+from mltrainer.workspace import machine_faults
+
+SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
+HELD_BYTES = 64 << 20  # of a file that is fetched over a network
+
+
+class OpenFile(Protocol):
+    """An open file.
+
+    Attributes:
+        can_change_unseen: Whether its content can change while its mark stays, so that every reading is checked.
+    """
+
+    can_change_unseen: bool
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return some bytes; fewer where the file ends."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Location(Protocol):
+    """Where a file lies."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages and records."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies in a folder of this machine."""
+
+    def mark(self) -> list[Any]:
+        """Return what shows a change of the file without reading it.
+
+        Raises:
+            InputError: The file is not there.
+        """
+
+    def opened(self) -> OpenFile:
+        """Return the file, open for reading."""
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file in a folder of this machine; `name` is its path relative to the project."""
+
+    path: Path
+    name: str
+    is_local = True
+
+    def mark(self) -> list[Any]:
+        """Return size, times and inode: the change time cannot be set back."""
+        try:
+            stat = os.stat(self.path)
+        except FileNotFoundError as error:
+            raise InputError("no such file", where=self.name, mend="bring it back, or change data.source") from error
+        return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+    def opened(self) -> OpenFile:
+        """Return the file, open for reading."""
+        with machine_faults(self.name):
+            return _Descriptor(os.open(self.path, os.O_RDONLY), self.name)
+
+
+class _Descriptor:
+    """An open file of this machine; reading moves no position, so that forked processes share it."""
+
+    can_change_unseen = False
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self._descriptor, self._name = descriptor, name
+        self._closes = weakref.finalize(self, os.close, descriptor)
+
+    def read(self, offset: int, size: int) -> bytes:
+        parts: list[bytes] = []
+        with machine_faults(self._name):
+            # A single call reads 2 GiB at most.
+            while size > 0 and (data := os.pread(self._descriptor, size, offset)):
+                parts.append(data)
+                offset, size = offset + len(data), size - len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        self._closes()
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that fsspec reaches; `name` is its address."""
+
+    name: str
+    is_local = False
+
+    def mark(self) -> list[Any]:
+        """Return size and what the store says of the version, such as an object's ETag."""
+        store, path = _store(self.name)
+        try:
+            return [store.size(path), store.ukey(path)]
+        except FileNotFoundError as error:
+            raise InputError("no such file", where=self.name, mend="bring it back, or change data.source") from error
+
+    def opened(self) -> OpenFile:
+        """Return the file, open for reading."""
+        return _Fetched(self.name)
+
+
+class _Fetched:
+    """A file of a store; what was fetched last is held."""
+
+    can_change_unseen = True
+
+    def __init__(self, name: str) -> None:
+        self._store, self._path = _store(name)
+        self._size = int(self._store.size(self._path))
+        self._held: dict[tuple[int, int], bytes] = {}
+
+    def read(self, offset: int, size: int) -> bytes:
+        end = min(offset + size, self._size)
+        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
+        data = self._held.pop((offset, end), None)
+        if data is None:
+            data = bytes(self._store.cat_file(self._path, start=offset, end=end)) if end > offset else b""
+        self._held[offset, end] = data
+        while len(self._held) > 1 and sum(map(len, self._held.values())) > HELD_BYTES:
+            del self._held[next(iter(self._held))]
+        return data
+
+    def close(self) -> None:
+        self._held.clear()
+
+
+def is_remote(source: str) -> bool:
+    """Return True if a source is an address that fsspec reaches."""
+    return SCHEME.match(source) is not None
+
+
+def _store(address: str) -> tuple[Any, str]:
+    """Return the file system of an address, and the path in it.
+
+    Raises:
+        InputError: fsspec, or what it needs for this kind of address, is not installed.
+    """
+    try:
+        import fsspec
+    except ImportError as error:
+        mend = "pip install 'mltrainer[data]'"
+        raise InputError("data at an address is read by fsspec, which is not installed", where=address, mend=mend) from error
+    try:
+        return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:
+        raise InputError(f"not reachable by fsspec: {error}", where=address, mend="install what it names") from error
+
+
+def located(source: str, root: Path, suffix: str | None = None) -> list[Location]:
+    """Return the files that a source names, sorted: a file, a folder, a pattern with `*`, numbers as in `{000..099}`, an address.
+
+    Args:
+        source: As `data.source` has it.
+        root: The project's folder.
+        suffix: Of the files that are taken of a folder; None for all.
+
+    Raises:
+        InputError: There is none.
+    """
+    named: list[Location] = []
+    for name in _numbered(source):
+        named += _in_store(name, suffix) if is_remote(name) else _here(name, root, suffix)
+    if not named:
+        raise InputError(f"no file is found by {source!r}", where="data.source", mend="a path is relative to the project")
+    return named
+
+
+def _numbered(source: str) -> list[str]:
+    """Return a source with numbers in braces written out: `{000..099}` is 000 to 099."""
+    found = NUMBERS.search(source)
+    if found is None:
+        return [source]
+    first, last = found.groups()
+    numbers = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return [name for number in numbers for name in _numbered(f"{source[: found.start()]}{number}{source[found.end() :]}")]
+
+
+def _here(name: str, root: Path, suffix: str | None) -> list[Location]:
+    path = os.path.join(root, name)
+    if os.path.isdir(path):
+        found = sorted(glob.glob(os.path.join(glob.escape(path), f"*{suffix or ''}")))
+    elif glob.has_magic(name) and not os.path.exists(path):
+        found = sorted(glob.glob(os.path.join(glob.escape(str(root)), name), recursive=True))
+    else:
+        found = [path]  # whether it is there is seen when it is read
+    files = [Path(one) for one in found if not os.path.isdir(one)]
+    return [LocalFile(one, Path(os.path.relpath(one, root)).as_posix()) for one in files]
+
+
+def _in_store(address: str, suffix: str | None) -> list[Location]:
+    store, path = _store(address)
+    if glob.has_magic(path):
+        found = store.glob(path)
+    elif store.isdir(path):
+        found = [one for one in store.ls(path, detail=False) if one.endswith(suffix or "")]
+    else:
+        found = [path]
+    return [RemoteFile(store.unstrip_protocol(one)) for one in sorted(found)]

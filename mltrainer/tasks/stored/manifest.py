@@ -1,0 +1,187 @@
+"""The manifest of files that stay where they are: size and digests of each, made in one pass and checked at every reading.
+
+A file's digest binds it in records. The digests of its pieces let a single read be checked without reading the rest: a piece that
+a process reads for the first time is read whole and compared, and again once size, time or inode of the file changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.records.common import FileRow
+from mltrainer.tasks.stored.location import Location
+from mltrainer.workspace import STATE_DIR, digest, is_sealed, read_json, seal, write_json
+
+FORM = 1  # of what is kept; another one is made anew
+PIECE = 1 << 18  # bytes: what the first reading of a record in it costs, against the digests that are held
+READ = 16 * PIECE  # of a file that is read whole
+DIGEST = 16  # bytes of a piece's digest
+FOLDER = "manifests"  # in the state folder
+BRING_BACK = "bring the file back as it was, or plan anew with what it is now: mltrainer phase run planning"
+
+Slots = list[tuple[int, int]]  # of each part that is read at once: how many records it has, and how many bytes they take
+
+
+@dataclass(frozen=True)
+class FileManifest:
+    """A file as it was when its manifest was made.
+
+    Attributes:
+        location: Where it lies.
+        mark: What shows a change without reading it: size, times and inode, or what its store tells.
+        size: Bytes.
+        sha256: Of its content.
+        pieces: BLAKE2b digests of its pieces of 256 KiB, one after the other.
+        slots: Its parts.
+    """
+
+    location: Location
+    mark: list[Any]
+    size: int
+    sha256: str
+    pieces: bytes
+    slots: Slots
+
+    @property
+    def row(self) -> FileRow:
+        """The file's row for records."""
+        return FileRow(path=self.location.name, sha256=self.sha256, size=self.size)
+
+
+def manifest_of(
+    locations: Sequence[Location], root: Path, kind: str, slots_of: Callable[[StoredFile], Slots]
+) -> list[FileManifest]:
+    """Return the manifest of some files: as it was kept where their marks are the same, else made now and kept.
+
+    Args:
+        locations: Of the files, in order.
+        root: The project's folder, whose state folder keeps it.
+        kind: Of the files: slots of one kind are none of another.
+        slots_of: The parts of a file.
+
+    Raises:
+        InputError: A file is not there, empty, or not of its format.
+    """
+    path = root / STATE_DIR / FOLDER / f"{digest([kind, [one.name for one in locations]])[:16]}.json"
+    kept = _kept(path)
+    found = [_manifest(one, kept.get(one.name), slots_of) for one in locations]
+    rows = [_row(one) for one in found]
+    if rows != list(kept.values()):
+        write_json(path, seal({"form": FORM, "files": rows}))
+    return found
+
+
+def _row(made: FileManifest) -> dict[str, Any]:
+    """Return a file's manifest as it is kept."""
+    return {
+        "path": made.location.name,
+        "mark": made.mark,
+        "size": made.size,
+        "sha256": made.sha256,
+        "pieces": made.pieces.hex(),
+        "slots": [list(slot) for slot in made.slots],
+    }
+
+
+def _kept(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what was kept by file; nothing where it is not there, damaged or of another form."""
+    with contextlib.suppress(InputError, OSError):
+        content = read_json(path)
+        if is_sealed(content) and content["form"] == FORM:
+            return {row["path"]: row for row in content["files"]}
+    return {}
+
+
+def _manifest(location: Location, kept: dict[str, Any] | None, slots_of: Callable[[StoredFile], Slots]) -> FileManifest:
+    mark = location.mark()
+    if kept is not None and kept["mark"] == mark:
+        slots = [(records, size) for records, size in kept["slots"]]
+        return FileManifest(location, mark, kept["size"], kept["sha256"], bytes.fromhex(kept["pieces"]), slots)
+    whole, pieces, size = hashlib.sha256(), [], 0
+    with contextlib.closing(location.opened()) as file:
+        while data := file.read(size, READ):
+            whole.update(data)
+            pieces += [piece_digest(data[low : low + PIECE]) for low in range(0, len(data), PIECE)]
+            size += len(data)
+    if not size:
+        raise InputError("the file is empty", where=location.name, mend="bring the whole file, or leave it out of data.source")
+    made = FileManifest(location, mark, size, whole.hexdigest(), b"".join(pieces), [])
+    # Read through the manifest itself: a file that changes between the two readings is noticed.
+    return replace(made, slots=slots_of(StoredFile(made)))
+
+
+def piece_digest(data: bytes) -> bytes:
+    """Return the digest of a piece."""
+    return hashlib.blake2b(data, digest_size=DIGEST).digest()
+
+
+class StoredFile:
+    """Reads a file by offset; nothing is returned that is not what its manifest says.
+
+    It opens the file when it is first read, in each process anew.
+    """
+
+    def __init__(self, manifest: FileManifest) -> None:
+        self.manifest = manifest
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = 0
+        self._file: Any = None
+        self._mark: list[Any] = []
+        self._known = bytearray(len(self.manifest.pieces) // DIGEST)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for another process: without an open file."""
+        return {"manifest": self.manifest}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.manifest = state["manifest"]
+        self._begin()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return some bytes.
+
+        Raises:
+            InputError: They are not those of the manifest, or the file ends before.
+        """
+        self._open()
+        first, last = offset // PIECE, (offset + max(size, 1) - 1) // PIECE
+        if last >= len(self._known):
+            raise InputError(f"ends at byte {self.manifest.size}, and byte {offset + size} is read", where=self._name)
+        if self._file.can_change_unseen:
+            return self._checked(first, last)[offset - first * PIECE :][:size]
+        if not all(self._known[first : last + 1]):
+            self._checked(first, last)
+            self._known[first : last + 1] = bytes([1]) * (last + 1 - first)
+        return bytes(self._file.read(offset, size))
+
+    def _checked(self, first: int, last: int) -> bytes:
+        """Return some pieces, read at once, after comparing each."""
+        data: bytes = self._file.read(first * PIECE, (last + 1 - first) * PIECE)
+        for piece in range(first, last + 1):
+            found = piece_digest(data[(piece - first) * PIECE :][:PIECE])
+            if found != self.manifest.pieces[piece * DIGEST : (piece + 1) * DIGEST]:
+                low = piece * PIECE
+                what = f"{self._name} changed: bytes {low} to {low + PIECE - 1} are not those of its manifest"
+                raise InputError(what, where=self._name, mend=BRING_BACK)
+        return data
+
+    def _open(self) -> None:
+        """Open the file where this process has not, or where it was replaced or written to: then nothing of it is known."""
+        mark = self.manifest.location.mark()
+        if self._process == os.getpid() and mark == self._mark:
+            return
+        self._begin()
+        self._file, self._mark, self._process = self.manifest.location.opened(), mark, os.getpid()
+
+    @property
+    def _name(self) -> str:
+        return self.manifest.location.name

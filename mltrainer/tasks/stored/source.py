@@ -1,0 +1,118 @@
+"""From `data.source` to the records that stay in their files, and to the part of each split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mltrainer.configs.project import Data, TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.records.common import FileRow
+from mltrainer.tasks.array_files import label_file
+from mltrainer.tasks.splits import SPLITS, BySplit
+from mltrainer.tasks.stored.arrays import ArrayRows, TokenWindows, array_slots
+from mltrainer.tasks.stored.location import LocalFile, Location, located
+from mltrainer.tasks.stored.manifest import manifest_of
+from mltrainer.tasks.stored.records import Part, Records, refuse_columns
+from mltrainer.workspace import digest
+
+KNOWN = (".npy", ".bin")
+
+
+@dataclass(frozen=True)
+class StoredParts:
+    """The records of a config's sources.
+
+    Attributes:
+        parts: Of each split.
+        bases: The number of the first record of what each split is a part of.
+        rows: Of the files, for records.
+        sha256: Digest of all records in their order.
+    """
+
+    parts: BySplit[Part]
+    bases: BySplit[int]
+    rows: list[FileRow]
+    sha256: str
+
+    def place(self, row: int) -> str:
+        """Return a sample's place by its id: its file, and where in it."""
+        name = max((name for name in SPLITS if self.bases[name] <= row), key=self.bases.__getitem__)
+        return self.parts[name].records.where(row - self.bases[name])
+
+
+def stored_parts(config: TrainingConfig, root: Path) -> StoredParts:
+    """Return the parts of the splits of a config's sources, of which nothing is read yet but what the manifest needs.
+
+    Raises:
+        InputError: A file is not there or of no known kind, the split asks for what cannot be, or a split is empty.
+    """
+    assert config.data is not None
+    if config.rules < 2:
+        mend = "plan anew, with this version's rules: mltrainer upgrade"
+        raise InputError("records are read from their files in an order of rules: 2", where="rules", mend=mend)
+    refuse_columns(config.split)
+    data = config.data
+    own = {name: records_of(data.model_copy(update={"source": source}), root) for name, source in data.held_out.items()}
+    wanted = tuple(name for name in SPLITS if name not in own)
+    main = records_of(data, root)
+    parts = main.parts(config.split, config.data_seed, wanted)
+    parts = BySplit({name: Part.whole(own[name]) if name in own else parts[name] for name in SPLITS})
+    _refuse_empty(parts, config)
+    sources = [main, *own.values()]
+    return StoredParts(
+        parts, _bases(parts), [row for one in sources for row in one.rows], digest([one.sha256 for one in sources])
+    )
+
+
+def _bases(parts: BySplit[Part]) -> BySplit[int]:
+    """Return the number of the first record that each split's are counted from: records of several sources have numbers apart."""
+    bases, known, end = BySplit[int](), dict[int, int](), 0
+    for name, part in parts.items():
+        bases[name] = known.setdefault(id(part.records), end)
+        end = max(end, bases[name] + part.records.total)
+    return bases
+
+
+def _refuse_empty(parts: BySplit[Part], config: TrainingConfig) -> None:
+    for name in SPLITS if config.split.test else SPLITS[:2]:
+        if not len(parts[name]):
+            sizes = ", ".join(f"{one} {len(part)}" for one, part in parts.items())
+            raise InputError(f"a split is empty: {sizes}", where="split", mend="bring more data, or set larger shares")
+
+
+def records_of(data: Data, root: Path) -> Records:
+    """Return the records of a source.
+
+    Raises:
+        InputError: There is none, or it is of no known kind.
+    """
+    files = located(data.source, root)
+    suffixes = {Path(one.name).suffix.lower() for one in files}
+    suffix = next(iter(suffixes)) if len(suffixes) == 1 else ""
+    if suffix not in KNOWN:
+        found = ", ".join(sorted(suffixes)) or "files without an ending"
+        what = f"{data.source!r} holds {found}; records are read from files of one kind: {', '.join(KNOWN)}"
+        raise InputError(what, where="data.source", mend="name files of one kind, or write samples(self) or dataset(self, split)")
+    return _arrays(data, files, root)
+
+
+def _arrays(data: Data, files: list[Location], root: Path) -> Records:
+    if len(files) > 1:
+        raise InputError(
+            f"{data.source!r} names {len(files)} arrays; one was expected", where="data.source", mend="join them in one"
+        )
+    if data.tokens is not None:
+        return TokenWindows(manifest_of(files, root, "arrays", array_slots), data.tokens.length, data.tokens.type)
+    if files[0].name.endswith(".bin"):
+        mend = "data: {tokens: {length: 256, type: uint16}}"
+        raise InputError("a .bin file of tokens needs the number of those of a sample", where="data.tokens", mend=mend)
+    return ArrayRows(manifest_of([*files, *_labels(files[0])], root, "arrays", array_slots))
+
+
+def _labels(file: Location) -> list[Location]:
+    """Return the file of labels beside an array of samples, where its name says that there is one."""
+    if not isinstance(file, LocalFile) or not file.path.stem.endswith("x"):
+        return []
+    other = label_file(file.path)
+    return [LocalFile(other, str(Path(file.name).with_name(other.name)))]

@@ -1,0 +1,280 @@
+"""Records that stay in their files: one order and one chain with any loader processes, ranks and stops, and nothing unseen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.ids import IdRange
+from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.tasks.samples import Samples
+from mltrainer.tasks.splits import SPLITS
+from mltrainer.trainers.native.data.addresses import plan_for, training_steps
+from tests.trainers.native.digits_runs import train
+
+TASK = '''
+import numpy as np
+import torch
+from torch import nn
+import mltrainer
+
+
+class Language(mltrainer.Task):
+    """Guesses the next token."""
+
+    def model(self):
+        return nn.Sequential(nn.Embedding(64, 8), nn.Dropout(0.1), nn.Linear(8, 64))
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def metrics(self, outputs, targets):
+        return {"accuracy": (outputs.argmax(-1) == targets).float().mean().item()}
+
+
+class Rows(mltrainer.Task):
+    """Tells by four numbers which of two classes a row has; each is moved a little whenever it is read."""
+
+    def sample(self, record):
+        x, y = record if isinstance(record, tuple) else (record["x"], record["y"])
+        return np.float32(x) + np.float32(np.random.normal(0, 0.01, 4)), int(y)
+
+    def model(self):
+        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def metrics(self, outputs, targets):
+        return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+'''
+TOKENS: dict[str, Any] = {
+    "task": {"use": "digits_task:Language"},
+    "data": {"source": "tokens.bin", "tokens": {"length": 16}},
+    "split": {"validation": 0.1, "test": 0.1},
+    "rules": 2,
+    "epochs": 2,
+}
+ROWS = {**TOKENS, "task": {"use": "digits_task:Rows"}, "data": {"source": "x.npy"}}
+
+
+def project(root: Path, tokens: int = 4000) -> Path:
+    """Write a project with a file of tokens, and one of rows with their labels."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "digits_task.py").write_text(TASK)
+    generator = np.random.default_rng(0)
+    generator.integers(0, 64, tokens, dtype=np.uint16).tofile(root / "tokens.bin")
+    x = generator.normal(size=(200, 4))
+    np.save(root / "x.npy", x)
+    np.save(root / "y.npy", (x[:, 0] > 0).astype(np.int64))
+    return root
+
+
+def config(values: dict[str, Any], **changes: Any) -> TrainingConfig:
+    return TrainingConfig.model_validate(
+        {"name": "stored", "metric": {"name": "accuracy", "mode": "max"}, "batch_size": 8, **values, **changes}
+    )
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what opens a config's task in a project; no module of it stays."""
+
+    def open_(values: dict[str, Any], **changes: Any) -> OpenTask:
+        monkeypatch.syspath_prepend(str(tmp_path))
+        sys.modules.pop("digits_task", None)
+        return open_task(config(values, **changes), tmp_path)
+
+    yield open_
+    sys.modules.pop("digits_task", None)
+
+
+@pytest.mark.parametrize("values", [TOKENS, ROWS], ids=["tokens", "arrays"])
+def test_loader_processes_and_stops_change_no_bit(tmp_path: Path, values: dict[str, Any]) -> None:
+    straight = train(project(tmp_path / "straight"), **values)
+    stopped = train(project(tmp_path / "stopped"), stops=(3, 9), workers=(2, 0, 2), **values)
+    assert stopped["chain"] == straight["chain"]
+    assert stopped["weights_sha256"] == straight["weights_sha256"]
+
+
+@pytest.mark.parametrize("values", [TOKENS, ROWS], ids=["tokens", "arrays"])
+def test_splits_hold_all_records_once_each(tmp_path: Path, opened: Any, values: dict[str, Any]) -> None:
+    project(tmp_path)
+    task = opened(values)
+    task.open_test()
+    ids = [np.asarray(task.split(name).ids) for name in SPLITS]
+    total = sum(map(len, ids))
+    assert np.array_equal(np.sort(np.concatenate(ids)), np.arange(total))
+    assert total == (200 if values is ROWS else (3200 - 1) // 16 + 2 * ((400 - 1) // 16))
+    assert [round(len(part) / total, 1) for part in ids] == [0.8, 0.1, 0.1]
+
+
+def test_windows_are_those_of_the_file_and_blocks_share_none(tmp_path: Path, opened: Any) -> None:
+    tokens = np.fromfile(project(tmp_path) / "tokens.bin", dtype=np.uint16).astype(np.int64)
+    task = opened(TOKENS)
+    train_split, held_out = task.split("train"), task.split("validation")
+    first, moved = train_split.read(0, "sample", 0, 3)
+    assert np.array_equal(first, tokens[48:64])
+    assert np.array_equal(moved, tokens[49:65])
+    assert np.array_equal(held_out.read(0, "sample", 0, 0)[0], tokens[3200:3216])
+    assert len(train_split) * 16 < 3200
+    assert "token 3200" in task.place(int(held_out.ids[0]))
+
+
+def test_a_file_that_changes_under_a_run_is_named_and_not_trained(tmp_path: Path, opened: Any) -> None:
+    samples = opened(TOKENS, data={**TOKENS["data"], "source": str(project(tmp_path) / "tokens.bin")}).split("train")
+    samples.read(0, "sample", 0, 0)
+    with open(tmp_path / "tokens.bin", "r+b") as file:
+        file.write(b"\x01")
+    with pytest.raises(InputError, match=r"tokens\.bin changed: bytes 0 to 262143") as caught:
+        samples.read(0, "sample", 0, 0)
+    assert "planning" in str(caught.value.mend)
+
+
+def test_a_file_that_was_changed_before_has_another_digest(tmp_path: Path, opened: Any) -> None:
+    path, before = project(tmp_path) / "tokens.bin", opened(TOKENS).data_sha256
+    assert opened(TOKENS).data_sha256 == before
+    stat = path.stat()
+    with open(path, "r+b") as file:
+        file.write(b"\x3f")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # what a careless copy keeps
+    assert opened(TOKENS).data_sha256 != before
+
+
+def test_a_damaged_manifest_is_made_anew(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    before = opened(TOKENS).data_sha256
+    (kept,) = (tmp_path / ".mltrainer/manifests").iterdir()
+    kept.write_text(kept.read_text().replace('"size": 8000', '"size": 800'))
+    assert opened(TOKENS).data_sha256 == before
+
+
+def reads_of(samples: Samples, values: TrainingConfig, monkeypatch: pytest.MonkeyPatch, rank: int, ranks: int) -> set[int]:
+    """Return the records that one of several processes reads in the first steps."""
+    found: set[int] = set()
+    read = type(samples.dataset).__getitem__
+
+    def noted(part: Any, position: int) -> Any:
+        found.add(position)
+        return read(part, position)
+
+    monkeypatch.setattr(type(samples.dataset), "__getitem__", noted)
+    steps = training_steps(samples, plan_for(values, len(samples)), values, 0, lambda count: range(count)[rank::ranks])
+    for _ in range(3):
+        next(steps)
+    monkeypatch.undo()
+    return found
+
+
+def test_a_rank_reads_its_own_records_alone(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    project(tmp_path)
+    values = config(ROWS, accumulate=2)
+    samples = opened(ROWS).split("train")
+    whole = reads_of(samples, values, monkeypatch, 0, 1)
+    parts = [reads_of(samples, values, monkeypatch, rank, 2) for rank in range(2)]
+    assert not parts[0] & parts[1]
+    assert parts[0] | parts[1] == whole
+    assert len(whole) == 3 * 16
+
+
+def test_what_cannot_be_is_refused_with_the_key(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
+    np.save(tmp_path / "column.npy", np.asfortranarray(np.ones((4, 3))))
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"rules": 1}, "rules: 2"),
+        ({"data": {"source": "tokens.bin"}}, "number of those of a sample"),
+        ({"data": {"source": "none.bin", "tokens": {"length": 16}}}, "no such file"),
+        ({"data": {"source": "*.nothing"}}, "no file is found"),
+        ({"data": {"source": "digits_task.py"}}, r"holds \.py"),
+        ({"data": {"source": "short.npy"}}, "do not hold"),
+        ({"data": {"source": "column.npy"}}, "column by column"),
+        ({"data": {"source": "objects.npy"}}, "rows of numbers"),
+        ({"split": {"folds": 3}}, "not split by it"),
+        ({"data": {"source": "tokens.bin", "tokens": {"length": 3000}}}, "a split is empty"),
+        ({"data": {"source": "x.npy", "tokens": {"length": 16}}}, "one row of token ids"),
+    ]
+    for changes, said in cases:
+        with pytest.raises(InputError, match=said):
+            opened(TOKENS, **changes)
+
+
+def test_a_split_has_a_source_of_its_own(tmp_path: Path, opened: Any) -> None:
+    np.arange(500, dtype=np.uint16).tofile(project(tmp_path) / "held.bin")
+    task = opened(TOKENS, data={**TOKENS["data"], "validation": "held.bin"}, split={"validation": 0.1, "test": 0.0})
+    assert len(task.split("validation")) == 499 // 16
+    assert len(task.split("train")) == 3999 // 16
+    assert not set(np.asarray(task.split("train").ids)) & set(np.asarray(task.split("validation").ids))
+
+
+def test_an_order_of_very_many_is_made_where_it_is_asked_for() -> None:
+    count = 10**9
+    order = seeds.addressed_order(7, 3, count, 2)
+    places = np.arange(123_456_789, 123_456_889)
+    assert np.array_equal(order[123_456_789:123_456_889], seeds.positions_at(7, 3, count, places))
+    whole = seeds.addressed_order(7, 3, 2**20 + 1, 2)[:]
+    assert np.array_equal(np.sort(whole), np.arange(2**20 + 1))
+    assert np.array_equal(whole, seeds.epoch_order(7, 3, 2**20 + 1, 2))
+
+
+def test_ids_of_very_many_are_computed() -> None:
+    ids = IdRange(5, 10**12)
+    assert ids[0] == 5
+    assert ids[-1] == 10**12 - 1
+    assert ids[10:13].tolist() == [15, 16, 17]
+    assert ids[np.array([7, 2])].tolist() == [12, 7]
+
+
+MEASURED = """
+import sys, time
+from pathlib import Path
+import psutil
+from mltrainer.tasks.opening import open_task
+from mltrainer.trainers.native.data.addresses import plan_for, training_steps
+from tests.trainers.native.data.test_stored import TOKENS, config
+
+name, workers, start = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+data = {"source": name, "tokens": {"length": 256}}
+values = config(TOKENS, data=data, loader={"workers": workers}, split={"validation": 1e-3, "test": 0})
+open_task(values, Path.cwd())  # makes the manifest, and imports
+begun, before = time.monotonic(), psutil.Process().memory_info()
+samples = open_task(values, Path.cwd()).split("train")
+plan = plan_for(values, len(samples))
+step = next(training_steps(samples, plan, values, int(start * plan.steps)))
+taken, after = time.monotonic() - begun, psutil.Process().memory_info()
+print(taken, (after.rss - after.shared) - (before.rss - before.shared), *step.ids)
+"""
+
+
+def measured(root: Path, name: str, workers: int, start: float) -> tuple[float, float, list[str]]:
+    """Return the seconds to the first batch, the bytes that it took and its samples, in a process of its own."""
+    command = [sys.executable, "-c", MEASURED, name, str(workers), str(start)]
+    there = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[4]}:{root}"}
+    done = subprocess.run(command, cwd=root, env=there, capture_output=True, text=True, check=True)
+    seconds, size, *ids = done.stdout.split()
+    return float(seconds), float(size), ids
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_billion_tokens_take_no_memory_and_begin_anywhere_at_once(tmp_path: Path) -> None:
+    for name, size in (("tiny.bin", 10**6), ("billion.bin", 2 * 10**9)):
+        with open(project(tmp_path) / name, "wb") as file:
+            file.truncate(size)
+    _, tiny, _ = measured(tmp_path, "tiny.bin", 0, 0.0)
+    for start in (0.0, 0.77):
+        found = [measured(tmp_path, "billion.bin", workers, start) for workers in (0, 2)]
+        assert found[0][2] == found[1][2]
+        for seconds, size, _ in found:
+            assert size - tiny < 50e6
+            assert seconds < 5  # about 1 s on a machine that does nothing else
