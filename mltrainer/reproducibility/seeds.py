@@ -146,7 +146,7 @@ def positions_at(seed: int, epoch: int, count: int, places: np.ndarray) -> np.nd
 
 
 def permuted(count: int, places: np.ndarray, seed: int, purpose: str, *numbers: int) -> np.ndarray:
-    """Return what stands at some places of a permutation of 0 to count - 1 that an address decides, int64.
+    """Return the numbers at some places of a permutation of 0 to count - 1 that an address decides, int64.
 
     A Feistel network of four rounds permutes the smallest power of four that is not below the count (Luby and Rackoff, 1988,
     SIAM J. Comput. 17); what falls outside goes through it again until it falls inside (Black and Rogaway, 2002, CT-RSA).

@@ -57,8 +57,8 @@ FAULTS = (
     Fault(
         "every epoch has the first one's order",
         "mltrainer/trainers/native/data/addresses.py",
-        "order = seeds.epoch_order(config.seed, epoch, plan.samples, config.rules)",
-        "order = seeds.epoch_order(config.seed, 0, plan.samples, config.rules)",
+        "order = seeds.addressed_order(config.seed, epoch, plan.samples, config.rules)",
+        "order = seeds.addressed_order(config.seed, 0, plan.samples, config.rules)",
         "tests/trainers/native/data/test_addresses.py",
     ),
     Fault(
