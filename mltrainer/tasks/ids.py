@@ -16,7 +16,7 @@ class ComputedIds(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return their number."""
 
     @abstractmethod
     def at(self, positions: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ class Location(Protocol):
         """Whether it lies in a folder of this machine."""
 
     def mark(self) -> list[Any]:
-        """Return what shows a change of the file without reading it.
+        """Return the values that show a change of the file without reading it.
 
         Raises:
             InputError: The file is not there.

@@ -91,7 +91,7 @@ def _row(made: FileManifest) -> dict[str, Any]:
 
 
 def _kept(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what was kept by file; nothing where it is not there, damaged or of another form."""
+    """Return the rows that were kept, by file; none where it is not there, damaged or of another form."""
     with contextlib.suppress(InputError, OSError):
         content = read_json(path)
         if is_sealed(content) and content["form"] == FORM:
