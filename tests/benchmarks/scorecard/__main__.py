@@ -98,7 +98,9 @@ def _block(table: Table, versions: dict[str, str | None]) -> str:
 def _measured_versions(table: Table, columns: list[Column], versions: dict[str, str | None]) -> dict[str, str | None]:
     """Return the versions of the table's trainers, None for one that is not installed, and torch's."""
     named = {column.name for column in columns} | {name for name, version in versions.items() if version is None}
-    told = {t.name: versions[t.name] for t in table.trainers if t.name in named and t.distribution != "torch"}
+    # of trainers of one distribution the first names it
+    first = {t.distribution: t.name for t in reversed(table.trainers) if t.name in named and t.distribution != "torch"}
+    told = {name: versions[name] for name in versions if name in first.values()}
     return told | {"torch": _version("torch")}
 
 

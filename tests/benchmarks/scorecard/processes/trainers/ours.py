@@ -45,6 +45,7 @@ class Mltrainer(ours.Mltrainer):
     """This project, which sends all gradients at once."""
 
     buckets = False
+    parallel = "ddp"
     files: ClassVar = {"my_task.py": TASK, "mltrainer.yaml": PROJECT}
 
     def train(self, folder: Path, case: Case, *, resume: bool) -> Outcome:
@@ -70,4 +71,19 @@ class Mltrainer(ours.Mltrainer):
             "early_stopping": "null",
             "evaluate": f"{{every_n_epochs: {EPOCHS}}}",
             "checkpoint.every_n_epochs": 1,
+            "launch.parallel": self.parallel,
         }
+
+
+class Zero(Mltrainer):
+    """This project, its processes sharing the optimizer's state too."""
+
+    name = "mltrainer, zero1"
+    parallel = "zero1"
+
+
+class Fsdp(Mltrainer):
+    """This project, its processes sharing the optimizer's state, gradients and parameters."""
+
+    name = "mltrainer, fsdp"
+    parallel = "fsdp"
