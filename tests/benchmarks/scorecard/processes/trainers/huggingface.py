@@ -54,4 +54,4 @@ def _arguments(folder: Path, case: Case) -> dict[str, Any]:
     arguments |= {"full_determinism": True, "learning_rate": LR, "lr_scheduler_type": "constant", "report_to": []}
     arguments |= {"disable_tqdm": True, "remove_unused_columns": False, "logging_strategy": "no"}
     arguments |= {"ddp_bucket_cap_mb": SMALL_MB} if case.small else {}
-    return arguments | {"save_strategy": "epoch" if case.save else "no", "ddp_find_unused_parameters": False}
+    return arguments | {"save_strategy": "epoch" if case.save else "no"}
