@@ -479,8 +479,7 @@ def artifacts(project: Project, record: Record, waivers: Sequence[Waiver], items
     """Return a phase's reports and pins by name; identical records, waivers and templates give identical bytes."""
     content = record.trusted
     shown = [waiver.written() for waiver in (*content.waived_before, *waivers)]
-    size = (project.phase_dir(content.phase) / RECORD_FILE).stat().st_size
-    rendering = render_limited if is_rendered_apart(content.phase, project.root, size) else render
+    rendering = render_limited if is_rendered_apart(content.phase, project.root, record.size) else render
     rendered = rendering(record.data, shown, items, project.root)
     return {name: text.encode() for name, text in {**rendered, **_pins(content)}.items()}
 

@@ -42,6 +42,7 @@ from mltrainer.records.envelope import Envelope, FigureRow, Waiver, parsed
 from mltrainer.records.layout import record_json
 from mltrainer.records.migrations import SCHEMA
 from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, sound_record
+from mltrainer.records.trial_table import FIRST, LAST, divided
 from mltrainer.redaction import redacted
 from mltrainer.reports.changes import since
 from mltrainer.reports.render import template_paths
@@ -259,7 +260,13 @@ def write(project: Project, phase: str, content: dict[str, Any], figures: Sequen
     # What is bound comes first, the gate record last: killed in between, a phase has files that do not match, and is stale.
     for figure in figures:
         _write_changed(folder / figure.file, figure.content.encode())
-    write_atomic(folder / RECORD_FILE, record_json(content))
+    stored = divided(content)
+    if stored.table is not None and stored.file is not None:
+        _write_changed(folder / stored.file, stored.table)
+    write_atomic(folder / RECORD_FILE, record_json(stored.content))
+    for path in folder.glob(f"{FIRST}*{LAST}"):
+        if path.name != stored.file:
+            path.unlink()  # of the record before
     render_phase(project, phase)
 
 

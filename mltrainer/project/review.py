@@ -13,6 +13,7 @@ from mltrainer.gates.machine import PhaseState, asked, derive
 from mltrainer.gates.waived import committers
 from mltrainer.records.envelope import Envelope, Waiver
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
+from mltrainer.records.trial_table import reference_of
 from mltrainer.reports.review import FailingItem, PhaseVerdict, Review, Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
 from mltrainer.workspace import PHASES, Project, from_json, phase_folder
@@ -33,7 +34,11 @@ def review(project: Project, against: str) -> Review:
     place, commit, files = _committed(project.root, against)
     states = asked(derive(project))
     records = {state.name: state.gate.record for state in states if state.gate.record}
-    others = {phase: record_of(files[path], phase, path) for phase in PHASES if (path := _path(phase, RECORD_FILE)) in files}
+    others = {
+        phase: record_of(files[path], phase, path, _table(project.root, commit, phase, files[path]))
+        for phase in PHASES
+        if (path := _path(phase, RECORD_FILE)) in files
+    }
     if not records and not others:
         raise InputError(f"nothing is on record, neither here nor at {against}", mend="mltrainer run")
     waivers = {phase: read_waivers(project, phase, record)[0] for phase, record in records.items()}
@@ -72,6 +77,13 @@ def _committed(root: Path, against: str) -> tuple[str, str, dict[str, bytes]]:
     except GitError as error:
         mend = f"name a revision that is here, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
         raise InputError(str(error), where="--against", mend=mend if "there is no branch" in str(error) else None) from error
+
+
+def _table(root: Path, commit: str, phase: str, record: bytes) -> bytes | None:
+    """Return the trials that lie beside a revision's record of a long search; None where there are none."""
+    reference = reference_of(record)
+    path = _path(phase, reference.file) if reference else None
+    return files_at(root, commit, [path]).get(path) if path else None
 
 
 def _sound(records: dict[str, Record]) -> dict[str, Envelope[Any]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import GateError
 from mltrainer.records.migrations import MIGRATIONS, SCHEMA, migrated
+from mltrainer.records.trial_table import reference_of, whole
 from mltrainer.workspace import PHASES, Project, from_json, is_sealed, read_whole, sha256_bytes
 
 RECORD_FILE = "record.json"
@@ -28,12 +30,14 @@ class Record:
         sha256: Digest of the file, to which the next phase's record is bound.
         faults: Why it cannot be trusted; empty for a sound one.
         typed: The content as a model; None where there are faults.
+        size: Bytes of text that it was read from, unpacked.
     """
 
     data: dict[str, Any] = field(repr=False)
     sha256: str
     faults: tuple[str, ...] = ()
     typed: Envelope[Any] | None = field(default=None, repr=False)
+    size: int = 0
 
     @property
     def trusted(self) -> Envelope[Any]:
@@ -60,17 +64,26 @@ def read_record(project: Project, phase: str) -> Record | None:
         raw = read_whole(path)
     except FileNotFoundError:
         return None
-    return record_of(raw, phase, project.relative(path))
+    reference = reference_of(raw)
+    return record_of(raw, phase, project.relative(path), reference and _table(path.with_name(reference.file)))
+
+
+def _table(path: Path) -> bytes | None:
+    try:
+        return read_whole(path)
+    except FileNotFoundError:
+        return None
 
 
 @functools.lru_cache(maxsize=2 * len(PHASES))  # commands look at a record several times, a monitor every second
-def record_of(raw: bytes, phase: str, name: str) -> Record:
+def record_of(raw: bytes, phase: str, name: str, table: bytes | None = None) -> Record:
     """Return the content of a record's file, with its faults; the same object for the same bytes, not to be changed.
 
     Args:
         raw: The file's bytes.
         phase: The phase whose record it should be.
         name: The file, as messages name it.
+        table: The trials of a long search, which lie beside it; None where there are none.
     """
     sha256 = sha256_bytes(raw)
     try:
@@ -81,10 +94,14 @@ def record_of(raw: bytes, phase: str, name: str) -> Record:
         return Record({}, sha256, (f"{name} is not readable as JSON: blank, truncated or edited",))
     if not isinstance(data, dict):
         return Record({}, sha256, (f"{name} holds no record",))
+    try:
+        data, unpacked = whole(data, table)
+    except ValueError as error:
+        return Record(data, sha256, (f"{name}: {error}",))
     # Before the migration: the seal covers the form in which the record was written.
     if faults := _faults(data, phase, name):
         return Record(data, sha256, tuple(faults))
-    return _validated(migrated(data), phase, sha256, name)
+    return replace(_validated(migrated(data), phase, sha256, name), size=len(raw) + unpacked)
 
 
 class _TwiceError(ValueError):

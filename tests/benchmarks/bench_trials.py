@@ -72,8 +72,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         project, made = project_of(Path(folder), trials)
         timed("report and figures", lambda: _write(project, made))
-        size = (project.phase_dir("optimization") / "record.json").stat().st_size
-        print(json.dumps({"trials": trials, "record_bytes": size}))
+        phase = project.phase_dir("optimization")
+        size, table = (phase / "record.json").stat().st_size, sum(path.stat().st_size for path in phase.glob("trials-*"))
+        print(json.dumps({"trials": trials, "record_bytes": size, "table_bytes": table}))
         for command in COMMANDS:
             timed(command, lambda command=command: _command(command, project))  # type: ignore[misc]
 
