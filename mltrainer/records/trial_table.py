@@ -65,7 +65,7 @@ def divided(content: Content) -> Divided:
 
 
 def reference_of(raw: bytes) -> Reference | None:
-    """Return what stands for the rows in a record's file; None where it holds its rows, or is not readable."""
+    """Return the reference to its table in a record's file; None where it holds its rows, or is not readable."""
     if _MARK not in raw:  # most records: they are parsed once
         return None
     try:

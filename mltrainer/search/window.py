@@ -32,8 +32,9 @@ class WindowedStorage(InMemoryStorage):
         super().__init__()
         self._most_best, self._most_newest, self._sign = best, newest, 1 if is_largest_best else -1
         self._open: set[int] = set()
-        self._newest: deque[int] = deque()
-        self._best: list[tuple[Rank, int]] = []  # a heap, the worst first
+        # Trials that have ended, which nothing changes any more.
+        self._newest: deque[FrozenTrial] = deque()
+        self._best: list[tuple[Rank, FrozenTrial]] = []  # a heap, the worst first; no two ranks are equal
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         """Make a trial, and return its id."""
@@ -46,39 +47,38 @@ class WindowedStorage(InMemoryStorage):
         is_set = super().set_trial_state_values(trial_id, state, values)
         if state.is_finished():
             self._open.discard(trial_id)
-            self._enter(trial_id)
+            self._enter(self.get_trial(trial_id))
         return is_set
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         """Return the trials that are shown, in order."""
-        shown = sorted([*self._open, *self._newest, *(number for _, number in self._best)])
-        found = [trial for trial in map(self.get_trial, shown) if states is None or trial.state in states]
+        ended = [*(trial for _, trial in self._best), *self._newest]
+        shown = sorted([*map(self.get_trial, self._open), *ended], key=lambda trial: trial.number)
+        found = [trial for trial in shown if states is None or trial.state in states]
         return copy.deepcopy(found) if deepcopy else found
 
-    def _enter(self, trial_id: int) -> None:
-        if self.get_trial(trial_id).state == TrialState.FAIL:
-            self._forget(trial_id)
+    def _enter(self, trial: FrozenTrial) -> None:
+        if trial.state == TrialState.FAIL:
+            _forget(trial)
             return
-        self._newest.append(trial_id)
+        self._newest.append(trial)
         if len(self._newest) <= self._most_newest:
             return
         older = self._newest.popleft()
-        entry = (self._rank(older), older)
-        heapq.heappush(self._best, entry)
+        heapq.heappush(self._best, (self._rank(older), older))
         if len(self._best) > self._most_best:
-            self._forget(heapq.heappop(self._best)[1])
+            _forget(heapq.heappop(self._best)[1])
 
-    def _rank(self, trial_id: int) -> Rank:
+    def _rank(self, trial: FrozenTrial) -> Rank:
         """Return a trial's rank, larger being better: finished ones first, then by the rung that was reached, then by value."""
-        trial = self.get_trial(trial_id)
         value = math.nan if trial.value is None else self._sign * trial.value
         reached = max(trial.intermediate_values, default=0)
-        return trial.state == TrialState.COMPLETE, reached, -math.inf if math.isnan(value) else value, -trial_id
+        return trial.state == TrialState.COMPLETE, reached, -math.inf if math.isnan(value) else value, -trial.number
 
-    def _forget(self, trial_id: int) -> None:
-        """Take a trial's content, which is what takes memory; its number must stay for those behind it to keep theirs."""
-        trial = self.get_trial(trial_id)
-        trial.params, trial.distributions, trial.system_attrs = {}, {}, {}
-        trial.intermediate_values = {}
+
+def _forget(trial: FrozenTrial) -> None:
+    """Take a trial's content, which is what takes memory; its number must stay for those behind it to keep theirs."""
+    trial.params, trial.distributions, trial.system_attrs = {}, {}, {}
+    trial.intermediate_values = {}

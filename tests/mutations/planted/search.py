@@ -137,8 +137,8 @@ FAULTS = (
     Fault(
         "of the older trials the newest are kept, not the best",
         "mltrainer/search/window.py",
-        "entry = (self._rank(older), older)",
-        "entry = ((True, 0, 0.0, older), older)",
+        "heapq.heappush(self._best, (self._rank(older), older))",
+        "heapq.heappush(self._best, ((True, 0, 0.0, older.number), older))",
         "tests/search/test_window.py -k best_of_the_older",
     ),
     Fault(
