@@ -12,7 +12,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from mltrainer.checkpointing.manifest import (
     MANIFEST_FILE,
     REPLACED,
+    ROWS_FILE,
     TENSORS_FILE,
     TREE_FILE,
     Skipped,
@@ -33,6 +34,7 @@ from mltrainer.checkpointing.manifest import (
     newest_intact,
     read_manifest,
     read_verified,
+    rows_files,
     step_of,
     sweep,
     unlisted,
@@ -104,6 +106,13 @@ class Settled(dict[str, Any]):
         return _json(_Encoder().encode(dict(self), ""))
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A process's rows of a tensor that no process holds whole: it is those of all processes, one after another."""
+
+    tensor: Tensor
+
+
 class _RefusedError(Exception):
     """A value that a checkpoint cannot hold; where it is is looked for only then, so that copying stays cheap."""
 
@@ -143,6 +152,8 @@ class _Copier:
             return [v if type(v) in _SCALARS else self.copy(v) for v in value]
         if isinstance(value, Tensor):
             return self._tensor(value)
+        if isinstance(value, Rows):
+            return Rows(self._tensor(value.tensor))
         if kind is tuple or kind is torch.Size:
             return tuple(map(self.copy, value))
         if isinstance(value, np.generic) and type(value.item()) in _SCALARS:
@@ -195,11 +206,13 @@ class _Encoder:
     """Turns a tree into JSON and collects its tensors by name.
 
     What JSON lacks is an object with one key that begins with `$`: `{"$tensor": name}`, `{"$tuple": [...]}`,
-    `{"$float": "nan"}`, and `{"$dict": [[key, value], ...]}` for keys that are not simple text.
+    `{"$float": "nan"}`, `{"$dict": [[key, value], ...]}` for keys that are not simple text, and `{"$rows": name}` for the tensor
+    of which each file of rows has a part under that name.
     """
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self.rows: dict[str, Tensor] = {}
         self._names: dict[int, str] = {}
         self._settled: list[Settled] = []
 
@@ -222,6 +235,10 @@ class _Encoder:
             return _SETTLED
         if isinstance(value, Tensor):
             return {"$tensor": self._name(value, path)}
+        if isinstance(value, Rows):
+            # By its place alone, which is the same in every process.
+            self.rows[path[1:]] = value.tensor
+            return {"$rows": path[1:]}
         items = [v if _is_plain_json(v) else self.encode(v, f"{path}.{n}") for n, v in enumerate(value)]
         return items if kind is list else {"$tuple": items}
 
@@ -250,7 +267,7 @@ def _is_plain_json(value: Any) -> bool:
 
 
 def _decode(node: Any, tensors: dict[str, Tensor], used: set[str]) -> Any:
-    """Return the tree that JSON and tensors describe.
+    """Return the tree that JSON and tensors describe; the tensors put together from rows stand under `$rows` and their name.
 
     Raises:
         ValueError: The JSON is not what an `_Encoder` makes.
@@ -271,6 +288,9 @@ def _decode_tagged(tag: str, value: Any, tensors: dict[str, Tensor], used: set[s
     if tag == "$tensor":
         used.add(value)
         return tensors[value]
+    if tag == "$rows":
+        used.add(tag + value)
+        return tensors[tag + value]
     if tag == "$tuple" and isinstance(value, list):
         return tuple(_decode(item, tensors, used) for item in value)
     if tag == "$float" and value in ("nan", "inf", "-inf"):
@@ -296,7 +316,10 @@ def _header(tensors: dict[str, Tensor]) -> bytes:
 # --- saving -------------------------------------------------------------------------------------
 
 
-def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> None:
+Others = Callable[[], Sequence[tuple[Path, FileRow]]]
+
+
+def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any], others: Others = tuple) -> None:
     """Write a checkpoint so that it appears whole or not at all, also through a crash or a power cut.
 
     Args:
@@ -304,6 +327,7 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> None:
         snapshot: The state.
         manifest: What is recorded with it, plain values: step, epoch, metrics, contract, run. `step`, where it is
             missing, is the folder's.
+        others: Returns the other processes' files of rows, which are moved into the checkpoint, once they are written.
 
     Raises:
         InputError: The folder's name is not the step's.
@@ -317,25 +341,52 @@ def save(folder: Path, snapshot: Snapshot, manifest: Mapping[str, Any]) -> None:
     snapshot.wait()
     encoder = _Encoder()
     text = encoder.text(snapshot.tree)
-    # The widest first, so that each tensor begins at a multiple of its element's size; the header ends at one of 8.
-    tensors = dict(sorted(encoder.tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     with machine_faults(str(folder)):
-        _write(folder, tensors, text, {**manifest, "step": step})
+        _write(folder, encoder, text, {**manifest, "step": step}, others)
 
 
-def _write(folder: Path, tensors: dict[str, Tensor], text: bytes, values: dict[str, Any]) -> None:
-    parent = folder.parent
+def save_rows(path: Path, snapshot: Snapshot) -> FileRow:
+    """Write the rows that a process alone has of a state into a new file, and return its row.
+
+    Raises:
+        MachineError: There is no space, no permission, or the disk failed.
+    """
+    snapshot.wait()
+    encoder = _Encoder()
+    encoder.encode(snapshot.tree, "")
+    with machine_faults(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _write_file(path, _chunks(encoder.rows))
+
+
+def _chunks(tensors: dict[str, Tensor]) -> list[bytes | memoryview]:
+    """Return the content of a tensors' file."""
+    # The widest first, so that each tensor begins at a multiple of its element's size; the header ends at one of 8.
+    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+    return [_header(ordered), *map(raw_bytes, ordered.values())]
+
+
+def _write(folder: Path, encoder: _Encoder, text: bytes, values: dict[str, Any], others: Others) -> None:
+    parent, tensors = folder.parent, encoder.tensors
     parent.mkdir(parents=True, exist_ok=True)
     try:
         with new_folder(parent) as temporary:
-            chunks: list[bytes | memoryview] = [_header(tensors), *map(raw_bytes, tensors.values())]
-            rows = [_write_file(temporary / TENSORS_FILE, chunks), _write_file(temporary / TREE_FILE, (text,))]
+            rows = [_write_file(temporary / TENSORS_FILE, _chunks(tensors)), _write_file(temporary / TREE_FILE, (text,))]
+            if encoder.rows:
+                rows.append(_write_file(temporary / ROWS_FILE.format(number=0), _chunks(encoder.rows)))
+                rows += [_moved(path, row, temporary) for path, row in others()]
             # after the files it lists: their digests are known only now
             _write_file(temporary / MANIFEST_FILE, (manifest_bytes(values, rows),))
             sync(temporary)  # before the rename: after a power cut the name must not stand over missing files
             _put_in_place(temporary, folder)
     except OSError as error:
         raise _explained(error, parent, sum(t.nbytes for t in tensors.values()) + len(text)) from error
+
+
+def _moved(path: Path, row: FileRow, folder: Path) -> FileRow:
+    """Move a file of another process into a folder; return its row."""
+    path.rename(folder / path.name)
+    return row
 
 
 def _write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRow:
@@ -402,10 +453,11 @@ def load(folder: Path, expected: Mapping[str, str] | None = None) -> tuple[Any, 
     """
     manifest = read_manifest(folder)
     _check_expected(folder, manifest, expected or {})
-    if extra := unlisted(folder):
+    if extra := unlisted(folder, manifest):
         raise GateError("; ".join(extra), where=str(folder))
     data = {row.path: read_verified(folder / row.path, row) for row in manifest.files}
     tensors = _parsed_tensors(data[TENSORS_FILE], folder / TENSORS_FILE)
+    tensors |= _put_together([_parsed_tensors(data.pop(name), folder / name) for name in rows_files(manifest)], folder)
     return _parsed_tree(data[TREE_FILE], tensors, folder / TREE_FILE), manifest
 
 
@@ -435,6 +487,21 @@ def _parsed_tensors(data: bytes, path: Path) -> dict[str, Tensor]:
         return {name: shared.pop(name).clone() for name in list(shared)}
     except (ValueError, KeyError, AssertionError, RuntimeError, safetensors.SafetensorError) as error:
         raise GateError(f"the digest is right, but this is no safetensors file: {error}", where=str(path)) from error
+
+
+def _put_together(files: list[dict[str, Tensor]], folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of which each of several files has some rows, under `$rows` and their name.
+
+    Raises:
+        GateError: The files do not belong together.
+    """
+    names = files[0] if files else {}
+    try:
+        if any(file.keys() != names.keys() for file in files):
+            raise ValueError("their names differ")
+        return {f"$rows{name}": torch.cat([file[name] for file in files]) for name in names}
+    except (ValueError, RuntimeError) as error:
+        raise GateError(f"the digests are right, but these files of rows are no state: {error}", where=str(folder)) from error
 
 
 def _parsed_tree(data: bytes, tensors: dict[str, Tensor], path: Path) -> Any:

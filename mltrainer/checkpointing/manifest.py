@@ -1,8 +1,8 @@
 """A checkpoint's manifest: what its files are, and whether they still are it. Needs no torch.
 
-A checkpoint is a folder `step-00000360` with two files of state and `manifest.json`, written last, which
-holds the size and SHA-256 of the others, what the caller recorded (step, epoch, metrics, contract, run),
-and a seal over all of it. Its bytes are the one JSON text of its content, so no byte of it can change unseen.
+A checkpoint is a folder `step-00000360` with two files of state, a file of rows of each process that held some alone, and
+`manifest.json`, written last, which holds the size and SHA-256 of the others, what the caller recorded (step, epoch, metrics,
+contract, run), and a seal over all of it. Its bytes are the one JSON text of its content, so no byte of it can change unseen.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ TENSORS_FILE = "state.safetensors"
 TREE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
 STATE_FILES = (TENSORS_FILE, TREE_FILE)
+ROWS_FILE = "rows-{number:04d}.safetensors"  # of a process, from 0: its rows of the tensors that no process held whole
 START_FOLDER = "start"  # of a fork's run: holds the one checkpoint of its parent that it begins with
 REPLACED = ".old-"  # a checkpoint for which another one of the same step is being renamed into place
 
@@ -121,7 +122,7 @@ def _parsed(data: bytes, path: Path) -> Manifest:
         # The seal alone would not notice other spaces or a key that stands twice.
         unchanged = content["seal"] == expected and pretty_json(content) == data
         manifest = partial(Manifest, content)
-        complete = manifest.schema_number == 1 and sorted(row.path for row in manifest.files) == sorted(STATE_FILES)
+        complete = manifest.schema_number == 1 and _is_complete([row.path for row in manifest.files])
         plain = all(_SHA256.match(row.sha256) and type(row.size) is int for row in manifest.files)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise GateError(f"no manifest ({error!r:.80}); its sha256 is {sha256_bytes(data)}", where=str(path)) from error
@@ -131,6 +132,16 @@ def _parsed(data: bytes, path: Path) -> Manifest:
         found = f"schema {manifest.schema_number!r:.20} and {content.get('files')!r:.200}"
         raise GateError(f"expected schema 1 and the files {', '.join(STATE_FILES)}, found {found}", where=str(path))
     return manifest
+
+
+def _is_complete(names: list[str]) -> bool:
+    rows = [ROWS_FILE.format(number=number) for number in range(len(names) - len(STATE_FILES))]
+    return sorted(names) == sorted([*STATE_FILES, *rows])
+
+
+def rows_files(manifest: Manifest) -> list[str]:
+    """Return the names of a checkpoint's files of rows, in the order of the processes that held them."""
+    return sorted(row.path for row in manifest.files if row.path not in STATE_FILES)
 
 
 def _open_plain(path: Path) -> BufferedReader:
@@ -184,12 +195,13 @@ def faults(folder: Path) -> list[str]:
     except GateError as error:
         return [f"{MANIFEST_FILE}: {error.message}"]
     found = [(row.path, file_fault(folder / row.path, row)) for row in manifest.files]
-    return [f"{name}: {fault}" for name, fault in found if fault is not None] + unlisted(folder)
+    return [f"{name}: {fault}" for name, fault in found if fault is not None] + unlisted(folder, manifest)
 
 
-def unlisted(folder: Path) -> list[str]:
+def unlisted(folder: Path, manifest: Manifest) -> list[str]:
     """Return a fault for each file in a checkpoint that its manifest does not list."""
-    extra = sorted(entry.name for entry in folder.iterdir() if entry.name not in (*STATE_FILES, MANIFEST_FILE))
+    listed = {*(row.path for row in manifest.files), MANIFEST_FILE}
+    extra = sorted(entry.name for entry in folder.iterdir() if entry.name not in listed)
     return [f"{name}: a file that the manifest does not list" for name in extra]
 
 

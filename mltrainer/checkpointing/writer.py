@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
-from mltrainer.checkpointing.format import Snapshot, save
-
-Then = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class _Job:
-    folder: Path
-    snapshot: Snapshot
-    manifest: Mapping[str, Any]
-    then: Then | None
-    first: Then | None
+Work = Callable[[], None]
 
 
 class Writer:
-    """A background thread that saves one checkpoint at a time, in the order in which they were submitted.
+    """A background thread that does one piece of work at a time, such as saving a checkpoint, in the order of submission.
 
-    At most one save is under way and one waits; a third `submit` waits for room, which bounds the memory. A save that fails is
-    reported by the next call, once; what was submitted meanwhile is saved all the same.
+    At most one is under way and one waits; a third `submit` waits for room, which bounds the memory. Work that fails is reported
+    by the next call, once; what was submitted meanwhile is done all the same.
 
     Example:
         with Writer() as writer:
-            writer.submit(folder, snapshot(tree), manifest)
+            writer.submit(functools.partial(save, folder, snapshot(tree), manifest))
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: _Job | None = None
+        self._waiting: Work | None = None
         self._busy = False
         self._closed = False
         self._error: BaseException | None = None
@@ -44,32 +30,18 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="checkpoint-writer", daemon=True)
         self._thread.start()
 
-    def submit(
-        self,
-        folder: Path,
-        snapshot: Snapshot,
-        manifest: Mapping[str, Any],
-        then: Then | None = None,
-        first: Then | None = None,
-    ) -> None:
-        """Hand over a checkpoint; returns at once unless one is under way and another one waits already.
-
-        Args:
-            folder: As in `format.save`.
-            snapshot: As in `format.save`.
-            manifest: As in `format.save`; must not be changed afterwards.
-            then: Called in the writer's thread once it is written, such as to delete what is no longer kept.
-            first: Called there before, such as to bring to the disk what it must not be found without.
+    def submit(self, work: Work) -> None:
+        """Hand over work; returns at once unless some is under way and some waits already.
 
         Raises:
-            MltrainerError: An earlier save failed; this one was not taken.
+            MltrainerError: Earlier work failed; this was not taken.
         """
         with self._changed:
             if self._closed:
-                raise RuntimeError(f"the writer is closed; {folder.name} was not saved")
+                raise RuntimeError("the writer is closed; nothing was saved")
             self._changed.wait_for(lambda: self._waiting is None)
-            self._raise_error()  # before the job is queued: a refused one must not be saved all the same
-            self._waiting = _Job(folder, snapshot, manifest, then, first)
+            self._raise_error()  # before the work is queued: what was refused must not be done all the same
+            self._waiting = work
             self._changed.notify_all()
 
     @property
@@ -78,10 +50,10 @@ class Writer:
         return self._waiting is None
 
     def drain(self) -> None:
-        """Wait until every submitted checkpoint is on the disk.
+        """Wait until all that was submitted is done.
 
         Raises:
-            MltrainerError: A save failed.
+            MltrainerError: Some of it failed.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is None and not self._busy)
@@ -91,7 +63,7 @@ class Writer:
         """Drain, and end the thread.
 
         Raises:
-            MltrainerError: A save failed.
+            MltrainerError: Some work failed.
         """
         try:
             self.drain()
@@ -118,32 +90,28 @@ class Writer:
             raise error
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
-            failure = _failure_of(job)
+        while (work := self._next()) is not None:
+            failure = _failure_of(work)
             with self._changed:
                 self._busy = False
                 # The first one is kept: it is the one to tell, and the others may only follow from it.
                 self._error = self._error or failure
                 self._changed.notify_all()
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> Work | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._closed)
             # Taken and marked as busy under one lock: in between, `drain` would find nothing waiting and nothing under way.
-            job, self._waiting = self._waiting, None
-            self._busy = job is not None
+            work, self._waiting = self._waiting, None
+            self._busy = work is not None
             self._changed.notify_all()
-        return job
+        return work
 
 
-def _failure_of(job: _Job) -> BaseException | None:
-    """Save one checkpoint; return what went wrong, for the training thread to raise."""
+def _failure_of(work: Work) -> BaseException | None:
+    """Do some work; return what went wrong, for the training thread to raise."""
     try:
-        if job.first is not None:
-            job.first()
-        save(job.folder, job.snapshot, job.manifest)
-        if job.then is not None:
-            job.then()
+        work()
     except BaseException as error:  # an error must reach the training thread, whatever it is
         return error
     return None

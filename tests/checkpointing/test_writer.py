@@ -1,17 +1,16 @@
 """Training does not wait for the disk, and learns of every failure."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import pytest
 
-from mltrainer.checkpointing import writer as module
-from mltrainer.checkpointing.format import Snapshot, load, newest_intact, snapshot
-from mltrainer.checkpointing.manifest import folders
-from mltrainer.checkpointing.writer import Writer
+from mltrainer.checkpointing.format import load, newest_intact, save, snapshot
+from mltrainer.checkpointing.writer import Work, Writer
 from mltrainer.errors import MachineError
 
 
@@ -19,24 +18,26 @@ def folder(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
+def saving(root: Path, step: int) -> Work:
+    return functools.partial(save, folder(root, step), snapshot({"step": step}), {})
+
+
 class SlowDisk:
     """Saves nothing until it is let go."""
 
     def __init__(self) -> None:
         self.free, self.begun = threading.Event(), threading.Event()
-        self.steps: list[str] = []
+        self.steps: list[int] = []
 
-    def __call__(self, target: Path, _snapshot: Snapshot, _manifest: Any) -> dict[str, Any]:
+    def save(self, step: int) -> None:
         self.begun.set()
         assert self.free.wait(10)
-        self.steps.append(target.name)
-        return {}
+        self.steps.append(step)
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
+def disk() -> Iterator[SlowDisk]:
     slow = SlowDisk()
-    monkeypatch.setattr(module, "save", slow)
     yield slow
     slow.free.set()
 
@@ -44,67 +45,66 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
 def test_what_was_submitted_is_on_the_disk_after_drain(tmp_path: Path) -> None:
     with Writer() as writer:
         for step in (1, 2, 3):
-            writer.submit(folder(tmp_path, step), snapshot({"step": step}), {})
+            writer.submit(saving(tmp_path, step))
         writer.drain()
         assert load(folder(tmp_path, 3))[0] == {"step": 3}
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_two_submits_do_not_wait_and_the_third_does(disk: SlowDisk, tmp_path: Path) -> None:
+def test_two_submits_do_not_wait_and_the_third_does(disk: SlowDisk) -> None:
     with Writer() as writer:
-        writer.submit(folder(tmp_path, 1), snapshot({}), {})
+        writer.submit(lambda: disk.save(1))
         assert disk.begun.wait(10)
-        writer.submit(folder(tmp_path, 2), snapshot({}), {})
-        third = threading.Thread(target=writer.submit, args=(folder(tmp_path, 3), snapshot({}), {}))
+        writer.submit(lambda: disk.save(2))
+        third = threading.Thread(target=writer.submit, args=(lambda: disk.save(3),))
         third.start()
         third.join(0.1)
         assert third.is_alive()
         disk.free.set()
         third.join(10)
-    assert disk.steps == ["step-00000001", "step-00000002", "step-00000003"]
+    assert disk.steps == [1, 2, 3]
 
 
-def fails(*_arguments: Any) -> dict[str, Any]:
+def fails() -> NoReturn:
     raise MachineError("No space left on device")
 
 
-def test_a_failure_reaches_the_training_thread_at_its_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_reaches_the_training_thread_at_its_next_call(tmp_path: Path) -> None:
     writer = Writer()
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "save", fails)
-        writer.submit(folder(tmp_path, 1), snapshot({}), {})
-        with pytest.raises(MachineError, match="No space"):
-            writer.drain()
-    writer.submit(folder(tmp_path, 2), snapshot({}), {})
+    writer.submit(fails)
+    with pytest.raises(MachineError, match="No space"):
+        writer.drain()
+    writer.submit(saving(tmp_path, 2))
     writer.close()
     assert newest_intact(tmp_path)[0] == folder(tmp_path, 2)
 
 
-def test_the_next_submit_tells_of_a_failure_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_submit_tells_of_a_failure_too(tmp_path: Path) -> None:
     go = threading.Event()
-    monkeypatch.setattr(module, "save", lambda *_: fails() if go.wait(10) else {})
+
+    def fails_later() -> None:
+        assert go.wait(10)
+        fails()
+
     writer = Writer()
-    writer.submit(folder(tmp_path, 1), snapshot({}), {})
-    writer.submit(folder(tmp_path, 2), snapshot({}), {})
+    writer.submit(fails_later)
+    writer.submit(fails_later)
     go.set()
     with pytest.raises(MachineError):  # waits for room, which there is once the first save has failed
-        writer.submit(folder(tmp_path, 3), snapshot({}), {})
+        writer.submit(saving(tmp_path, 3))
     with contextlib.suppress(MachineError):  # the second one's failure
         writer.close()
 
 
-def test_a_failure_of_the_last_save_is_raised_on_closing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "save", fails)
+def test_a_failure_of_the_last_save_is_raised_on_closing() -> None:
     with pytest.raises(MachineError), Writer() as writer:
-        writer.submit(folder(tmp_path, 1), snapshot({}), {})
+        writer.submit(fails)
 
 
-def test_the_first_failure_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "save", fails)
-
+def test_the_first_failure_is_told_first() -> None:
     def train() -> None:
         with Writer() as writer:
-            writer.submit(folder(tmp_path, 1), snapshot({}), {})
+            writer.submit(fails)
             raise ValueError("loss")
 
     with pytest.raises(ValueError, match="loss") as caught:
@@ -112,30 +112,8 @@ def test_the_first_failure_is_told_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert "No space" in caught.value.__notes__[0]
 
 
-def test_what_follows_a_save_is_called_and_may_fail(tmp_path: Path) -> None:
-    seen: list[int] = []
-    with Writer() as writer:
-        writer.submit(folder(tmp_path, 1), snapshot({}), {}, then=lambda: seen.append(len(folders(tmp_path))))
-        writer.drain()
-        writer.submit(folder(tmp_path, 2), snapshot({}), {}, then=lambda: fails())
-        with pytest.raises(MachineError):
-            writer.drain()
-    assert seen == [1]
-
-
-def test_what_comes_before_a_save_is_called_and_where_it_fails_nothing_is_saved(tmp_path: Path) -> None:
-    seen: list[int] = []
-    with Writer() as writer:
-        writer.submit(folder(tmp_path, 1), snapshot({}), {}, first=lambda: seen.append(len(folders(tmp_path))))
-        writer.drain()
-        writer.submit(folder(tmp_path, 2), snapshot({}), {}, first=lambda: fails())
-        with pytest.raises(MachineError):
-            writer.drain()
-    assert (seen, folders(tmp_path)) == ([0], [folder(tmp_path, 1)])
-
-
 def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:
     writer = Writer()
     writer.close()
-    with pytest.raises(RuntimeError, match="step-00000001"):
-        writer.submit(folder(tmp_path, 1), snapshot({}), {})
+    with pytest.raises(RuntimeError, match="nothing was saved"):
+        writer.submit(saving(tmp_path, 1))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from mltrainer.checkpointing.format import Rows
 from mltrainer.trainers.native.optimization.gradients import is_measured_by_rows, norm_summands, row_norms
 from mltrainer.trainers.native.ranks import Ranks
 
@@ -215,18 +216,18 @@ class Partition:
         block[: rows.numel()].view(rows.shape).copy_(rows)
         return torch.cat(found.blocks(self._ranks.gather_blocks(block)))
 
-    def whole_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-        """Return an optimizer's state as one process has it.
+    def marked(self, name: str, tensor: Tensor) -> Tensor | Rows:
+        """Return a tensor as a checkpoint takes it, marked where it is this process's rows of one that no process holds whole."""
+        return Rows(tensor) if name in self._cuts and tensor.shape == self.own[name].shape else tensor
+
+    def marked_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """Return an optimizer's state with this process's rows marked.
 
         Args:
             state: Of this process's optimizer, as `state_dict` returns it.
             names: Of its parameters, in its order.
         """
-
-        def whole(name: str, tensor: Tensor) -> Tensor:
-            return self.whole(name, tensor) if tensor.shape == self.own[name].shape else tensor
-
-        return self._converted(state, names, whole)
+        return self._converted(state, names, self.marked)
 
     def own_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         """Return this process's part of an optimizer's state that is whole."""
@@ -238,7 +239,7 @@ class Partition:
         return self._converted(state, names, rows)
 
     def _converted(
-        self, state: Mapping[str, Any], names: Sequence[str], convert: Callable[[str, Tensor], Tensor]
+        self, state: Mapping[str, Any], names: Sequence[str], convert: Callable[[str, Tensor], Tensor | Rows]
     ) -> dict[str, Any]:
         if not self._cuts:
             return dict(state)

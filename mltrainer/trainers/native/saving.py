@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import enum
 import functools
+import shutil
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from mltrainer.checkpointing.format import Snapshot, Tree, load, snapshot
-from mltrainer.checkpointing.manifest import discard, folders, newest_intact, read_manifest, sweep
+from mltrainer.checkpointing.format import Rows, Snapshot, Tree, load, save, save_rows, snapshot
+from mltrainer.checkpointing.manifest import ROWS_FILE, discard, folder_name, folders, newest_intact, read_manifest, sweep
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.retention import roles, to_delete
 from mltrainer.checkpointing.writer import Writer
@@ -23,9 +25,12 @@ from mltrainer.records.run import CheckpointRow
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan
+from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow
-from mltrainer.workspace import machine_faults, sha256_file, sync
+from mltrainer.workspace import machine_faults, read_json, sha256_file, sync, write_json
 
+ROWS_FOLDER = "rows"  # in a run's folder: what processes have written of the checkpoints that the first one is to write
+POLL_S = 0.01
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
 
 
@@ -42,6 +47,7 @@ class _Pending:
     """A checkpoint that waits for the writer; one that is kept only for being the best gives way to a better one."""
 
     path: Path
+    step: int
     copied: Snapshot
     manifest: dict[str, Any]
     gives_way: bool
@@ -57,6 +63,7 @@ class Checkpoints:
         contract: What the run's bits are a function of; recorded in each manifest, compared on resume.
         run: The run's id.
         protected: Steps whose checkpoints are never deleted, because something names them.
+        ranks: The processes that train together, of which some may have a part of the state alone.
     """
 
     def __init__(
@@ -67,9 +74,10 @@ class Checkpoints:
         contract: dict[str, Any],
         run: str,
         protected: Collection[int] = (),
+        ranks: Ranks | None = None,
     ) -> None:
         self.folder, self.config, self.plan, self.contract, self.run = folder, config, plan, contract, run
-        self._protected = frozenset(protected)
+        self._protected, self._ranks = frozenset(protected), ranks or Ranks()
         self._writer = Writer()
         self._pending: _Pending | None = None
         self._manifests: dict[Path, Manifest | None] = {}  # of the folders that there were after the last save
@@ -93,7 +101,7 @@ class Checkpoints:
         row = history[-1] if history and history[-1].step == step else None
         best = best_row(history, self.config.metric)
         is_best = best is not None and best.step == step
-        pending = _Pending(self.path(step), snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
+        pending = _Pending(self.path(step), step, snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
         # A best one that waits is written first unless this one beats it: training rather waits for the disk than loses it.
         if self._pending is not None and not (is_best and self._pending.gives_way):
             self._hand_over(self._pending)
@@ -128,9 +136,23 @@ class Checkpoints:
             "contract": self.contract,
         }
 
+    def submit_rows(self, tree: Tree, step: int) -> None:
+        """Have the rows written that this process alone has of a state; the process that writes the rest takes them in."""
+        copied = snapshot(_rows_alone(tree))
+        self._writer.submit(functools.partial(_write_rows, self._rows_folder(step), self._ranks.rank, copied))
+
     def _hand_over(self, pending: _Pending) -> None:
-        then = functools.partial(self._tidy, pending.path)
-        self._writer.submit(pending.path, pending.copied, pending.manifest, then, self._sync_recorded)
+        self._writer.submit(functools.partial(self._write, pending))
+
+    def _write(self, pending: _Pending) -> None:
+        # In this order: what the checkpoint rests on, the checkpoint, and only then what it makes superfluous.
+        self._sync_recorded()
+        others = functools.partial(_rows_of_others, self._rows_folder(pending.step), self._ranks.size)
+        save(pending.path, pending.copied, pending.manifest, others)
+        self._tidy(pending.path)
+
+    def _rows_folder(self, step: int) -> Path:
+        return self.folder.parent / ROWS_FOLDER / folder_name(step)
 
     def _sync_recorded(self) -> None:
         """Bring to the disk what a checkpoint continues, chain and gradient norms; runs in the writer's thread, before each save.
@@ -148,6 +170,10 @@ class Checkpoints:
 
         The manifests of earlier saves are not read again: while this thread parses them, the training thread waits.
         """
+        # Also of checkpoints that gave way to better ones; what comes later, the others write after this one.
+        for folder in folders(self.folder.parent / ROWS_FOLDER):
+            if folder.name <= newest.name:
+                shutil.rmtree(folder)
         known = {**self._manifests, newest: None}  # which may have replaced one of the same step
         self._manifests = {folder: known.get(folder) or _intact_manifest(folder) for folder in folders(self.folder)}
         existing = [*filter(None, self._manifests.values())]
@@ -185,7 +211,10 @@ class Checkpoints:
         """
         if not self.folder.is_dir():
             return None
-        sweep(self.folder)
+        if self._ranks.writes:
+            # What a killed process left: before the first step, until which the others wait.
+            sweep(self.folder)
+            shutil.rmtree(self.folder.parent / ROWS_FOLDER, ignore_errors=True)
         found, skipped = newest_intact(self.folder)
         for row in skipped:
             events.send("note", text=f"passed over a damaged checkpoint, {row.folder.name}: {row.reason}")
@@ -239,6 +268,31 @@ class Checkpoints:
         ]
         place = folder.relative_to(root).as_posix()
         return CheckpointRow(step=step, epoch=epoch, roles=names, path=place, verified=False, files=files)
+
+
+def _rows_alone(tree: Any) -> Any:
+    """Return a tree with nothing but its rows, each at its place."""
+    if isinstance(tree, dict):
+        return {key: _rows_alone(value) for key, value in tree.items()}
+    return tree if isinstance(tree, Rows) else None
+
+
+def _write_rows(folder: Path, rank: int, copied: Snapshot) -> None:
+    path = folder / ROWS_FILE.format(number=rank)
+    row = save_rows(path, copied)
+    # Last: it tells the process that waits for it that the rows are on the disk.
+    write_json(path.with_suffix(".json"), row.model_dump())
+
+
+def _rows_of_others(folder: Path, size: int) -> list[tuple[Path, FileRow]]:
+    """Return the files of rows of all processes but the first, each with its row, once they are written.
+
+    This waits in the writer's thread; where another process dies, all are ended by whoever started them.
+    """
+    paths = [folder / ROWS_FILE.format(number=number) for number in range(1, size)]
+    while not all(path.with_suffix(".json").exists() for path in paths):
+        time.sleep(POLL_S)
+    return [(path, FileRow.model_validate(read_json(path.with_suffix(".json")))) for path in paths]
 
 
 def _intact_manifest(folder: Path) -> Manifest | None:

@@ -128,7 +128,7 @@ class Session:
             self.trainer.stepper.looks = False
         run = self.job.run
         protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
-        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected)
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected, self.ranks)
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
         self._rehearse_evaluation()
@@ -311,8 +311,13 @@ class Session:
         require_alike(self.ranks, facts, "give every process the same code, data, packages and files of the run")
 
     def _save(self, tree: Tree, step: int, due: Due) -> None:
-        if self.ranks.writes and self._keeps_checkpoints and self.checkpoints.submit(tree, step, self.trainer.history, due):
-            self.callbacks.checkpoint(step)
+        if not self._keeps_checkpoints:
+            return
+        if self.ranks.writes:
+            if self.checkpoints.submit(tree, step, self.trainer.history, due):
+                self.callbacks.checkpoint(step)
+        elif self.trainer.stepper.shares_state:
+            self.checkpoints.submit_rows(tree, step)
 
     def _row(self, row: EvaluationRow) -> None:
         self._log({"event": "row", **row}, self._signals_event(), self._time_event())

@@ -122,7 +122,7 @@ class Stepper:
 
     def state_dict(self) -> Tree:
         """Return the state of optimizer and loss scale, and what tells whether another optimizer can take it over."""
-        optimizer = self.partition.whole_state(self.optimizer.state_dict(), self._names)
+        optimizer = self.partition.marked_state(self.optimizer.state_dict(), self._names)
         return {"optimizer": optimizer, "scaler": self.scaler.state_dict(), "made": self._made}
 
     def load_state_dict(self, state: Tree) -> None:

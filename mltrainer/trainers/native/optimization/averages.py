@@ -38,7 +38,6 @@ class Average:
         self._places, self._cut = _places(model), _cut(model, partition)
         self.tensors: State = {}
         self.count = 0
-        self._whole: State | None = None  # kept, so that a checkpoint has it once: as the average and as what is delivered
 
     def update(self, step: int) -> None:
         """Take the weights after a step into the average, where the step is one of those that enter it."""
@@ -54,18 +53,18 @@ class Average:
             self.tensors = {name: tensor.detach().clone() for name, tensor in current.items()}
         else:
             torch._foreach_lerp_([self.tensors[name] for name in current], [*current.values()], share)
-        self.count, self._whole = self.count + 1, None
+        self.count += 1
 
     def state_dict(self) -> Tree:
         """Return the average, how many steps it is over, and of which kind it is."""
-        return {"tensors": self.whole(), "count": self.count, "name": self._name}
+        cut, marked = self._cut, self._partition.marked
+        tensors = {name: marked(cut[name], t) if name in cut else t for name, t in self.tensors.items()}
+        return {"tensors": tensors, "count": self.count, "name": self._name}
 
     def whole(self) -> State:
         """Return the average, with all processes' rows."""
-        if self._whole is None:
-            cut = self._cut
-            self._whole = {name: self._partition.whole(cut[name], t) if name in cut else t for name, t in self.tensors.items()}
-        return dict(self._whole)
+        cut = self._cut
+        return {name: self._partition.whole(cut[name], t) if name in cut else t for name, t in self.tensors.items()}
 
     @property
     def _name(self) -> str | None:
@@ -74,7 +73,7 @@ class Average:
     def load_state_dict(self, state: Tree) -> None:
         """Go on with an average; where none is configured or one of another kind, another run's is left behind."""
         if self.config is not None and state["name"] == self._name:
-            self.count, self._whole = state["count"], None
+            self.count = state["count"]
             devices = {name: tensors[key].device for name, (tensors, key) in self._places.items()}
             given = {name: tensor.to(devices[name]) for name, tensor in state["tensors"].items()}
             self.tensors = {name: self._own_rows(name, tensor) for name, tensor in given.items()}
