@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
 
+from mltrainer.checkpointing.format import load
+from mltrainer.checkpointing.manifest import faults, folders, newest_intact
+from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import UPDATED_BY_NUMBER, TrainingConfig
-from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError
 from mltrainer.trainers.native.optimization.optimizers import build_optimizer
 from mltrainer.trainers.native.partition import VECTOR, Partition, cut
 from mltrainer.trainers.native.ranks import Ranks, padded
-from mltrainer.workspace import sha256_file
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_ranks import at_step, bits, killed, train_on
 
@@ -34,7 +37,7 @@ ZERO: dict[str, Any] = {"parallel": "zero1"}
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
     root = make(tmp_path_factory.mktemp("alone"))
-    return *bits(train(root, **WIDE), root), tensors_of(root)
+    return *bits(train(root, **WIDE), root), states_of(root)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,7 @@ def test_processes_that_share_the_model_have_the_bits_of_one(
     tmp_path: Path, processes: int, parallel: str, alone: tuple[Any, ...]
 ) -> None:
     result = train_on(make(tmp_path), processes, launch={"parallel": parallel}, **WIDE)
-    assert (*bits(result, tmp_path), tensors_of(tmp_path)) == alone
+    assert (*bits(result, tmp_path), states_of(tmp_path)) == alone
 
 
 @pytest.mark.parametrize("name", UPDATED_BY_NUMBER)
@@ -104,7 +107,7 @@ def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_pat
         train_on(root, 2, at_step(30, lambda: signal.raise_signal(signal.SIGINT)), launch={"parallel": "fsdp"}, **more)
     result = train_on(root, 1, launch=ZERO, **more)
     assert bits(result, root) == bits(train(one, **more), one)
-    assert tensors_of(root) == tensors_of(one)
+    assert states_of(root) == states_of(one)
 
 
 @pytest.mark.slow
@@ -143,7 +146,7 @@ def test_the_way_to_share_does_not_matter(tmp_path: Path, processes: int, parall
     processes = min(processes, padded(given["accumulate"]))
     launch = {"parallel": parallel}
     assert bits(train_on(several, processes, launch=launch, **given), several) == bits(train(one, **given), one)
-    assert tensors_of(several) == tensors_of(one)
+    assert states_of(several) == states_of(one)
 
 
 def weights_of(root: Path) -> dict[str, torch.Tensor]:
@@ -153,9 +156,42 @@ def weights_of(root: Path) -> dict[str, torch.Tensor]:
     return {name: tensor.contiguous() for name, tensor in names["wide"]().state_dict().items()}
 
 
-def tensors_of(root: Path) -> list[str]:
-    """Return the digests of a run's checkpoints, which do not depend on how many processes wrote them."""
-    return [sha256_file(path) for path in sorted((root / ".mltrainer/runs/run/checkpoints").glob("*/state.safetensors"))]
+def states_of(root: Path) -> list[str]:
+    """Return the digests of the states in a run's checkpoints, which do not depend on how many processes wrote them."""
+    return [weights_sha256(dict(flat(load(folder)[0]))) for folder in checkpoints_of(root)]
+
+
+def checkpoints_of(root: Path) -> list[Path]:
+    return folders(root / ".mltrainer/runs/run/checkpoints")
+
+
+def flat(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a tree by their places."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
+    for key, value in items:
+        yield from [(f"{path}.{key}", value)] if isinstance(value, torch.Tensor) else flat(value, f"{path}.{key}")
+
+
+@pytest.mark.slow
+def test_each_process_writes_its_rows_and_damage_to_one_of_them_is_found(tmp_path: Path) -> None:
+    root, one = make(tmp_path / "run"), make(tmp_path / "one")
+    train_on(root, 2, launch=ZERO, **WIDE)
+    train(one, **WIDE)
+    newest, whole = checkpoints_of(root)[-1], checkpoints_of(one)[-1]
+    sizes = {path.name: path.stat().st_size for path in newest.iterdir()}
+    rows = sizes["rows-0000.safetensors"], sizes["rows-0001.safetensors"]
+    assert rows[0] == pytest.approx(rows[1], rel=0.1)
+    assert sizes["state.safetensors"] + sum(rows) == pytest.approx((whole / "state.safetensors").stat().st_size, rel=0.02)
+    assert not (root / ".mltrainer/runs/run/rows").exists() or not any((root / ".mltrainer/runs/run/rows").iterdir())
+
+    content = (path := newest / "rows-0001.safetensors").read_bytes()
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.raises(GateError, match=r"expected .* bytes with sha256") as caught:
+        load(newest)
+    assert "rows-0001.safetensors" in str(caught.value.where)
+    assert newest_intact(newest.parent)[0] == checkpoints_of(root)[-2]
+    path.unlink()
+    assert any("rows-0001.safetensors: expected sha256" in fault for fault in faults(newest))
 
 
 @pytest.mark.parametrize(
