@@ -64,7 +64,7 @@ FAULTS = (
     Fault(
         "a file that the manifest does not list is no fault",
         "mltrainer/checkpointing/manifest.py",
-        "if fault is not None] + unlisted(folder)",
+        "if fault is not None] + unlisted(folder, manifest)",
         "if fault is not None]",
         "tests/checkpointing/test_manifest.py",
     ),

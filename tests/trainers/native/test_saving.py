@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from mltrainer.checkpointing import format as checkpoint_format
-from mltrainer.checkpointing import writer
 from mltrainer.checkpointing.manifest import read_manifest
 from mltrainer.trainers.native import saving, stages
 from mltrainer.trainers.native.saving import Checkpoints
@@ -110,7 +109,7 @@ def with_a_clock(root: Path, monkeypatch: pytest.MonkeyPatch, policy: dict[str, 
     clock, seen = [0.0], list[int]()
     monkeypatch.setattr(stages, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
     save = checkpoint_format.save
-    monkeypatch.setattr(writer, "save", lambda folder, *rest: [seen.append(int(folder.name[5:])), save(folder, *rest)][1])
+    monkeypatch.setattr(saving, "save", lambda folder, *rest: [seen.append(int(folder.name[5:])), save(folder, *rest)][1])
 
     def a_minute_later(_: int) -> bool:
         clock[0] += 60
@@ -153,7 +152,7 @@ def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(
         done.append((path.name, len(path.read_bytes()) if path.is_file() else 0))
 
     monkeypatch.setattr(saving, "sync", note)
-    monkeypatch.setattr(writer, "save", lambda folder, *rest: [note(folder), save(folder, *rest)][1])
+    monkeypatch.setattr(saving, "save", lambda folder, *rest: [note(folder), save(folder, *rest)][1])
     train(make(tmp_path), **LEAST)
     names = [name for name, _ in done]
     assert names == [name for step in (6, 12, 18) for name in ("chain.txt", "gradients.f32", "run", f"step-{step:08d}")]
@@ -184,7 +183,7 @@ def test_no_step_waits_for_a_disk_that_has_not_caught_up(tmp_path: Path, monkeyp
             may_write.set()
         return False
 
-    monkeypatch.setattr(writer, "save", slow)
+    monkeypatch.setattr(saving, "save", slow)
     part_of(make(tmp_path), job({"checkpoint": {**RARE, "every_n_steps": 1}}), stop)
     assert seen[-1] == STEPS
     assert not set(seen) & set(range(4, STEPS - 1))
