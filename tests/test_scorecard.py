@@ -27,7 +27,7 @@ from tests.benchmarks.scorecard.rows import (
     relative_error,
     survived,
 )
-from tests.benchmarks.scorecard.store import Column, save, stored
+from tests.benchmarks.scorecard.store import Column, merged, save, stored
 from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, placed, render, versions_line
 
 WORDS = ("damaged", "sha256")
@@ -187,6 +187,13 @@ def test_a_column_is_kept_until_version_or_rows_change(tmp_path: Path) -> None:
     assert stored(tmp_path, "A", "1.1", rows) is None
     assert stored(tmp_path, "A", "1.0", [*rows, *rows]) is None
     assert stored(tmp_path, "B", "1.0", rows) is None
+
+
+def test_rows_that_are_measured_again_take_the_place_of_their_cells_alone() -> None:
+    known = Column("A", "1.0", ["one", "two"], [Cell("same", "pass"), Cell("", "unknown")])
+    again = Column("A", "1.0", ["two"], [Cell("differs", "fail")])
+    assert merged(known, again) == Column("A", "1.0", ["one", "two"], [Cell("same", "pass"), Cell("differs", "fail")])
+    assert merged(None, again) is None
 
 
 def test_a_case_travels_as_text_and_sheds_its_faults() -> None:

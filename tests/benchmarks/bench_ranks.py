@@ -206,7 +206,7 @@ def row(size: int, found: dict[str, Any]) -> str:
     ratios = [f"{ratio['median']:.2f} ({ratio['min']:.2f}-{ratio['max']:.2f})" for ratio in found["to_others"].values()]
     cells = [
         f"{size}",
-        *(f"{times[way]:.1f}" for way in (TREE, ALONE)),
+        *(f"{times[way]:.1f}" for way in (TREE, STOCK, ALONE)),
         *ratios,
         f"{gain['median']:.2f}",
         f"{found['at_most']:.2f}",
@@ -226,7 +226,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    columns = ["processes", "ms a step", ALONE, *(f"of {way}" for way in others()), "times as fast as one", "at most"]
+    columns = ["processes", "ms a step", STOCK, ALONE, *(f"of {way}" for way in others()), "times as fast as one", "at most"]
     print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
     print("\n".join(row(size, measured) for size, measured in found.items()))
 

@@ -23,7 +23,7 @@ from tests.benchmarks.scorecard.processes import measure as processes_measure
 from tests.benchmarks.scorecard.processes import rows as processes_rows
 from tests.benchmarks.scorecard.processes import trainers as processes_trainers
 from tests.benchmarks.scorecard.rows import Cell, Row
-from tests.benchmarks.scorecard.store import Column, save, stored
+from tests.benchmarks.scorecard.store import Column, merged, save, stored
 from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, PROCESSES_MARKS, placed, render, versions_line
 
 STORE = ROOT / "build" / "scorecard"
@@ -75,15 +75,22 @@ def main() -> None:
     measured = [t for t in table.trainers if versions[t.name] and chosen.only.lower() in t.name.lower()]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(chosen.jobs) as pool:
         folder = Path(chosen.keep or scratch)
-        printed_only = chosen.dry or chosen.rows
-        keep = (lambda column: None) if printed_only else (lambda column: save(table.store, column))
+        keep = (lambda column: None) if chosen.dry else (lambda column: _keep(table, column))
         found = list(pool.map(lambda trainer: _measured(table, trainer, folder, asked, keep), measured))
-    if printed_only:
+    if chosen.dry:
         print(render(asked, {column.name: column.cells for column in found}))
         return
     block = _block(table, versions)
     print(f"\n{block}")
     PAGE.write_text(placed(PAGE.read_text("utf-8"), block, table.marks), "utf-8")
+
+
+def _keep(table: Table, found: Column) -> None:
+    """Write a column; of one with some of the rows, the cells into the column that was measured before, where there is one."""
+    whole = found.titles == [row.title for row in table.rows]
+    column = found if whole else merged(stored(table.store, found.name, found.version, table.rows), found)
+    if column is not None:
+        save(table.store, column)
 
 
 def _block(table: Table, versions: dict[str, str | None]) -> str:
@@ -119,7 +126,7 @@ def _arguments() -> argparse.Namespace:
         "--processes", dest="table", action="store_const", const=PROCESSES, help="one training shared by 1, 2 and 4 processes"
     )
     parser.add_argument("--only", default="", help="trainers whose name contains this; the columns of others stay")
-    parser.add_argument("--rows", default="", help="rows whose title contains this; printed only")
+    parser.add_argument("--rows", default="", help="rows whose title contains this; others of a measured column stay")
     parser.add_argument("--keep", help="an empty folder for the runs, which stay there")
     parser.add_argument("--jobs", type=int, default=1, help="trainers measured at a time")
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")

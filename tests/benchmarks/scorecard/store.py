@@ -43,3 +43,12 @@ def stored(folder: Path, name: str, version: str | None, rows: Sequence[Row[Any]
     found = json.loads(path.read_text())
     column = Column(found["name"], found["version"], found["titles"], [Cell(**cell) for cell in found["cells"]])
     return column if column.version == version and column.titles == [row.title for row in rows] else None
+
+
+def merged(known: Column | None, found: Column) -> Column | None:
+    """Return a column in which the cells of some rows take the place of older ones; None where no older ones are known."""
+    if known is None:
+        return None
+    newer = dict(zip(found.titles, found.cells, strict=True))
+    cells = [newer.get(title, cell) for title, cell in zip(known.titles, known.cells, strict=True)]
+    return dataclasses.replace(known, cells=cells)

@@ -73,13 +73,13 @@ class Probe:
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.folder, self.done = case, folder, 0
-        self._computed = False  # a loss since the last step; loading optimizers' states takes a step of zeros
+        self._has_begun = False  # before, FSDP2 makes room for an optimizer's states by a step of zeros
         register_optimizer_step_post_hook(self._stepped)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of a training step or of an evaluation; the last process of several may be killed here."""
         if torch.is_grad_enabled():
-            self._computed = True
+            self._has_begun = True
             if self.done == self.case.kill_at and self._is_last():
                 time.sleep(SETTLE_S)
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -89,9 +89,9 @@ class Probe:
         return self.case.kill_at > 0 and int(os.environ.get("RANK", "0")) == self.case.processes - 1
 
     def _stepped(self, *_: Any) -> None:
-        if not self._computed:
+        if not self._has_begun:
             return
-        self.done, self._computed = self.done + 1, False
+        self.done += 1
         with open(self.folder / WITNESS, "a") as file:
             file.write(f"{os.getpid()}\n")
 
