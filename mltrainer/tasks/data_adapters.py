@@ -189,9 +189,10 @@ class _UserTaskAdapter(DataAdapter):
         self.task, self._config, self._seed, self._root = task, config, config.data_seed, root
         with user_code(root, "samples of your task"):
             self._load()
-            self.files = self._bound()  # after the samples: a task may learn its files from them
-        if self.files:
-            self.sha256 = digest([self.sha256, [row.sha256 for row in self.files]])
+            named = _bound_file_rows(task.bound_files(), root)  # after the samples: a task may learn its files from them
+        self.files = [*self._read_files(), *named]
+        if named:
+            self.sha256 = digest([self.sha256, [row.sha256 for row in named]])
         # Those of a user's own samples may be computed: of them, no more is asked here than length and digest.
         self.ids = cast(SplitIds, BySplit({name: part.ids for name, part in self.parts.items()}))
         self.reads_stream = self.parts.train.is_stream
@@ -202,9 +203,9 @@ class _UserTaskAdapter(DataAdapter):
     def _load(self) -> None:
         """Set `parts`, `sha256` and `read`."""
 
-    def _bound(self) -> list[FileRow]:
-        """Return the rows of the files that the data is read from, as far as they are known."""
-        return _bound_file_rows(self.task.bound_files(), self._root)
+    def _read_files(self) -> list[FileRow]:
+        """Return the rows of the files whose content is part of the samples' digest already; none by default."""
+        return []
 
     def take(self, split: str) -> Samples:
         return self.parts[split]
@@ -283,8 +284,8 @@ class _StoredAdapter(_UserTaskAdapter):
             part.make = self.task.sample
             self.parts[name] = Samples(ids_of(part, found.bases[name]), dataset=part, collate=collate)
 
-    def _bound(self) -> list[FileRow]:
-        return [*self._stored.rows, *super()._bound()]
+    def _read_files(self) -> list[FileRow]:
+        return self._stored.rows
 
     def place(self, row: int) -> str:
         return self._stored.place(row)

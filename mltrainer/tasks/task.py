@@ -62,7 +62,8 @@ class Task:
         It is called each time that the record is read; draws come from the global generators, which are seeded for each sample.
 
         Args:
-            record: A row of an array, with its label in a tuple; a window of tokens and the same moved on by one.
+            record: A row of a Parquet file as a dict by column; the files of a tar file's sample as a dict of bytes by ending,
+                with its key as `__key__`; a row of an array, in a tuple with its label; tokens and the same moved on by one.
 
         Returns:
             A tuple with the targets last, or a dict in which `target_key` names them; by default the record itself.

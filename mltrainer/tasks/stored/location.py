@@ -167,20 +167,20 @@ def _store(address: str) -> tuple[Any, str]:
         raise InputError(f"not reachable by fsspec: {error}", where=address, mend="install what it names") from error
 
 
-def located(source: str, root: Path, suffix: str | None = None) -> list[Location]:
+def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location]:
     """Return the files that a source names, sorted: a file, a folder, a pattern with `*`, numbers as in `{000..099}`, an address.
 
     Args:
         source: As `data.source` has it.
         root: The project's folder.
-        suffix: Of the files that are taken of a folder; None for all.
+        suffixes: Of the files that are taken of a folder.
 
     Raises:
         InputError: There is none.
     """
     named: list[Location] = []
     for name in _numbered(source):
-        named += _in_store(name, suffix) if is_remote(name) else _here(name, root, suffix)
+        named += _in_store(name, suffixes) if is_remote(name) else _here(name, root, suffixes)
     if not named:
         raise InputError(f"no file is found by {source!r}", where="data.source", mend="a path is relative to the project")
     return named
@@ -196,10 +196,10 @@ def _numbered(source: str) -> list[str]:
     return [name for number in numbers for name in _numbered(f"{source[: found.start()]}{number}{source[found.end() :]}")]
 
 
-def _here(name: str, root: Path, suffix: str | None) -> list[Location]:
+def _here(name: str, root: Path, suffixes: tuple[str, ...]) -> list[Location]:
     path = os.path.join(root, name)
     if os.path.isdir(path):
-        found = sorted(glob.glob(os.path.join(glob.escape(path), f"*{suffix or ''}")))
+        found = sorted(os.path.join(path, one) for one in os.listdir(path) if _is_data(one, suffixes))
     elif glob.has_magic(name) and not os.path.exists(path):
         found = sorted(glob.glob(os.path.join(glob.escape(str(root)), name), recursive=True))
     else:
@@ -208,12 +208,17 @@ def _here(name: str, root: Path, suffix: str | None) -> list[Location]:
     return [LocalFile(one, Path(os.path.relpath(one, root)).as_posix()) for one in files]
 
 
-def _in_store(address: str, suffix: str | None) -> list[Location]:
+def _is_data(name: str, suffixes: tuple[str, ...]) -> bool:
+    # Hidden files, and those that writers of tables leave beside, such as _SUCCESS.
+    return name.lower().endswith(suffixes) and not name.startswith((".", "_"))
+
+
+def _in_store(address: str, suffixes: tuple[str, ...]) -> list[Location]:
     store, path = _store(address)
     if glob.has_magic(path):
         found = store.glob(path)
     elif store.isdir(path):
-        found = [one for one in store.ls(path, detail=False) if one.endswith(suffix or "")]
+        found = [one for one in store.ls(path, detail=False) if _is_data(one.rpartition("/")[2], suffixes)]
     else:
         found = [path]
     return [RemoteFile(store.unstrip_protocol(one)) for one in sorted(found)]

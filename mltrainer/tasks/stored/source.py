@@ -14,9 +14,11 @@ from mltrainer.tasks.stored.arrays import ArrayRows, TokenWindows, array_slots
 from mltrainer.tasks.stored.location import LocalFile, Location, located
 from mltrainer.tasks.stored.manifest import manifest_of
 from mltrainer.tasks.stored.records import Part, Records, refuse_columns
+from mltrainer.tasks.stored.row_groups import RowGroups, row_group_slots
+from mltrainer.tasks.stored.tar_shards import TarShards, tar_slots
 from mltrainer.workspace import digest
 
-KNOWN = (".npy", ".bin")
+KNOWN = (".parquet", ".tar", ".npy", ".bin")
 
 
 @dataclass(frozen=True)
@@ -87,21 +89,24 @@ def records_of(data: Data, root: Path) -> Records:
     Raises:
         InputError: There is none, or it is of no known kind.
     """
-    files = located(data.source, root)
+    files = located(data.source, root, KNOWN)
     suffixes = {Path(one.name).suffix.lower() for one in files}
     suffix = next(iter(suffixes)) if len(suffixes) == 1 else ""
-    if suffix not in KNOWN:
-        found = ", ".join(sorted(suffixes)) or "files without an ending"
-        what = f"{data.source!r} holds {found}; records are read from files of one kind: {', '.join(KNOWN)}"
-        raise InputError(what, where="data.source", mend="name files of one kind, or write samples(self) or dataset(self, split)")
-    return _arrays(data, files, root)
+    if suffix == ".parquet":
+        return RowGroups(manifest_of(files, root, "parquet", row_group_slots), data.ignore)
+    if suffix == ".tar":
+        return TarShards(manifest_of(files, root, "tar", tar_slots), root)
+    if suffix in (".npy", ".bin"):
+        return _arrays(data, files, root)
+    found = ", ".join(sorted(suffixes)) or "files without an ending"
+    what = f"{data.source!r} holds {found}; records are read from files of one kind: {', '.join(KNOWN)}"
+    raise InputError(what, where="data.source", mend="name files of one kind, or write samples(self) or dataset(self, split)")
 
 
 def _arrays(data: Data, files: list[Location], root: Path) -> Records:
     if len(files) > 1:
-        raise InputError(
-            f"{data.source!r} names {len(files)} arrays; one was expected", where="data.source", mend="join them in one"
-        )
+        what = f"{data.source!r} names {len(files)} arrays; one was expected"
+        raise InputError(what, where="data.source", mend="join them in one")
     if data.tokens is not None:
         return TokenWindows(manifest_of(files, root, "arrays", array_slots), data.tokens.length, data.tokens.type)
     if files[0].name.endswith(".bin"):

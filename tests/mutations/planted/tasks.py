@@ -139,6 +139,20 @@ FAULTS = (
         "tests/trainers/native/data/test_stored.py::test_a_file_that_changes_under_a_run_is_named_and_not_trained",
     ),
     Fault(
+        "splits of stored records overlap",
+        "mltrainer/tasks/stored/records.py",
+        "found[name], low = (low, size), low + size",
+        "found[name] = (low, size)",
+        "tests/trainers/native/data/test_stored.py -k once_each",
+    ),
+    Fault(
+        "row groups come in the same order in every epoch",
+        "mltrainer/tasks/stored/records.py",
+        'seeds.generator(seed, "slots", epoch).permutation(np.flatnonzero(counts))',
+        "np.flatnonzero(counts)",
+        "tests/trainers/native/data/test_stored.py -k few_row_groups",
+    ),
+    Fault(
         "a stored file that was written to under a run counts as known",
         "mltrainer/tasks/stored/manifest.py",
         "if self._process == os.getpid() and mark == self._mark:",

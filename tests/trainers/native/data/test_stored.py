@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import seeds
+from mltrainer.runs.launcher import Placement, launch
 from mltrainer.tasks.ids import IdRange
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.splits import SPLITS
+from mltrainer.tasks.stored.row_groups import RowGroups
 from mltrainer.trainers.native.data.addresses import plan_for, training_steps
-from tests.trainers.native.digits_runs import train
+from mltrainer.workspace import Project, read_json
+from tests.trainers.native.digits_runs import job, train
 
 TASK = '''
 import numpy as np
@@ -45,7 +54,13 @@ class Rows(mltrainer.Task):
     """Tells by four numbers which of two classes a row has; each is moved a little whenever it is read."""
 
     def sample(self, record):
-        x, y = record if isinstance(record, tuple) else (record["x"], record["y"])
+        if isinstance(record, tuple):
+            x, y = record
+        elif "cls" in record:
+            x, y = np.frombuffer(record["x.bin"]), record["cls"]
+        else:
+            x, y = record["x"], record["y"]
+            assert "note" not in record
         return np.float32(x) + np.float32(np.random.normal(0, 0.01, 4)), int(y)
 
     def model(self):
@@ -65,6 +80,10 @@ TOKENS: dict[str, Any] = {
     "epochs": 2,
 }
 ROWS = {**TOKENS, "task": {"use": "digits_task:Rows"}, "data": {"source": "x.npy"}}
+TABLES = {**ROWS, "data": {"source": "rows/*.parquet", "ignore": ["note"]}}
+SHARDS = {**ROWS, "data": {"source": "shards/{00..02}.tar"}}
+EACH = {"tokens": TOKENS, "arrays": ROWS, "parquet": TABLES, "tar": SHARDS}
+each_kind = pytest.mark.parametrize("values", EACH.values(), ids=EACH)
 
 
 def project(root: Path, tokens: int = 4000) -> Path:
@@ -76,7 +95,31 @@ def project(root: Path, tokens: int = 4000) -> Path:
     x = generator.normal(size=(200, 4))
     np.save(root / "x.npy", x)
     np.save(root / "y.npy", (x[:, 0] > 0).astype(np.int64))
+    write_tables(root / "rows", x)
+    write_shards(root / "shards", x)
     return root
+
+
+def write_tables(folder: Path, x: np.ndarray) -> None:
+    """Write rows as three Parquet files of several row groups."""
+    folder.mkdir(exist_ok=True)
+    for number, part in enumerate(np.array_split(x, 3)):
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), 4)
+        notes = pa.array(["a note"] * len(part))
+        table = pa.table({"x": vectors, "y": pa.array((part[:, 0] > 0).astype(np.int64)), "note": notes})
+        parquet.write_table(table, folder / f"{number}.parquet", row_group_size=20)
+
+
+def write_shards(folder: Path, x: np.ndarray) -> None:
+    """Write rows as three tar files, a sample in two files each."""
+    folder.mkdir(exist_ok=True)
+    for number, part in enumerate(np.array_split(x, 3)):
+        with tarfile.open(folder / f"{number:02}.tar", "w") as archive:
+            for row, cells in enumerate(part):
+                for ending, data in (("x.bin", cells.tobytes()), ("cls", str(int(cells[0] > 0)).encode())):
+                    member = tarfile.TarInfo(f"{number}/{row:04}.{ending}")
+                    member.size = len(data)
+                    archive.addfile(member, io.BytesIO(data))
 
 
 def config(values: dict[str, Any], **changes: Any) -> TrainingConfig:
@@ -98,7 +141,12 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("digits_task", None)
 
 
-@pytest.mark.parametrize("values", [TOKENS, ROWS], ids=["tokens", "arrays"])
+def read_all(samples: Samples) -> None:
+    for position in range(len(samples)):
+        samples.read(0, "sample", 0, position)
+
+
+@pytest.mark.parametrize("values", [TOKENS, TABLES, *(pytest.param(one, marks=pytest.mark.slow) for one in (ROWS, SHARDS))])
 def test_loader_processes_and_stops_change_no_bit(tmp_path: Path, values: dict[str, Any]) -> None:
     straight = train(project(tmp_path / "straight"), **values)
     stopped = train(project(tmp_path / "stopped"), stops=(3, 9), workers=(2, 0, 2), **values)
@@ -106,7 +154,7 @@ def test_loader_processes_and_stops_change_no_bit(tmp_path: Path, values: dict[s
     assert stopped["weights_sha256"] == straight["weights_sha256"]
 
 
-@pytest.mark.parametrize("values", [TOKENS, ROWS], ids=["tokens", "arrays"])
+@each_kind
 def test_splits_hold_all_records_once_each(tmp_path: Path, opened: Any, values: dict[str, Any]) -> None:
     project(tmp_path)
     task = opened(values)
@@ -114,7 +162,7 @@ def test_splits_hold_all_records_once_each(tmp_path: Path, opened: Any, values: 
     ids = [np.asarray(task.split(name).ids) for name in SPLITS]
     total = sum(map(len, ids))
     assert np.array_equal(np.sort(np.concatenate(ids)), np.arange(total))
-    assert total == (200 if values is ROWS else (3200 - 1) // 16 + 2 * ((400 - 1) // 16))
+    assert total == ((3200 - 1) // 16 + 2 * ((400 - 1) // 16) if values is TOKENS else 200)
     assert [round(len(part) / total, 1) for part in ids] == [0.8, 0.1, 0.1]
 
 
@@ -186,6 +234,16 @@ def test_a_rank_reads_its_own_records_alone(tmp_path: Path, opened: Any, monkeyp
     assert len(whole) == 3 * 16
 
 
+@pytest.mark.slow
+def test_two_processes_that_share_a_step_give_the_bits_of_one(tmp_path: Path) -> None:
+    shared = {**TABLES, "accumulate": 2}
+    one = train(project(tmp_path / "one"), **shared)
+    work = TrainingJob.model_validate(job(shared))
+    launch(Project(project(tmp_path / "two")), "training_orchestrator", work, lambda _: None, placement=Placement(2))
+    two = read_json(tmp_path / "two" / work.folder / "result.json")
+    assert (two["chain"], two["weights_sha256"]) == (one["chain"], one["weights_sha256"])
+
+
 def test_what_cannot_be_is_refused_with_the_key(tmp_path: Path, opened: Any) -> None:
     project(tmp_path)
     (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
@@ -222,9 +280,7 @@ def test_an_order_of_very_many_is_made_where_it_is_asked_for() -> None:
     order = seeds.addressed_order(7, 3, count, 2)
     places = np.arange(123_456_789, 123_456_889)
     assert np.array_equal(order[123_456_789:123_456_889], seeds.positions_at(7, 3, count, places))
-    whole = seeds.addressed_order(7, 3, 2**20 + 1, 2)[:]
-    assert np.array_equal(np.sort(whole), np.arange(2**20 + 1))
-    assert np.array_equal(whole, seeds.epoch_order(7, 3, 2**20 + 1, 2))
+    assert np.array_equal(seeds.addressed_order(7, 3, 2**20 + 1, 2)[5:9], seeds.epoch_order(7, 3, 2**20 + 1, 2)[5:9])
 
 
 def test_ids_of_very_many_are_computed() -> None:
@@ -233,6 +289,83 @@ def test_ids_of_very_many_are_computed() -> None:
     assert ids[-1] == 10**12 - 1
     assert ids[10:13].tolist() == [15, 16, 17]
     assert ids[np.array([7, 2])].tolist() == [12, 7]
+
+
+def test_an_order_visits_a_few_row_groups_at_a_time(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltrainer.tasks.stored.records.WINDOW_BYTES", 3000)
+    project(tmp_path)
+    part = opened(TABLES).split("train").dataset
+    first, second = (part.order(7, epoch)[:] for epoch in (0, 1))
+    assert np.array_equal(np.sort(first), np.arange(len(part)))
+    assert not np.array_equal(first, second)
+    slots = np.searchsorted(np.cumsum(part.counts), first, side="right")
+    assert slots[:8].tolist() != sorted(slots[:8].tolist())  # mixed with one another
+    held = [len(set(slots[low : low + 16].tolist())) for low in range(0, len(slots) - 16, 16)]
+    assert max(held) < len(part.counts) - 2
+    assert np.array_equal(part.order(7, 0)[37:59], first[37:59])
+
+
+def test_going_on_reads_no_row_group_that_was_done(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltrainer.tasks.stored.records.WINDOW_BYTES", 1)
+    project(tmp_path)
+    values, samples, seen = config(TABLES), opened(TABLES).split("train"), list[int]()
+    read = RowGroups._read_group
+    monkeypatch.setattr(RowGroups, "_read_group", lambda one, slot: seen.append(slot) or read(one, slot))  # type: ignore[func-returns-value]
+    plan = plan_for(values, len(samples))
+    steps = list(training_steps(samples, plan, values, 0))
+    whole, seen[:] = [*seen], []
+    last = list(training_steps(samples, plan, values, plan.steps - 2))
+    assert [step.ids.tolist() for step in last] == [step.ids.tolist() for step in steps[-2:]]
+    assert len(seen) <= 3 < len(whole)
+    assert len(whole) <= 2 * len(samples.dataset.counts)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["rows/1.parquet", "shards/01.tar"])
+def test_a_changed_shard_is_named(tmp_path: Path, opened: Any, name: str) -> None:
+    path = project(tmp_path) / name
+    samples = opened(TABLES if name.endswith("parquet") else SHARDS).split("train")
+    data = bytearray(path.read_bytes())
+    data[700] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=name):
+        read_all(samples)
+
+
+@pytest.mark.parametrize("values", [TABLES, SHARDS], ids=["parquet", "tar"])
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_an_address_holds_what_a_folder_does(tmp_path: Path, opened: Any, values: dict[str, Any], scheme: str) -> None:
+    folder = project(tmp_path) / Path(values["data"]["source"]).parent
+    address = f"file://{folder}" if scheme == "file" else f"memory://{tmp_path.name}"
+    store, there = fsspec.core.url_to_fs(address)
+    if scheme == "memory":
+        for path in folder.iterdir():
+            store.pipe_file(f"{there}/{path.name}", path.read_bytes())
+    here, far = opened(values), opened(values, data={**values["data"], "source": address})
+    assert far.data_sha256 == here.data_sha256
+    assert far.files == []
+    one, other = (task.split("train") for task in (here, far))
+    assert one.read(0, "sample", 0, 5)[0].tolist() == other.read(0, "sample", 0, 5)[0].tolist()
+    path = store.ls(there, detail=False)[0]
+    data = store.cat_file(path)
+    store.pipe_file(path, data[:600] + bytes([data[600] ^ 1]) + data[601:])
+    with pytest.raises(InputError, match="changed"):
+        read_all(other)
+
+
+def test_shards_that_are_none_are_refused(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    whole = (tmp_path / "shards/00.tar").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[:700])
+    (tmp_path / "text.tar").write_text("no archive" * 100)
+    (tmp_path / "text.parquet").write_text("no table")
+    parquet.write_table(pa.table({"other": [1] * 50}), tmp_path / "rows/9.parquet")
+    for source, said in [("cut.tar", "cut.tar"), ("text.tar", "plain tar file"), ("text.parquet", "not readable as Parquet")]:
+        with pytest.raises(InputError) as caught:
+            opened(SHARDS, data={"source": source})
+        assert said in f"{caught.value.where}: {caught.value.message}"
+    samples = opened(TABLES).split("train")
+    with pytest.raises(InputError, match=r"its columns are"):
+        read_all(samples)
 
 
 MEASURED = """

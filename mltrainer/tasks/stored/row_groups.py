@@ -1,0 +1,162 @@
+"""Rows of Parquet files, read row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mltrainer.errors import InputError
+from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
+from mltrainer.tasks.stored.readable import Readable
+from mltrainer.tasks.stored.records import WINDOW_BYTES, Records
+
+OPEN_FILES = 64  # of which a process holds the descriptors
+INSTALL = "pip install 'mltrainer[data]'"
+
+
+def _parquet(file: StoredFile) -> Any:
+    """Return a stored file as one of Parquet.
+
+    Raises:
+        InputError: pyarrow is not installed, or the file is none.
+    """
+    name = file.manifest.location.name
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(
+            "Parquet is read by row groups with pyarrow, which is not installed", where=name, mend=INSTALL
+        ) from error
+    try:
+        return parquet.ParquetFile(Readable(file), pre_buffer=False)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"not readable as Parquet: {error}", where=name, mend="bring the whole file") from error
+
+
+def row_group_slots(file: StoredFile) -> Slots:
+    """Return the row groups of a Parquet file."""
+    found = _parquet(file).metadata
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    return [(group.num_rows, group.total_byte_size) for group in groups]
+
+
+class RowGroups(Records):
+    """The rows of Parquet files: dicts by column. The row groups that were read last are held.
+
+    Numbers without gaps are NumPy's, lists of numbers arrays, anything else is Python's own; a missing cell is None.
+
+    Args:
+        files: Their manifest.
+        ignore: Columns that are not read.
+    """
+
+    kind = "parquet"
+
+    def __init__(self, files: list[FileManifest], ignore: Sequence[str] = ()) -> None:
+        super().__init__(files)
+        self._ignore = tuple(ignore)
+        self._groups = [(file, group) for file, one in enumerate(files) for group in range(len(one.slots))]
+        self._sizes = self.slots[1]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held: dict[int, dict[str, _Cells]] = {}
+        self._open: dict[int, Any] = {}
+        self._schema: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for another process: without open files and rows."""
+        return {name: value for name, value in vars(self).items() if name not in ("_held", "_open", "_schema")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def read(self, slot: int, row: int) -> Any:
+        """Return a row by column."""
+        return {name: cells(row) for name, cells in self._columns(slot).items()}
+
+    def place(self, slot: int, row: int) -> str:
+        """Return file and row, counted from 1."""
+        file, group = self._groups[slot]
+        before = sum(rows for rows, _ in self.files[file].slots[:group])
+        return f"{self.files[file].location.name}:{before + row + 1}"
+
+    def _columns(self, slot: int) -> dict[str, _Cells]:
+        """Return a row group's columns, read now or held; those of two windows are held, as a batch may lie in both."""
+        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
+        found = self._held.pop(slot, None)
+        if found is None:
+            self._make_room(int(self._sizes[slot]))
+            found = self._read_group(slot)
+        self._held[slot] = found
+        return found
+
+    def _make_room(self, size: int) -> None:
+        while self._held and sum(int(self._sizes[one]) for one in self._held) + size > 2 * WINDOW_BYTES:
+            del self._held[next(iter(self._held))]
+
+    def _read_group(self, slot: int) -> dict[str, _Cells]:
+        import pyarrow
+
+        number, group = self._groups[slot]
+        file, name = self._file(number), self.files[number].location.name
+        wanted = [column for column in file.schema_arrow.names if column not in self._ignore]
+        try:
+            # Read by this thread alone: threads of a library do not survive the fork of a loader process.
+            table = file.read_row_group(group, columns=wanted, use_threads=False)
+        except pyarrow.ArrowException as error:
+            raise InputError(f"row group {group} is not readable as Parquet: {error}", where=name) from error
+        return {column: _cells(table.column(column).combine_chunks()) for column in wanted}
+
+    def _file(self, number: int) -> Any:
+        """Return one of the files, open, whose columns are those of the file that was opened first.
+
+        Raises:
+            InputError: They differ.
+        """
+        if number not in self._open:
+            if len(self._open) >= OPEN_FILES:
+                del self._open[next(iter(self._open))]
+            self._open[number] = found = _parquet(StoredFile(self.files[number]))
+            self._schema = self._schema or found.schema_arrow
+            if not found.schema_arrow.equals(self._schema):
+                what = f"its columns are {_listed(found.schema_arrow)}; {_listed(self._schema)} were expected, as of the others"
+                raise InputError(what, where=self.files[number].location.name, mend="give all files the same columns")
+        return self._open[number]
+
+
+def _listed(schema: Any) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)
+
+
+_Cells = Callable[[int], Any]
+
+
+def _cells(column: Any) -> _Cells:
+    """Return what gives a column's cell by row."""
+    import pyarrow
+
+    kind, is_whole = column.type, not column.null_count
+    if is_whole and _is_number(kind):
+        return column.to_numpy(zero_copy_only=False).__getitem__  # type: ignore[no-any-return]
+    if pyarrow.types.is_fixed_size_list(kind) and is_whole and _is_number(kind.value_type) and not column.flatten().null_count:
+        rows = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size)
+        # Copied, as Arrow's memory is read-only.
+        return lambda row: rows[row].copy()
+    if pyarrow.types.is_list(kind) and _is_number(kind.value_type):
+        return lambda row: _array(column[row].values)
+    return lambda row: column[row].as_py()
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind))
+
+
+def _array(values: Any) -> np.ndarray | None:
+    return None if values is None else np.array(values.to_numpy(zero_copy_only=False))

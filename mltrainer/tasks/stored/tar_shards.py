@@ -1,0 +1,125 @@
+"""Samples in tar files, as WebDataset lays them out: files that follow one another and share the name before its first dot."""
+
+from __future__ import annotations
+
+import contextlib
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
+from mltrainer.tasks.stored.readable import Readable
+from mltrainer.tasks.stored.records import Records
+from mltrainer.workspace import STATE_DIR, is_sealed, read_json, seal, write_json
+
+FORM = 1  # of an index; another one is made anew
+FOLDER = "tar_indexes"  # in the state folder
+HELD_INDEXES = 64
+
+Parts = dict[str, tuple[int, int]]  # of a sample, by ending: the first byte and how many
+Index = list[tuple[str, Parts]]  # of a shard's samples, by key
+
+
+def index_of(file: StoredFile) -> Index:
+    """Return the samples of a tar file: their keys, and where each of their files lies.
+
+    Raises:
+        InputError: It is no plain tar file, is cut off, or holds no sample.
+    """
+    name = file.manifest.location.name
+    found: Index = []
+    try:
+        with tarfile.open(fileobj=Readable(file), mode="r:") as archive:
+            for key, ending, member in _members(archive):
+                if not found or found[-1][0] != key:
+                    found.append((key, {}))
+                if ending in found[-1][1]:
+                    raise InputError(
+                        f"two files {ending!r} of the sample {key!r}", where=name, mend="give each sample its own name"
+                    )
+                found[-1][1][ending] = (member.offset_data, member.size)
+    except tarfile.TarError as error:
+        raise InputError(
+            f"not readable as a plain tar file: {error}", where=name, mend="unpack it, or bring the whole file"
+        ) from error
+    ends = max((first + size for _, parts in found for first, size in parts.values()), default=0)
+    if not found or ends > file.manifest.size:
+        what = "holds no file with an ending" if not found else f"is cut off: a sample ends at byte {ends}"
+        raise InputError(what, where=name, mend="bring the whole file")
+    return found
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+    """Yield key, ending and place of each file that has an ending."""
+    for member in archive:
+        folder, _, base = member.name.rpartition("/")
+        stem, _, ending = base.partition(".")
+        if member.isreg() and stem and ending:
+            yield (f"{folder}/{stem}" if folder else stem), ending, member
+
+
+def tar_slots(file: StoredFile) -> Slots:
+    """Return a shard's samples as one slot."""
+    return [(len(index_of(file)), file.manifest.size)]
+
+
+class TarShards(Records):
+    """Samples of tar files: dicts of bytes by ending, and the key as `__key__`.
+
+    Args:
+        files: Their manifest.
+        root: The project's folder, whose state folder keeps the index of each.
+    """
+
+    kind = "tar"
+
+    def __init__(self, files: list[FileManifest], root: Path) -> None:
+        super().__init__(files)
+        self._folder = root / STATE_DIR / FOLDER
+        self._files = [StoredFile(one) for one in files]
+        self._held: dict[int, Index] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for another process: without the indexes."""
+        return {**vars(self), "_held": {}}
+
+    def read(self, slot: int, row: int) -> Any:
+        """Return a sample's files by ending."""
+        key, parts = self._index(slot)[row]
+        return {
+            "__key__": key,
+            **{ending: self._files[slot].read(*where) if where[1] else b"" for ending, where in parts.items()},
+        }
+
+    def place(self, slot: int, row: int) -> str:
+        """Return the shard and the sample's key."""
+        return f"{self.files[slot].location.name}, {self._index(slot)[row][0]}"
+
+    def _index(self, slot: int) -> Index:
+        """Return a shard's index, held or as it was kept, else made now and kept."""
+        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
+        found = self._held.pop(slot, None) or self._kept(slot) or self._made(slot)
+        self._held[slot] = found
+        if len(self._held) > HELD_INDEXES:
+            del self._held[next(iter(self._held))]
+        return found
+
+    def _path(self, slot: int) -> Path:
+        # By content: another file never finds it.
+        return self._folder / f"{self.files[slot].sha256[:32]}.json"
+
+    def _kept(self, slot: int) -> Index | None:
+        with contextlib.suppress(InputError, OSError):
+            content = read_json(self._path(slot))
+            if is_sealed(content) and content["form"] == FORM and content["sha256"] == self.files[slot].sha256:
+                rows = content["samples"]
+                return [(key, {ending: (first, size) for ending, first, size in parts}) for key, parts in rows]
+        return None
+
+    def _made(self, slot: int) -> Index:
+        found = index_of(self._files[slot])
+        rows = [[key, [[ending, *where] for ending, where in parts.items()]] for key, parts in found]
+        write_json(self._path(slot), seal({"form": FORM, "sha256": self.files[slot].sha256, "samples": rows}))
+        return found
