@@ -137,7 +137,7 @@ _Cells = Callable[[int], Any]
 
 
 def _cells(column: Any) -> _Cells:
-    """Return what gives a column's cell by row."""
+    """Return the reader of a cell of a column by its row."""
     import pyarrow
 
     kind, is_whole = column.type, not column.null_count
