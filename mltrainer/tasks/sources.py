@@ -23,6 +23,7 @@ from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, c
 from mltrainer.tasks.images.image_folders import read_images
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.predefined_splits import join, join_tables, places
+from mltrainer.tasks.stored.location import Location, parquet_files
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.table_cache import LazyColumns, TableCache
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_json, read_jsonl, text_array
@@ -65,13 +66,15 @@ def read_source(config: Data, root: Path) -> Source:
 def _read_splits(config: Data, root: Path) -> Source:
     """Return the samples of all splits; of those that have no source of their own, they are drawn later."""
     named = {"train": config.source, **config.held_out}
-    if config.image is None and not config.source.startswith(SKLEARN):
+    patterns = {name for name, source in named.items() if parquet_files(source, root) is not None}
+    if config.image is None and not config.source.startswith(SKLEARN) and not patterns:
         paths = {name: _existing(source, root, _key(name)) for name, source in named.items()}
         if all(suffix_of(path) in TABLE_READERS for path in paths.values()) and _is_large(list(paths.values()), root):
             return _kept_table(paths, config, root)
     # All are looked for before any is read: a missing test file must not show after minutes.
     for name, source in config.held_out.items():
-        _existing(source, root, _key(name))
+        if name not in patterns:
+            _existing(source, root, _key(name))
     return join({name: _read_one(config.model_copy(update={"source": source}), root) for name, source in named.items()})
 
 
@@ -87,6 +90,8 @@ def _read_samples(config: Data, root: Path) -> Source:
     source = config.source
     if source.startswith(SKLEARN):
         return _read_sklearn(source.removeprefix(SKLEARN))
+    if (parts := parquet_files(source, root)) is not None:
+        return _joined(parts, config, root)
     path = _existing(source, root, "data.source")
     if is_corpus(path):
         return Source(*read_corpus(path, _place(path, root), root))
@@ -95,6 +100,14 @@ def _read_samples(config: Data, root: Path) -> Source:
     if is_text_folder(path):
         return Source(*read_texts(path, _place(path, root)))
     return Source(*read_images(path, _place(path, root)))
+
+
+def _joined(files: list[Location], config: Data, root: Path) -> Source:
+    """Return the rows of several Parquet files as one table."""
+    read = [_bytes(root / one.name, one.name) for one in files]
+    tables = [_table(data, row.path, ".parquet", config) for data, row in read]
+    table = join_tables(tables)
+    return Source(table, [row for _, row in read], table.notes)
 
 
 def _existing(name: str, root: Path, key: str) -> Path:

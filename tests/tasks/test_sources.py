@@ -2,6 +2,7 @@ import builtins
 import gzip
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars
@@ -11,7 +12,7 @@ from sklearn.datasets import load_digits
 from mltrainer.checkpointing import inference_script
 from mltrainer.configs.project import Data
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import content_sha256
+from mltrainer.tasks.content import Table, content_sha256
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables import text_files
 from mltrainer.workspace import sha256_file
@@ -383,3 +384,22 @@ def test_an_unknown_target_names_the_nearest_column(tmp_path):
 def test_reading_sources_and_tables_needs_no_torch():
     code = "import sys, mltrainer.tasks.config_inference, mltrainer.tasks.splits; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("source", ["rows", "rows/*.parquet", "rows/{0..2}.parquet"])
+def test_parquet_files_of_a_pattern_or_folder_are_one_table(tmp_path: Path, source: str) -> None:
+    (tmp_path / "rows").mkdir()
+    whole = polars.DataFrame({"x": [0.5, 1.5, 2.5, 3.5, 4.5, 5.5], "y": ["a", "b"] * 3})
+    for number in range(3):
+        whole[2 * number : 2 * number + 2].write_parquet(tmp_path / f"rows/{number}.parquet")
+    (tmp_path / "rows/_SUCCESS").touch()
+    found = read_source(Data(source=source), tmp_path)
+    assert isinstance(found.content, Table)
+    assert found.content.columns["x"].tolist() == whole["x"].to_list()
+    assert [row.path for row in found.files] == ["rows/0.parquet", "rows/1.parquet", "rows/2.parquet"]
+    assert found.content.where(4) == "rows/2.parquet:1"
+
+
+def test_a_pattern_that_finds_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file is found"):
+        read_source(Data(source="rows/*.parquet"), tmp_path)

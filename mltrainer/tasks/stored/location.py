@@ -15,6 +15,7 @@ from mltrainer.workspace import machine_faults
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
+PARQUET = ".parquet"
 HELD_BYTES = 64 << 20  # of a file that is fetched over a network
 
 
@@ -184,6 +185,22 @@ def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location
     if not named:
         raise InputError(f"no file is found by {source!r}", where="data.source", mend="a path is relative to the project")
     return named
+
+
+def parquet_files(source: str, root: Path) -> list[Location] | None:
+    """Return the Parquet files of a pattern, or of a folder that holds nothing else; None where a source is neither.
+
+    Raises:
+        InputError: A pattern finds none.
+    """
+    if "\0" in source or is_remote(source):
+        return None
+    path = root / source
+    if path.is_dir():
+        names = [one.name for one in path.iterdir() if not one.name.startswith((".", "_"))]
+        return located(source, root, (PARQUET,)) if names and all(_is_data(one, (PARQUET,)) for one in names) else None
+    is_pattern = glob.has_magic(source) or NUMBERS.search(source) is not None
+    return located(source, root, (PARQUET,)) if is_pattern and source.endswith(PARQUET) and not path.exists() else None
 
 
 def _numbered(source: str) -> list[str]:

@@ -19,7 +19,7 @@ from mltrainer.tasks.splits import SPLITS, BySplit
 from mltrainer.tasks.stored.manifest import FileManifest
 from mltrainer.workspace import digest
 
-WINDOW_BYTES = 64 << 20  # of the slots that are mixed with one another: what a process holds of them
+WINDOW_BYTES = 32 << 20  # of the slots that are mixed with one another: what a process holds of them
 HELD_SLOTS = 64  # whose drawn orders are held
 
 

@@ -149,7 +149,7 @@ class _Addressed(Dataset[Any]):
             with user_code(self.samples.root, f"sample {int(self.samples.ids[position])} of your data set"):
                 return self.samples.read(self.seed, self.purpose, epoch, position)
         except InputError as error:
-            return _Fault(InputError, error.message, error.where, f"fix your code, {AGAIN}")
+            return _Fault(InputError, error.message, error.where, error.mend or f"fix your code, {AGAIN}")
         except OSError as error:  # the machine's
             return _Fault(MachineError, error.strerror or str(error), str(error.filename or ""), f"check the disk, {AGAIN}")
 

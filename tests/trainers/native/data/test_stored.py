@@ -186,6 +186,9 @@ def test_a_file_that_changes_under_a_run_is_named_and_not_trained(tmp_path: Path
     with pytest.raises(InputError, match=r"tokens\.bin changed: bytes 0 to 262143") as caught:
         samples.read(0, "sample", 0, 0)
     assert "planning" in str(caught.value.mend)
+    with pytest.raises(InputError, match=r"tokens\.bin changed") as caught:
+        list(training_steps(samples, plan_for(config(TOKENS), len(samples)), config(TOKENS), 0))
+    assert "planning" in str(caught.value.mend)
 
 
 def test_a_file_that_was_changed_before_has_another_digest(tmp_path: Path, opened: Any) -> None:
