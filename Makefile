@@ -10,10 +10,11 @@ PEERS_PIP = $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-che
 WHEEL  := build/wheel
 PEERS  := build/peers
 TRACKIO := build/trackio
+RAY    := build/ray
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin trackio-test wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin trackio-test services test-services wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -54,10 +55,10 @@ coverage: $(STAMP)  ## the same with coverage, at least 90 %: takes twice as lon
 	$(BIN)/coverage report
 
 slow: $(STAMP)  ## the tests that take long: whole trainings, kills at many moments, full disks, compilers
-	$(BIN)/python -m pytest -n 2 -m "slow and not long"
+	$(BIN)/python -m pytest -n 2 -m "slow and not long and not service"
 
 long: $(STAMP)  ## the longest tests: searches by many processes, other frameworks' models through all phases
-	$(BIN)/python -m pytest -n 2 -m long
+	$(BIN)/python -m pytest -n 2 -m "long and not service"
 
 bench: $(STAMP)  ## the benchmarks, one program each
 	@set -e; for program in $(filter-out %/bench_tables.py %/bench_traps.py %/bench_diagnostics.py %/bench_cures.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
@@ -113,6 +114,22 @@ $(TRACKIO)/.installed: $(STAMP)
 
 trackio-test: $(TRACKIO)/.installed  ## the tracker Trackio, beside the older pillow that it asks for
 	$(TRACKIO)/bin/python -m pytest -k trackio tests/trackers/test_trackio.py tests/trackers/test_real.py
+
+# Ray brings packages of its own: it is installed beside what it borrows from .venv, as Trackio is.
+$(RAY)/.installed: $(STAMP)
+	rm -rf $(RAY)
+	$(BIN)/python -m venv --without-pip $(RAY)
+	$(BIN)/python -m pip --python $(RAY)/bin/python install --quiet --disable-pip-version-check --constraint constraints.txt ray
+	@printf '%s\n' "$(CURDIR)" "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		> $$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
+	@touch $@
+
+services: $(STAMP)  ## the tests on SLURM and Ray where these are here; of the others the reason why not
+	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors
+
+test-services: $(RAY)/.installed  ## the same, where SLURM (as root, from Debian's packages) and Ray are installed and started first
+	.ci/slurm
+	$(MAKE) services
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party
 # packages of .venv (a path line in a .pth file: the editable install there is not followed). The tests are copied

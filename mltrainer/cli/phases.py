@@ -121,7 +121,7 @@ def run_one(
         typer.Option(
             parser=one_of(ENGINES),
             metavar="ENGINE",
-            help="Train the trials of optimization by workers of this machine, or as jobs: local, slurm.",
+            help="Train the trials of optimization here, or as jobs of a cluster: local, slurm, ray.",
         ),
     ] = None,
     workers: Annotated[

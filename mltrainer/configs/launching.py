@@ -9,10 +9,16 @@ from pydantic import Field, field_validator
 
 from mltrainer.configs.loading import Later, Strict
 
-EngineName = Literal["local", "slurm"]
+EngineName = Literal["local", "slurm", "ray"]
 OF_THE_SEARCH = frozenset(  # options of sbatch by which a job is followed
     ("job-name", "output", "error", "chdir", "open-mode", "export", "parsable", "wait", "wrap", "array", "requeue", "no-requeue")
 )
+
+
+class RayCluster(Strict):
+    """The Ray cluster that trains the runs of a search."""
+
+    address: str = Field("auto", min_length=1, description="its address, host:port; auto: the one that this machine is part of")
 
 
 class Launching(Strict):
@@ -30,11 +36,12 @@ class Launching(Strict):
         "gradients and parameters (fsdp)",
     )
     engine: Annotated[EngineName, Later("0.3")] = Field(
-        "local", description="where the runs of a search or an ablation are trained: on this machine, or as jobs of SLURM"
+        "local", description="where the runs of a search or an ablation are trained: on this machine, or as jobs of SLURM or Ray"
     )
     slurm: Annotated[dict[str, str | int], Later("0.3")] = Field(
         {}, description='options of sbatch for each job, by their long names: {partition: gpu, time: "2:00:00"}'
     )
+    ray: Annotated[RayCluster, Later("0.3")] = Field(default_factory=lambda: RayCluster(), description="the Ray cluster")
 
     @field_validator("slurm")
     @classmethod

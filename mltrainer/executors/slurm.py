@@ -101,7 +101,7 @@ class Slurm:
         ended = _ask(["squeue", *asked], Path.cwd(), os.environ)
         if ended.code != 0 or not ended.in_time:
             raise EngineAwayError(ended.last_words if ended.in_time else "squeue does not answer")
-        rows = [line.strip().split("|") for line in ended.out.decode().splitlines() if line.strip()]
+        rows = [line.strip().split("|", 3) for line in ended.out.decode().splitlines() if line.strip()]
         return {job: sighting(state, machine, why) for job, state, machine, why in rows}
 
     def cancel(self, jobs: Sequence[str]) -> None:

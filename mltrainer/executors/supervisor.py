@@ -25,6 +25,7 @@ from mltrainer.workspace import append_json_lines, read_json, redact_file, write
 ORDER_FILE, LINES_FILE, ALIVE_FILE, ENDED_FILE, STOP_FILE = "order.json", "lines.jsonl", "alive.json", "ended.json", "stop"
 LOG_FILE = "log.txt"  # what the worker prints, and what this process does before it can say anything else
 POLL_S = 0.2
+STOP_S = 1.0  # between two looks at the shared folder for the file that asks to stop
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ class Supervisor:
         self._machine, self._parent = socket.gethostname(), os.getppid()
         self._signal: str | None = None
         self._stopped: str | None = None
-        self._stopped_at = self._heard = self._alive_at = 0.0
+        self._stopped_at = self._heard = self._alive_at = self._looked_at = 0.0
+        self._is_to_stop = False
         self._count = 0
         self._beat: tuple[Any, float] = (None, time.monotonic())
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -121,6 +123,8 @@ class Supervisor:
         if now - self._alive_at >= self._order.alive_s:
             self._show_life()
             self._hear_beat(now)
+        if now - self._looked_at >= STOP_S:
+            self._looked_at, self._is_to_stop = now, (self._folder / STOP_FILE).exists()
         if self._stopped is None and (why := self._asked(now)) is not None:
             self._stopped, self._stopped_at = why, now
             process.signal(signal.SIGTERM)
@@ -145,7 +149,7 @@ class Supervisor:
         """Return the reason to stop the worker, or None."""
         if self._signal is not None:
             return f"{self._signal} of its machine"
-        if (self._folder / STOP_FILE).exists():
+        if self._is_to_stop:
             return "the search"
         if os.getppid() != self._parent:
             return "the end of what had started it"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.records.planning import Planned
 
 # Who looks on while a run is trained. Names and criteria decide no bit either, but reports and verdicts are made of them.
 LOOKS_ON = frozenset({"tracking"})
+PLACES = frozenset({"engine", "slurm", "ray"})  # keys of `launch`: where trials are trained, which the search reads from the file
 
 
 def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
-    """Return True if an edited config file still has the values that planning recorded, apart from the keys of LOOKS_ON.
+    """Return True if an edited config file has the values that planning recorded, apart from the keys of LOOKS_ON and PLACES.
 
     Args:
         path: `mltrainer.yaml`, or the training config.
@@ -34,5 +36,12 @@ def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
     needed = {key: value for key, value in of_task(told(found), found.task).items() if key not in LOOKS_ON}
     if role == "config" and not is_complete(said, needed):
         return False  # what is cut off would be taken for its default
-    now, before = found.model_dump(), then.model_dump()
-    return all(value == before[key] for key, value in now.items() if key not in LOOKS_ON)
+    now, before = _deciding(found.model_dump()), _deciding(then.model_dump())
+    return all(value == before[key] for key, value in now.items())
+
+
+def _deciding(values: dict[str, Any]) -> dict[str, Any]:
+    found = {key: value for key, value in values.items() if key not in LOOKS_ON}
+    if "launch" in found:  # of the training config alone
+        found["launch"] = {key: value for key, value in found["launch"].items() if key not in PLACES}
+    return found

@@ -20,7 +20,7 @@ from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context, Result, file_row
-from mltrainer.phases.planning import config_text
+from mltrainer.phases.planning import config_text, planned_config
 from mltrainer.records.common import InputRow, KeyChange, MetricChoice
 from mltrainer.records.diagnostics import Diagnostics
 from mltrainer.records.job import SearchJob
@@ -109,6 +109,8 @@ def _search(ctx: Context) -> Result:
     config, settings, (template, written) = ctx.planned_config(), _settings(ctx), _template(ctx)
     values = overlay(config.model_dump(), of_task(written["trial"], config.task))
     of_trials = ctx.with_workers(validate_values(TrainingConfig, values, f"{TUNING}, trial"))
+    # Of the file and not of the record: where trials are trained may change after planning, and makes no gate stale.
+    of_trials = of_trials.model_copy(update={"launch": planned_config(ctx.project).launch})
     space = _space(ctx, written["space"], of_trials)
     extent = _extent(ctx, template.strategy, template.trials, space, of_trials.model_dump())
     study: dict[str, Any] = {

@@ -29,6 +29,7 @@ EXTRAS = (
     ("tensorboard", "showing runs in TensorBoard", "pip install 'mltrainer[tensorboard]'"),
     ("mlflow-skinny", "showing runs in MLflow", "pip install 'mltrainer[mlflow]'"),
     ("wandb", "showing runs in Weights & Biases", "pip install 'mltrainer[wandb]'"),
+    ("ray", "training the trials of a search on a Ray cluster", "pip install 'mltrainer[ray]'"),
     ("trackio", "showing runs in Trackio", "pip install 'mltrainer[trackio]'"),
     ("tensorflow", "deterministic operations of TensorFlow beside PyTorch", "pip install tensorflow"),
 )

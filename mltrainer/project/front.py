@@ -197,7 +197,7 @@ class Project:
             set: Changes of the config; the baseline's are planning's, which runs again first.
             template: The template that planning starts from, by path or name.
             processes: How many processes train the phase's run together, in place of the config's `launch.processes`.
-            launch: Where optimization trains its trials, in place of the config's `launch.engine`: local or slurm.
+            launch: Where optimization trains its trials, in place of the config's `launch.engine`: local, slurm or ray.
             workers: How many trials optimization trains at a time, in place of the tuning template's.
             tell: Takes the events.
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mltrainer.configs.launching import EngineName, Launching
+from mltrainer.executors.engine import Engine
+from mltrainer.executors.ray import Ray
 from mltrainer.executors.slurm import Slurm
 from mltrainer.records.job import PooledJob
 from mltrainer.search.pool import Pool, places
@@ -23,7 +26,7 @@ def workers_of(job: PooledJob, root: Path, events: Events) -> Repeating:
         events: Where losses are reported.
 
     Raises:
-        InputError: There is no GPU.
+        InputError: There is no GPU, or no such engine here.
     """
 
     def tell(text: str) -> None:
@@ -34,5 +37,14 @@ def workers_of(job: PooledJob, root: Path, events: Events) -> Repeating:
     if name == "local":
         workers = Pool(root, job, places(job.workers, job.config.device, job.threads), silent_s)
     else:
-        workers = RemotePool(root, job, Slurm(job.config.launch.slurm), job.workers or REMOTE_WORKERS, silent_s)
+        workers = RemotePool(root, job, engine_of(name, job.config.launch), job.workers or REMOTE_WORKERS, silent_s)
     return Repeating(workers, tell)
+
+
+def engine_of(name: EngineName, launch: Launching) -> Engine:
+    """Return the engine of other machines with that name.
+
+    Raises:
+        InputError: It is not installed, or its cluster is not there.
+    """
+    return Ray(launch.ray.address) if name == "ray" else Slurm(launch.slurm)

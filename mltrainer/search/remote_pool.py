@@ -27,7 +27,6 @@ from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import read_if_whole, read_json, write_json
 
 SUPERVISOR = "mltrainer.executors.supervisor"
-LOOK_S = 0.05  # between two looks at the files
 NEVER_STARTED = 3  # jobs in a row that end before their supervisor says anything, while none has yet: nothing can start there
 # Of this process's machine, or of a job that it runs in itself: they do not hold for another machine or job.
 OF_THIS_MACHINE = (
@@ -51,6 +50,7 @@ class Timing:
     """How long what is waited for, in seconds. The defaults are chosen by us, for queues and file systems that are slow.
 
     Attributes:
+        files_s: Between two looks at the files of the attempts.
         look_s: Between two questions to the engine.
         gone_s: A job that the engine lost may still show its end, which a shared file system brings late.
         alive_s: Between two signs of life of a supervisor, and of this process.
@@ -59,6 +59,7 @@ class Timing:
         grace_s: Of a worker that is stopped, for its step and its checkpoint.
     """
 
+    files_s: float = 1.0
     look_s: float = 2.0
     gone_s: float = 10.0
     alive_s: float = 5.0
@@ -127,7 +128,7 @@ class RemotePool:
         self._followed: list[_Followed] = []
         self._ended: list[Ended] = []  # what was found before it could begin
         self._sightings: Mapping[str, Sighting] = {}
-        self._looked_at = self._beat_at = float("-inf")
+        self._looked_at = self._read_at = self._beat_at = float("-inf")
         self._beats = 0
         self._never_started = 0
         self._has_started = self._was_taken = False
@@ -214,7 +215,7 @@ class RemotePool:
             folder=self._root,
             environment={**portable(os.environ), **self._mark},
             log=attempt.folder / supervisor.LOG_FILE,
-            cores=config.threads + config.loader.processes,
+            cores=self._job.threads + config.loader.processes,
             gpus=int(config.device == "cuda"),
         )
 
@@ -225,15 +226,15 @@ class RemotePool:
             MltrainerError: A worker's own fault; or no job can start on the engine's machines.
             DifferenceError: Two attempts at a run, or two machines, do not compute the same.
         """
-        late = time.monotonic() + timeout
-        while True:
-            self._beat()
-            self._look()
-            found, self._ended = self._ended, []
+        self._beat()
+        self._look()
+        found, self._ended = self._ended, []
+        if time.monotonic() - self._read_at >= self._timing.files_s:
+            self._read_at = time.monotonic()
             found += [ended for one in [*self._followed] for ended in self._follow(one)]
-            if found or time.monotonic() > late:
-                return found
-            time.sleep(LOOK_S)
+        if not found:
+            time.sleep(min(timeout, self._timing.files_s))
+        return found
 
     def _beat(self) -> None:
         if time.monotonic() - self._beat_at >= self._timing.alive_s:
@@ -397,7 +398,7 @@ class RemotePool:
             self._look()
             for one in mine:
                 self._read(one)
-            time.sleep(LOOK_S)
+            time.sleep(self._timing.files_s)
         self._engine.cancel([one.job for one in self._followed if one.attempt.ending is None])
         for one in self._followed:
             self._leave(one)

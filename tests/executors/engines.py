@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import importlib.util
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import psutil
 import pytest
 
 from mltrainer.executors.engine import Engine, RemoteCommand, Sighting
+from mltrainer.executors.ray import Ray
 from mltrainer.executors.slurm import Slurm
 from mltrainer.records.job import JobBase
 from mltrainer.search.ended import Ended
@@ -22,7 +25,7 @@ from mltrainer.search.pool import Pool
 from mltrainer.search.remote_pool import RemotePool, Timing
 from mltrainer.search.repeating import Repeating
 
-QUICK = Timing(look_s=0.3, gone_s=0.5, alive_s=0.2, lost_s=1.5, orphan_s=20.0, grace_s=10.0)
+QUICK = Timing(files_s=0.05, look_s=0.3, gone_s=0.5, alive_s=0.2, lost_s=1.5, orphan_s=20.0, grace_s=10.0)
 
 
 class Here:
@@ -143,14 +146,60 @@ def slurm_is_here() -> bool:
     return found.returncode == 0 and any(state.startswith(("idle", "mix", "alloc")) for state in found.stdout.split())
 
 
+class TwoNodes:
+    """A Ray cluster of two nodes on this machine, beside its head, which runs no task; a killed one is replaced."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": MEMORY})
+        self.address: str = self._cluster.address
+        self._nodes = [self._new(), self._new()]
+
+    def _new(self) -> Any:
+        return self._cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+
+    def lose(self, root: Path) -> None:
+        """Kill the node that has a job of a project, and have another one in its place."""
+        parents = {one.pid for one in psutil.Process(supervisors(root)[0]).parents()}
+        node = next(node for node in self._nodes if parents & _pids(node))
+        self._nodes.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
+        self._nodes.append(self._new())
+
+    def close(self) -> None:
+        import ray
+
+        ray.shutdown()  # a node that this process is connected to is not ended
+        self._cluster.shutdown()
+
+
+def _pids(node: Any) -> set[int]:
+    return {found.process.pid for kind in node.all_processes.values() for found in kind}
+
+
+MEMORY = 80 << 20  # bytes of each node's store, through which nothing goes
+_CLUSTERS: list[TwoNodes] = []
+
+
+def two_nodes() -> TwoNodes:
+    """Return the cluster, started once; it ends with this process."""
+    if not _CLUSTERS:
+        _CLUSTERS.append(TwoNodes())
+        atexit.register(_CLUSTERS[0].close)
+    return _CLUSTERS[0]
+
+
 NO_SLURM = "no SLURM controller answers here: make test-services"
+NO_RAY = "Ray is not installed beside this Python: make test-services"
+SLURM = [pytest.mark.slow, pytest.mark.service, pytest.mark.skipif(not slurm_is_here(), reason=NO_SLURM)]
+RAY = [pytest.mark.slow, pytest.mark.service, pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=NO_RAY)]
 KINDS = [
     pytest.param(lambda: Local(), id="local"),
     pytest.param(lambda: OnEngine("here", Here, _kill_here), id="here"),
+    pytest.param(lambda: OnEngine("slurm", lambda: Slurm({}), _cancel), id="slurm", marks=SLURM),
     pytest.param(
-        lambda: OnEngine("slurm", lambda: Slurm({}), _cancel),
-        id="slurm",
-        marks=[pytest.mark.slow, pytest.mark.skipif(not slurm_is_here(), reason=NO_SLURM)],
+        lambda: OnEngine("ray", lambda: Ray(two_nodes().address), lambda root, _: two_nodes().lose(root)), id="ray", marks=RAY
     ),
 ]
 

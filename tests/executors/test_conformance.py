@@ -16,10 +16,11 @@ from mltrainer.executors.engine import EngineAwayError
 from mltrainer.records.job import SearchJob, TrainingJob
 from mltrainer.search import pool as pools
 from mltrainer.search import remote_pool, repeating
-from mltrainer.search.attempts import attempts_at
+from mltrainer.search.attempts import attempts_at, new_attempt
 from mltrainer.search.ended import Ended
+from mltrainer.search.pool import end_of
 from mltrainer.search.repeating import Repeating, pause_s
-from mltrainer.workspace import read_json, write_json
+from mltrainer.workspace import is_sealed, read_json, seal, write_json
 from tests.executors.engines import KINDS, QUICK, Here, Machines, ends, kill_tree, supervisors, until
 from tests.search.test_program import config, study
 
@@ -281,6 +282,26 @@ def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str
         workers.begin(1, run(root, "one", numerics_class="avx512"))
         with pytest.raises(DifferenceError, match=r"does not compute the same bits as old"):
             ends(workers)
+
+
+def test_a_worker_that_was_stopped_by_an_operator_is_lost_and_one_that_was_killed_has_died() -> None:
+    assert [end_of(1, code).lost is not None for code in (143, 130, -15, -2, -9, 1)] == [True] * 4 + [False] * 2
+    assert end_of(1, -9) == Ended(1, death=KILLED)
+
+
+def test_a_published_result_is_sealed_and_names_files_where_they_lie(root: Path) -> None:
+    job = TrainingJob.model_validate(read_json(run(root, "one")))
+    attempt = new_attempt(root, job)
+    there = attempt.work.relative_to(root).as_posix()
+    files = [{"path": f"{there}/checkpoints/step-1/state.json"}]
+    write_json(
+        attempt.work / "result.json", seal({"purpose": "explore", "steps": 1, "checkpoints": files, "about": f"in {there}"})
+    )
+    attempt.publish()
+    found = read_json(root / ".mltrainer/runs/one/result.json")
+    assert is_sealed(found)
+    assert found["checkpoints"] == [{"path": ".mltrainer/runs/one/checkpoints/step-1/state.json"}]
+    assert not attempt.folder.exists()
 
 
 def test_the_pauses_grow_up_to_a_limit() -> None:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from mltrainer.search.attempts import Attempt, attempts_at
 from mltrainer.workspace import digest, read_json
-from tests.executors.engines import NO_SLURM, kill_tree, slurm_is_here, supervisors
+from tests.executors.engines import RAY, SLURM, kill_tree, supervisors, two_nodes
 from tests.projects import write_rings
-from tests.search.test_program import SPACE, run, start, study, table
+from tests.search.test_program import SPACE, config, run, start, study, table
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
-TASK = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.05}}
-INFRASTRUCTURE = ("lost", "job", "machine", "signal", "node", "process")
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]  # importing torch for each run takes its time
+TASK = {"use": "my_task:Rings", "options": {"n": 60, "pause": 0.5}}
 
 
-def job(**changes: Any) -> dict[str, Any]:
-    asked = {**study(SPACE, 6, epochs=4, task=TASK), "strategy": "tpe", "lag": 2, "seeds": 1, "workers": 2}
-    return {**asked, **changes}
+def job(engine: str = "local", **changes: Any) -> dict[str, Any]:
+    launch = {"ray": {"address": two_nodes().address}} if engine == "ray" else {}
+    asked = {**study(SPACE, 4), "strategy": "tpe", "lag": 2, "seeds": 1, "workers": 2, "silent_minutes": 1.0, "engine": engine}
+    return {**asked, "config": config(batch_size=32, epochs=4, task=TASK, launch=launch), **changes}
 
 
 @pytest.fixture(scope="module")
@@ -36,59 +37,94 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def told(found: dict[str, Any]) -> str:
+    """Return the digest of a study's table and comparison, in which no run has failed."""
     assert not [trial for trial in found["trials"] if trial["state"] == "failed" or trial["reason"]]
     return digest([table(found), found["comparison"]])
 
 
-def disturbed(root: Path, asked: dict[str, Any], disturb: Callable[[Path], Any]) -> tuple[str, str]:
-    """Run a study that is disturbed once a trial has a checkpoint; return its table's digest and what was said."""
-    process = start(root, asked)
-    while not list(root.glob(".mltrainer/*/*/**/checkpoints/step-*")):
-        assert process.poll() is None, process.stdout and process.stdout.read().decode()
-        time.sleep(0.05)
-    disturb(root)
-    said, _ = process.communicate()
+def disturbed(root: Path, asked: dict[str, Any], disturbances: Sequence[Callable[[Attempt], None]]) -> tuple[str, str]:
+    """Run a study, of which each disturbance meets another attempt; return its table's digest and what was said."""
+    with start(root, asked) as process, ended_by_failure(process):
+        met: set[tuple[str, int]] = set()
+        for disturb in disturbances:
+            while not (found := [one for one in attempts_at(root) if has_begun(one) and (one.run, one.number) not in met]):
+                assert process.poll() is None, process.stdout and process.stdout.read().decode()
+                time.sleep(0.05)
+            met.add((found[0].run, found[0].number))
+            disturb(found[0])
+        said, _ = process.communicate()
     assert process.returncode == 0, said.decode()
-    assert not list(root.glob(".mltrainer/attempts/*"))
     return told(read_json(root / asked["folder"] / "result.json")), said.decode()
 
 
-def worker_of(supervisor: int) -> int:
-    """Return the worker of a supervisor."""
-    return int(psutil.Process(supervisor).children()[0].pid)
+@contextlib.contextmanager
+def ended_by_failure(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a search that a failed test leaves."""
+    try:
+        yield
+    finally:
+        process.kill()
 
 
-def cancel_a_job(root: Path) -> None:
-    newest = max(root.glob(".mltrainer/attempts/*/*/begun.json"), key=lambda path: path.stat().st_mtime)
-    subprocess.run(["scancel", json.loads(newest.read_text())["job"]], check=True)
+def has_begun(attempt: Attempt) -> bool:
+    """Return True where an attempt trains: it has a checkpoint, and its worker lives."""
+    if attempt.ending is not None or not any(attempt.work.glob("checkpoints/step-*")):
+        return False
+    return any(psutil.Process(one).children() for one in supervisors(attempt.folder))
 
 
-def kill_a_machine(root: Path) -> None:
-    kill_tree(supervisors(root)[0], signal.SIGKILL)
+def worker_of(attempt: Attempt) -> int:
+    return int(psutil.Process(supervisors(attempt.folder)[0]).children()[0].pid)
 
 
-def kill_a_worker(root: Path) -> None:
-    os.kill(worker_of(supervisors(root)[0]), signal.SIGKILL)
+def cancel_its_job(attempt: Attempt) -> None:
+    assert attempt.begun is not None
+    subprocess.run(["scancel", attempt.begun.job], check=True)
 
 
-def freeze_a_worker(root: Path) -> None:
-    os.kill(worker_of(supervisors(root)[0]), signal.SIGSTOP)
+def kill_its_machine(attempt: Attempt) -> None:
+    kill_tree(supervisors(attempt.folder)[0], signal.SIGKILL)
 
 
-@pytest.mark.skipif(not slurm_is_here(), reason=NO_SLURM)
-@pytest.mark.parametrize("disturb", [lambda _: None, cancel_a_job, kill_a_machine, kill_a_worker, freeze_a_worker])
-def test_slurm_gives_the_table_of_this_machine(tmp_path: Path, expected: str, disturb: Callable[[Path], Any]) -> None:
+def kill_its_node(attempt: Attempt) -> None:
+    two_nodes().lose(attempt.folder)
+
+
+def kill_its_worker(attempt: Attempt) -> None:
+    os.kill(worker_of(attempt), signal.SIGKILL)
+
+
+def freeze_its_worker(attempt: Attempt) -> None:
+    os.kill(worker_of(attempt), signal.SIGSTOP)
+
+
+OF_SLURM = (cancel_its_job, kill_its_machine, kill_its_worker, freeze_its_worker)
+OF_RAY = (kill_its_node, kill_its_worker, freeze_its_worker)
+
+
+@pytest.mark.parametrize(
+    ("engine", "disturbances", "losses"),
+    [
+        pytest.param("slurm", (), 0, id="slurm", marks=SLURM),
+        pytest.param("slurm", OF_SLURM, 2, id="slurm disturbed", marks=SLURM),
+        pytest.param("ray", (), 0, id="ray", marks=RAY),
+        pytest.param("ray", OF_RAY, 1, id="ray disturbed", marks=RAY),
+    ],
+)
+def test_an_engine_gives_the_table_of_this_machine(
+    tmp_path: Path, expected: str, engine: str, disturbances: Sequence[Callable[[Attempt], None]], losses: int
+) -> None:
     root = write_rings(tmp_path).root
-    found, said = disturbed(root, job(engine="slurm", silent_minutes=0.2), disturb)
+    found, said = disturbed(root, job(engine), disturbances)
     assert found == expected
-    assert ("was lost" in said) == (disturb in (cancel_a_job, kill_a_machine))
+    assert said.count("was lost: ") == losses
 
 
-@pytest.mark.skipif(not slurm_is_here(), reason=NO_SLURM)
-def test_a_search_that_is_stopped_on_slurm_goes_on_here(tmp_path: Path, expected: str) -> None:
+@pytest.mark.parametrize("engine", [pytest.param("slurm", marks=SLURM)])
+def test_a_search_that_is_stopped_on_an_engine_goes_on_here(tmp_path: Path, expected: str, engine: str) -> None:
     root = write_rings(tmp_path).root
-    process = start(root, job(engine="slurm"))
-    while not list(root.glob(".mltrainer/attempts/**/checkpoints/step-*")):
+    process = start(root, job(engine))
+    while not any(map(has_begun, attempts_at(root))):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

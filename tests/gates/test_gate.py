@@ -204,6 +204,7 @@ NO_VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
     "a default spelled out": ("mltrainer.yaml", lambda text: f"{text}\nstart: null\n"),
     "no comments in the config": (CONFIG, lambda text: yaml.safe_dump(yaml.safe_load(text))),
     "a tracker in the config": (CONFIG, lambda text: re.sub(r"tracking: .*", "tracking: [mlflow]", text)),
+    "an engine in the config": (CONFIG, lambda text: text.replace("engine: local", "engine: slurm")),
 }
 VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
     "the seed": ("mltrainer.yaml", lambda text: text.replace("seed: 42", "seed: 43")),
@@ -213,6 +214,7 @@ VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
     "nothing left": ("mltrainer.yaml", lambda text: ""),
     "what is kept": (CONFIG, lambda text: text.replace("keep: 3", "keep: 4")),
     "who observes": (CONFIG, lambda text: text.replace("signals: true", "signals: false")),
+    "how many train together": (CONFIG, lambda text: text.replace("processes: 1", "processes: 2")),
     "cut off": (CONFIG, lambda text: text[: text.index("# classes of your own")]),
 }
 

@@ -182,4 +182,25 @@ FAULTS = (
         "for pid in ():",
         f"{FORKS} -k killed_with_it",
     ),
+    Fault(
+        "a controller that is away is a wrong setting",
+        "mltrainer/executors/slurm.py",
+        "if not ended.in_time or AWAY.search(words):",
+        "if not ended.in_time:",
+        "tests/executors/test_slurm.py",
+    ),
+    Fault(
+        "a state of the queue that is not known is the job's own end",
+        "mltrainer/executors/slurm.py",
+        'ENDED.get(state, "lost")',
+        'ENDED.get(state, "died")',
+        "tests/executors/test_slurm.py",
+    ),
+    Fault(
+        "a frozen worker on another machine is waited for",
+        "mltrainer/executors/supervisor.py",
+        "now - self._heard > self._order.silent_s",
+        "now - self._heard > 1e9",
+        "tests/executors/test_conformance.py -k 'frozen and here'",
+    ),
 )

@@ -7,6 +7,7 @@ from tests.mutations.fault import Fault
 STUDY, COUNTING = "tests/search/test_study.py", "tests/search/test_counting.py"
 HALVING, BUDGET = "tests/search/test_halving.py", "tests/search/test_budget.py"
 LAG = f"{STUDY}::test_trial_n_is_decided_by_just_those_up_to_n_less_the_lag"
+ENGINES = "tests/executors/test_conformance.py"
 FAULTS = (
     Fault(
         "a trial is chosen by one trial less than it waits for",
@@ -154,5 +155,68 @@ FAULTS = (
         "self._learn(number - self.job.lag)",
         "self._learn(min(number - 1, self._journal.added))",
         "tests/search/test_study.py -k rungs_are_decided",
+    ),
+    Fault(
+        "a lost run is told as a death of its own",
+        "mltrainer/search/pool.py",
+        "        return Ended(nr, lost=",
+        "        return Ended(nr, death=",
+        f"{ENGINES} -k 'stopped_by_an_operator'",
+    ),
+    Fault(
+        "a lost run is begun again without a pause",
+        "mltrainer/search/repeating.py",
+        "FIRST_PAUSE_S * 2 ** min(losses - 1, 20)",
+        "0.0 * 2 ** min(losses - 1, 20)",
+        f"{ENGINES} -k pauses",
+    ),
+    Fault(
+        "a second result of a run is taken for the first one unseen",
+        "mltrainer/search/attempts.py",
+        "        if different:\n",
+        "        if different and not first:\n",
+        f"{ENGINES} -k second_result",
+    ),
+    Fault(
+        "an attempt begins anew in place of where the one before it came",
+        "mltrainer/search/attempts.py",
+        "    _copy_state(source, attempt.work)\n",
+        "    attempt.work.mkdir(parents=True)\n",
+        f"{ENGINES} -k 'lost_machine and here'",
+    ),
+    Fault(
+        "a published result names its files where the attempt lay",
+        "mltrainer/search/attempts.py",
+        "    return here + value[len(there) :] if is_below else value",
+        "    return value",
+        f"{ENGINES} -k published_result",
+    ),
+    Fault(
+        "a machine that shows no life is waited for",
+        "mltrainer/search/remote_pool.py",
+        "now - one.heard > self._timing.lost_s",
+        "now - one.heard > 1e9",
+        f"{ENGINES} -k 'second_result and same'",
+    ),
+    Fault(
+        "machines that compute other bits share a study",
+        "mltrainer/search/remote_pool.py",
+        'elif first["numerics_class"] != found:',
+        'elif first["numerics_class"] is None:',
+        f"{ENGINES} -k other_bits",
+    ),
+    Fault(
+        "a refusal by a full queue ends the search",
+        "mltrainer/search/remote_pool.py",
+        "            if not self._was_taken:\n",
+        "            if self._was_taken:\n",
+        f"{ENGINES} -k refuses",
+    ),
+    Fault(
+        "the marks of this machine's own job go to another one",
+        "mltrainer/search/remote_pool.py",
+        "not any(name.startswith(start) for start in OF_THIS_MACHINE)",
+        "True",
+        f"{ENGINES} -k sent_along",
     ),
 )
