@@ -161,7 +161,7 @@ FAULTS = (
         "mltrainer/search/pool.py",
         "        return Ended(nr, lost=",
         "        return Ended(nr, death=",
-        f"{ENGINES} -k 'stopped_by_an_operator'",
+        f"{ENGINES} -k stopped_by_an_operator",
     ),
     Fault(
         "a lost run is begun again without a pause",
@@ -182,7 +182,7 @@ FAULTS = (
         "mltrainer/search/attempts.py",
         "    _copy_state(source, attempt.work)\n",
         "    attempt.work.mkdir(parents=True)\n",
-        f"{ENGINES} -k 'lost_machine and here'",
+        f"{ENGINES}::test_a_lost_machine_is_no_death_and_the_run_goes_on[here]",
     ),
     Fault(
         "a published result names its files where the attempt lay",
@@ -196,7 +196,7 @@ FAULTS = (
         "mltrainer/search/remote_pool.py",
         "now - one.heard > self._timing.lost_s",
         "now - one.heard > 1e9",
-        f"{ENGINES} -k 'second_result and same'",
+        f"{ENGINES} -k second_result",
     ),
     Fault(
         "machines that compute other bits share a study",
