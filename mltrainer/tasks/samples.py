@@ -28,6 +28,7 @@ from mltrainer.tasks.task import Task
 MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
 MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
 COMPARING_S = 5.0  # seconds that this may take for each split
+SHOWN_PARTS = 4  # of what a task gave in place of samples
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,11 @@ def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:
     found = [f"{p.dtype} {list(p.shape)}" if isinstance(p, Tensor) else type(p).__name__ for p in parts]
     equal = all(isinstance(p, Tensor) and p.dim() > 0 for p in parts) and len({len(p) for p in parts}) == 1
     if len(parts) < 2 or not equal:
+        shown = ", ".join(found[:SHOWN_PARTS]) + (f", ... {len(found)} in all" if len(found) > SHOWN_PARTS else "")
         raise InputError(
-            f"{what} gave ({', '.join(found)}); two or more tensors with one row per sample, targets last, were expected",
+            f"{what} gave ({shown}); two or more tensors with one row per sample, targets last, were expected",
             where="task.use",
+            mend="stack the samples into tensors, such as (inputs, targets), or return a torch Dataset",
         )
     # On the CPU and contiguous: their bytes are hashed, and rows are gathered from them by index.
     return Samples(np.arange(len(parts[0])), tuple(part.detach().cpu().contiguous() for part in parts))

@@ -439,6 +439,13 @@ def test_a_task_that_does_not_fit_its_data_is_told_why(own, method, message):
     assert pytest.importorskip("re").search(message, str(caught.value).replace("\n", " ")), str(caught.value)
 
 
+def test_a_list_of_samples_is_refused_in_a_line_that_says_what_to_return(own):
+    body = PLAIN.replace("return X, Y", "return [(torch.zeros(2), 0) for _ in range(300)]")
+    with pytest.raises(InputError, match=r"gave \(tuple, tuple, tuple, tuple, \.\.\. 300 in all\)") as caught:
+        own(body)
+    assert "torch Dataset" in str(caught.value.mend)
+
+
 def test_a_data_set_that_fails_on_a_sample_is_told_by_its_line(own):
     body = RANDOM.format(length=40).replace("return torch.full", "return self.missing if i else torch.full")
     with pytest.raises(MltrainerError, match="samples of your task: AttributeError"):

@@ -40,7 +40,7 @@ from mltrainer.trainers.native.evaluation import evaluate, writes
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.locating import locate
-from mltrainer.trainers.native.optimization.gradients import clipped_above
+from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
@@ -138,6 +138,7 @@ class Session:
         self._restore()
         # After restoring: that all go on from the same step is one of the facts.
         self._require_alike_ranks()
+        self._tell_sharing()
         self.gpu = GpuWatch(config.device)
 
     def open(self) -> OpenTask:
@@ -149,6 +150,14 @@ class Session:
         if (start := self.task.start) is not None:
             counts = ", ".join(f"{len(getattr(start, key))} {told}" for key, told in START_TOLD.items())
             self.events.send("note", text=f"begins with {start.weights}: {counts}")
+
+    def _tell_sharing(self) -> None:
+        """Send a note where processes were to share more than the steps, and no parameter is large enough for that."""
+        parallel = self.config.launch.parallel
+        if parallel != "ddp" and self.ranks.size > 1 and not self.trainer.stepper.shares_state:
+            self.events.send(
+                "note", text=f"launch.parallel: {parallel} shares nothing: no matrix has more than {BY_ROWS:,} numbers"
+            )
 
     def _begin_trace(self) -> Tracer | None:
         """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""

@@ -173,6 +173,17 @@ def flat(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @pytest.mark.slow
+def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def tell(event: dict[str, Any]) -> None:
+        notes.extend([event["text"]] if event["event"] == "note" else [])
+
+    train_on(make(tmp_path), 2, tell, launch=ZERO, rules=2, epochs=1)
+    assert any("zero1 shares nothing: no matrix has more than 65,536 numbers" in note for note in notes)
+
+
+@pytest.mark.slow
 def test_each_process_writes_its_rows_and_damage_to_one_of_them_is_found(tmp_path: Path) -> None:
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     train_on(root, 2, launch=ZERO, **WIDE)
