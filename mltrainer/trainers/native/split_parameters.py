@@ -127,9 +127,12 @@ class SplitParameters:
         """Let a block go after its forward pass, and have it gathered again when the backward pass comes to it.
 
         Raises:
-            InputError: Nothing that the block returns would tell of the backward pass.
+            InputError: Nothing that the block returns would tell of the backward pass, or some of it lies in its parameters.
         """
-        if not self.is_split or block.in_backward:
+        if not self.is_split:
+            return
+        self._refuse_own_memory(block, outputs)
+        if block.in_backward:
             return
         if torch.is_grad_enabled():
             tensors = [t for t in tree_leaves(outputs) if isinstance(t, Tensor) and t.requires_grad]
@@ -139,6 +142,17 @@ class SplitParameters:
             for tensor in tensors:
                 tensor.register_hook(lambda _gradient: self._enter_backward(block))
         self._let_go(block)
+
+    def _refuse_own_memory(self, block: Block, outputs: Any) -> None:
+        """Refuse outputs that are a block's parameters or views of them: whoever read them later would read freed memory.
+
+        Raises:
+            InputError: With the block's name.
+        """
+        own = {self._whole[name].untyped_storage().data_ptr() for name in block.parameters}
+        if any(isinstance(t, Tensor) and t.untyped_storage().data_ptr() in own for t in tree_leaves(outputs)):
+            what = f"{block.name} returns a view of its own parameters, which are let go of after its forward pass"
+            raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
 
     def _enter_backward(self, block: Block) -> None:
         """Gather a block before its backward pass."""
@@ -195,10 +209,12 @@ def _blocks(model: nn.Module, names: Sequence[str]) -> Iterator[Block]:
     A block is the innermost entry of a numbered container (`layers.3`, `0.2`) around a parameter. What lies in none, such as an
     embedding, or is used by several modules, such as tied weights, belongs to the block without a name.
     """
-    parameters = dict(model.named_parameters())
+    parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
     uses = collections.Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     found: dict[str, dict[str, nn.Parameter]] = {}
     for name in names:
         entry = re.match(r"(.*\.)?\d+(?=\.)", name) if uses[id(parameters[name])] == 1 else None
-        found.setdefault(entry[0] if entry else "", {})[name] = parameters[name]
+        # A ModuleDict or ModuleList in a container is never called: nothing would gather its parameters.
+        is_called = entry is not None and type(modules[entry[0]]).forward is not nn.Module.forward
+        found.setdefault(entry[0] if entry and is_called else "", {})[name] = parameters[name]
     return (Block(name, own) for name, own in found.items())
