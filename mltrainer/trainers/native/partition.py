@@ -185,6 +185,11 @@ class Partition:
 
     # --- parameters and what belongs to them ---
 
+    def places(self, place: int) -> list[int]:
+        """Return where each process stands, a number that each tells the others."""
+        device = next(iter(self.own.values())).device
+        return [int(n) for n in self._ranks.gather_blocks(torch.tensor([place], device=device)).flatten()]
+
     def gather(self) -> None:
         """Give every process the rows that the others have updated, in its parameters."""
         for names in self._buckets({name: self.own[name] for name in self._cuts}):

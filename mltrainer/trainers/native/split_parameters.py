@@ -35,7 +35,7 @@ class Shard(enum.Enum):
     ALONE = "they are the step's: every process computed the same micro-batch"
 
 
-@dataclass
+@dataclass(eq=False)
 class Block:
     """A module whose large parameters are gathered together.
 
@@ -115,7 +115,19 @@ class SplitParameters:
         for block in self._blocks:
             if block.missing:
                 self._take(block)
+        self._require_same_place(-1)
         return self._rows
+
+    def _require_same_place(self, place: int) -> None:
+        """Refuse that processes exchange different blocks: a model that calls some for some micro-batches alone.
+
+        Raises:
+            InputError: In all processes, before anything of the blocks is mixed.
+        """
+        places = self._partition.places(place)
+        if len({*places}) > 1:
+            what = "some blocks are computed for some micro-batches alone, and cannot be split among processes"
+            raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
 
     # --- a block ---
 
@@ -179,10 +191,12 @@ class SplitParameters:
         if self._shard is Shard.FILLER:
             for gradient in whole.values():
                 gradient.fill_(-0.0)  # x + -0.0 has the bits of x
+        self._require_same_place(len(self._blocks) + self._blocks.index(block))
         self._rows |= self._partition.summed_rows(whole)
 
     def _gather(self, block: Block) -> None:
         if self.is_split and not block.is_gathered:
+            self._require_same_place(self._blocks.index(block))
             for name in block.parameters:
                 self._whole[name].untyped_storage().resize_(self._bytes[name])
             self._partition.gather_into({name: self._whole[name] for name in block.parameters})
