@@ -186,7 +186,7 @@ class Partition:
     # --- parameters and what belongs to them ---
 
     def places(self, place: int) -> list[int]:
-        """Return where each process stands, a number that each tells the others."""
+        """Return the numbers by which the processes tell each other their places, in the order of ranks."""
         device = next(iter(self.own.values())).device
         return [int(n) for n in self._ranks.gather_blocks(torch.tensor([place], device=device)).flatten()]
 

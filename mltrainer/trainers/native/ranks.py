@@ -276,3 +276,22 @@ def require_no_synchronized_norm(ranks: Ranks, model: nn.Module) -> None:
         raise InputError(
             f"{names[0]} is a SyncBatchNorm, whose results depend on the number of processes", where="model", mend=mend
         )
+
+
+def measure_alone(ranks: Ranks, *holders: object) -> None:
+    """Have torchmetrics' metrics of a model or a task count this process's samples alone.
+
+    Where processes are joined, such a metric asks the others for their counts when it is computed, at a moment of its own;
+    here each process measures all that a metric is to count, or only one computes it.
+    """
+    if ranks.size == 1:
+        return
+    for holder in holders:
+        parts = holder.modules() if isinstance(holder, nn.Module) else vars(holder).values()
+        for part in parts:
+            if hasattr(part, "distributed_available_fn"):
+                part.distributed_available_fn = _never
+
+
+def _never() -> bool:
+    return False

@@ -42,7 +42,7 @@ from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
-from mltrainer.trainers.native.ranks import Ranks, require_alike, require_no_synchronized_norm
+from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.observing import at_start, of_data
@@ -104,6 +104,7 @@ class Session:
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = make_model(self.task)
         check_model(self.task, self.model)
+        measure_alone(self.ranks, self.model, self.task.task)
         self._tell_start()
         # Before the optimizer is made, which takes the parameters that ask for a gradient at that moment.
         held = Held(self.model, config.start)

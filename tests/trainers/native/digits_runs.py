@@ -125,6 +125,17 @@ class Large(nn.Module):
         return self.head(x.mean(1))
 
 
+class Dropping(Large):
+    """Leaves out each of its blocks for half of the batches, by draws (Fan et al., 2020, LayerDrop)."""
+
+    def forward(self, x):
+        x = self.entry(x)
+        for layer in self.layers:
+            if not self.training or torch.rand(()) < 0.5:
+                x = layer(x)
+        return self.head(x.mean(1))
+
+
 class Digits(mltrainer.Task):
     def __init__(self, model="mlp", n=120, greedy=False):
         self.name, self.n, self.greedy = model, n, greedy
@@ -134,7 +145,7 @@ class Digits(mltrainer.Task):
 
     def model(self):
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
-                "counting": Counting, "large": Large, "wide": wide, "pictures": pictures}[self.name]()
+                "counting": Counting, "large": Large, "dropping": Dropping, "wide": wide, "pictures": pictures}[self.name]()
 
     def loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets)

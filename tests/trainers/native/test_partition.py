@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from mltrainer.trainers.native.optimization.optimizers import build_optimizer
 from mltrainer.trainers.native.partition import VECTOR, Partition, cut
 from mltrainer.trainers.native.ranks import Ranks, padded
 from tests.trainers.native.digits_runs import CONFIG, make, train
-from tests.trainers.native.test_ranks import at_step, bits, killed, train_on
+from tests.trainers.native.test_ranks import at_step, bits, killed, ranks_of, train_on
 
 WIDE: dict[str, Any] = {
     "task": {"use": "digits_task:Digits", "options": {"model": "wide"}},
@@ -181,6 +182,18 @@ def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path: Path)
 
     train_on(make(tmp_path), 2, tell, launch=ZERO, rules=2, epochs=1)
     assert any("zero1 shares nothing: no matrix has more than 65,536 numbers" in note for note in notes)
+
+
+@pytest.mark.slow
+def test_blocks_that_are_computed_for_some_micro_batches_alone_are_refused_and_nothing_hangs(tmp_path: Path) -> None:
+    changes = {"task": {"use": "digits_task:Digits", "options": {"model": "dropping"}}, "batch_size": 5, "rules": 2, "epochs": 9}
+    root = make(tmp_path)
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="some blocks are computed for some micro-batches alone") as caught:
+        train_on(root, 2, launch={"parallel": "fsdp"}, **changes)
+    assert "zero1" in str(caught.value.mend)
+    assert time.monotonic() - begun < 60
+    assert not ranks_of(root)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedErr
 from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import Placement, launch, tools_of
-from mltrainer.trainers.native.ranks import Group, Ranks, joined, padded, require_no_synchronized_norm
+from mltrainer.trainers.native.ranks import Group, Ranks, joined, measure_alone, padded, require_no_synchronized_norm
 from mltrainer.trainers.native.shards import TreeSum
 from mltrainer.workspace import Project, read_json
 from tests.projects import write_rings
@@ -253,6 +254,18 @@ def test_a_norm_over_all_processes_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="1 is a SyncBatchNorm") as caught:
         require_no_synchronized_norm(ranks, model)
     assert "BatchNorm" in str(caught.value.mend)
+
+
+def test_metrics_that_would_ask_other_processes_count_alone() -> None:
+    torchmetrics = pytest.importorskip("torchmetrics")
+    model, task = (
+        torch.nn.Sequential(torchmetrics.MeanMetric()),
+        types.SimpleNamespace(metric=torchmetrics.MeanMetric(), name="x"),
+    )
+    ranks = Ranks()
+    ranks.size = 2
+    measure_alone(ranks, model, task)
+    assert model[0].distributed_available_fn() is task.metric.distributed_available_fn() is False
 
 
 @pytest.mark.slow
