@@ -181,7 +181,11 @@ class Partition:
         cuts = [self._cuts[name] for name in norms]
         padded = [pad(own, (0, found.each - len(own))) for own, found in zip(norms.values(), cuts, strict=True)]
         rooms = self._ranks.gather_blocks(torch.cat(padded)).split([found.each for found in cuts], 1)
-        return {name: room.reshape(-1)[: found.shape[0]] for name, room, found in zip(norms, rooms, cuts, strict=True)}
+        # Of several types they travel as the widest: in their own again, their norm is rounded as that of a whole gradient.
+        return {
+            name: room.reshape(-1)[: found.shape[0]].to(norms[name].dtype)
+            for name, room, found in zip(norms, rooms, cuts, strict=True)
+        }
 
     # --- parameters and what belongs to them ---
 
@@ -192,19 +196,19 @@ class Partition:
 
     def gather(self) -> None:
         """Give every process the rows that the others have updated, in its parameters."""
-        for names in self._buckets({name: self.own[name] for name in self._cuts}):
-            self.gather_into({name: self._parameters[name] for name in names})
+        self.gather_into({name: self._parameters[name] for name in self._cuts})
 
     @torch.no_grad()
     def gather_into(self, tensors: Mapping[str, Tensor]) -> None:
-        """Fill tensors of one type with all rows of the parameters of their names."""
-        sizes, like = [self._cuts[name].block for name in tensors], self.own[next(iter(tensors))]
-        block = torch.zeros(sum(sizes), dtype=like.dtype, device=like.device)
-        for name, room in zip(tensors, block.split(sizes), strict=True):
-            room[: self.own[name].numel()].view(self.own[name].shape).copy_(self.own[name])
-        for (name, tensor), rooms in zip(tensors.items(), self._ranks.gather_blocks(block).split(sizes, 1), strict=True):
-            for rank, rows in enumerate(self._cuts[name].blocks(rooms)):
-                tensor[self._cuts[name].rows(rank)].copy_(rows)
+        """Fill tensors with all rows of the parameters of their names."""
+        for names in self._buckets(tensors):
+            sizes, like = [self._cuts[name].block for name in names], self.own[names[0]]
+            block = torch.zeros(sum(sizes), dtype=like.dtype, device=like.device)
+            for name, room in zip(names, block.split(sizes), strict=True):
+                room[: self.own[name].numel()].view(self.own[name].shape).copy_(self.own[name])
+            for name, rooms in zip(names, self._ranks.gather_blocks(block).split(sizes, 1), strict=True):
+                for rank, rows in enumerate(self._cuts[name].blocks(rooms)):
+                    tensors[name][self._cuts[name].rows(rank)].copy_(rows)
 
     @torch.no_grad()
     def adopt(self) -> None:

@@ -3,8 +3,9 @@
 Source: Zhao et al., 2023, arXiv 2304.11277. torch's own sums gradients in an order that depends on the number of processes and
 cuts rows where no vector ends; here the rows are those of `partition.py`, and every sum is the tree's.
 
-Between steps a process keeps its rows of a parameter. A block gathers its parameters before its forward pass and before its
-backward pass, and lets them go after each; gradients are summed as soon as the backward pass of a block has made them.
+Between steps a process keeps its rows of a parameter. A block gathers its parameters before its forward pass and before the
+first operation of its backward pass, and lets them go after each; gradients are summed as soon as the backward pass of a block
+has made them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from mltrainer.errors import InputError
@@ -45,6 +47,7 @@ class Block:
         missing: Those whose gradient has not come yet.
         is_gathered: Whether they are whole.
         in_backward: Whether the backward pass has come to it.
+        watches: Of its forward passes under way: what sees which tensors they save for the backward pass.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Block:
     missing: set[str] = field(default_factory=set)
     is_gathered: bool = True
     in_backward: bool = False
+    watches: list[saved_tensors_hooks] = field(default_factory=list)
 
 
 class SplitParameters:
@@ -79,6 +83,7 @@ class SplitParameters:
                 p.register_post_accumulate_grad_hook(functools.partial(self._arrived, block, name))
             if block.name:
                 modules[block.name].register_forward_pre_hook(functools.partial(self._enter, block))
+                modules[block.name].register_forward_hook(functools.partial(self._unwatch, block), always_call=True)
                 modules[block.name].register_forward_hook(functools.partial(self._leave, block))
 
     # --- between steps ---
@@ -115,6 +120,8 @@ class SplitParameters:
         for block in self._blocks:
             if block.missing:
                 self._take(block)
+            elif self.is_split and block.is_gathered:
+                self._let_go(block)  # which an operation read after its gradients were there
         self._require_same_place(-1)
         return self._rows
 
@@ -134,24 +141,42 @@ class SplitParameters:
     def _enter(self, block: Block, _module: nn.Module, _inputs: Any) -> None:
         """Gather a block before its forward pass."""
         self._gather(block)
+        block.watches.append(saved_tensors_hooks(functools.partial(self._saved, block), self._needed))
+        block.watches[-1].__enter__()
+
+    def _unwatch(self, block: Block, *_: Any) -> None:
+        block.watches.pop().__exit__()
+
+    def _saved(self, block: Block, tensor: Tensor) -> Tensor | tuple[Block, Tensor]:
+        """Return a tensor as the backward pass is to find it: with its block, where it lies in one's parameters."""
+        return (block, tensor) if self.is_split and self._is_of(block, tensor) else tensor
+
+    def _needed(self, saved: Tensor | tuple[Block, Tensor]) -> Tensor:
+        """Return a saved tensor for the backward pass; a block whose parameter it is, is whole then.
+
+        A block's outputs tell of its backward pass too, but not in time where the loss depends on something else of the block,
+        such as a penalty that it keeps as an attribute.
+        """
+        if isinstance(saved, Tensor):
+            return saved
+        block, tensor = saved
+        self._enter_backward(block)
+        return tensor
 
     def _leave(self, block: Block, _module: nn.Module, _inputs: Any, outputs: Any) -> None:
         """Let a block go after its forward pass, and have it gathered again when the backward pass comes to it.
 
         Raises:
-            InputError: Nothing that the block returns would tell of the backward pass, or some of it lies in its parameters.
+            InputError: Some of its outputs lie in its parameters.
         """
         if not self.is_split:
             return
         self._refuse_own_memory(block, outputs)
         if block.in_backward:
             return
-        if torch.is_grad_enabled():
-            tensors = [t for t in tree_leaves(outputs) if isinstance(t, Tensor) and t.requires_grad]
-            if not tensors and any(p.requires_grad for p in block.parameters.values()):
-                what = f"{block.name} returns {type(outputs).__name__}, in which no tensor with a gradient was found"
-                raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
-            for tensor in tensors:
+        # What is computed again in the backward pass has saved nothing, and reads the parameters themselves.
+        for tensor in tree_leaves(outputs):
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
                 tensor.register_hook(lambda _gradient: self._enter_backward(block))
         self._let_go(block)
 
@@ -161,10 +186,14 @@ class SplitParameters:
         Raises:
             InputError: With the block's name.
         """
-        own = {self._whole[name].untyped_storage().data_ptr() for name in block.parameters}
-        if any(isinstance(t, Tensor) and t.untyped_storage().data_ptr() in own for t in tree_leaves(outputs)):
+        if any(isinstance(t, Tensor) and self._is_of(block, t) for t in tree_leaves(outputs)):
             what = f"{block.name} returns a view of its own parameters, which are let go of after its forward pass"
             raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
+
+    def _is_of(self, block: Block, tensor: Tensor) -> bool:
+        """Return True if a tensor lies in the memory of a block's parameters, which are whole."""
+        place = tensor.untyped_storage().data_ptr()
+        return any(self._whole[name].untyped_storage().data_ptr() == place for name in block.parameters)
 
     def _enter_backward(self, block: Block) -> None:
         """Gather a block before its backward pass."""

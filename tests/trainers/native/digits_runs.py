@@ -136,6 +136,34 @@ class Dropping(Large):
         return self.head(x.mean(1))
 
 
+class Gated(nn.Module):
+    """A block with matrices of two types, whose penalty is an attribute and depends on a matrix after its output does."""
+
+    def __init__(self):
+        super().__init__()
+        self.low, self.high = nn.Linear(264, 264, dtype=torch.bfloat16), nn.Linear(264, 264)
+
+    def forward(self, x):
+        out = x + self.high(self.low(x.bfloat16()).float())
+        self.penalty = (x @ self.high.weight).square().mean()
+        return out
+
+
+class Penalized(nn.Module):
+    """Adds up what its blocks leave behind; the last one's output is not used by the loss alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.entry, self.blocks, self.head = nn.Linear(64, 264), nn.ModuleList([Gated(), Gated()]), nn.Linear(264, 10)
+
+    def forward(self, x):
+        x = self.entry(x.flatten(1))
+        for block in self.blocks:
+            x = block(x)
+        x = self.head(x.detach()) + x[:, :10]
+        return x + sum(block.penalty for block in self.blocks)
+
+
 class Digits(mltrainer.Task):
     def __init__(self, model="mlp", n=120, greedy=False):
         self.name, self.n, self.greedy = model, n, greedy
@@ -145,7 +173,8 @@ class Digits(mltrainer.Task):
 
     def model(self):
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
-                "counting": Counting, "large": Large, "dropping": Dropping, "wide": wide, "pictures": pictures}[self.name]()
+                "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized,
+                "wide": wide, "pictures": pictures}[self.name]()
 
     def loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets)

@@ -112,6 +112,14 @@ def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_pat
 
 
 @pytest.mark.slow
+def test_matrices_of_two_types_and_a_loss_that_a_block_leaves_behind_have_the_bits_of_one_process(tmp_path: Path) -> None:
+    changes = {**WIDE, "task": {"use": "digits_task:Digits", "options": {"model": "penalized"}}, "batch_size": 5}
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    expected = bits(train(one, **changes), one)
+    assert bits(train_on(several, 2, launch={"parallel": "fsdp"}, **changes), several) == expected
+
+
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("parallel", ["zero1", "fsdp"])
 @pytest.mark.parametrize("processes", [2, 4])
