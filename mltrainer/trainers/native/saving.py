@@ -209,12 +209,13 @@ class Checkpoints:
         Raises:
             GateError: There are checkpoints and every one is damaged; nothing starts again from scratch by itself.
         """
+        if self._ranks.writes:
+            # What a killed process left, also before the first checkpoint; until the first step the others wait for it.
+            shutil.rmtree(self.folder.parent / ROWS_FOLDER, ignore_errors=True)
         if not self.folder.is_dir():
             return None
         if self._ranks.writes:
-            # What a killed process left: before the first step, until which the others wait.
             sweep(self.folder)
-            shutil.rmtree(self.folder.parent / ROWS_FOLDER, ignore_errors=True)
         found, skipped = newest_intact(self.folder)
         for row in skipped:
             events.send("note", text=f"passed over a damaged checkpoint, {row.folder.name}: {row.reason}")

@@ -101,6 +101,24 @@ class Session:
         self.task: OpenTask = self.open()
         self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
+        held = self._make_model()
+        self._note_contract()
+        self._make_trainer(held)
+        if self._tracer is not None:
+            self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
+        self._rehearse_evaluation()
+        # Before a checkpoint is restored: in a resumed run, too, the signals of the start are those of the new model.
+        self.at_start = self._observe_start()
+        self._expected = self._expected_chain()
+        self._restore()
+        # After restoring: that all go on from the same step is one of the facts.
+        self._require_alike_ranks()
+        self._tell_sharing()
+        self.gpu = GpuWatch(config.device)
+
+    def _make_model(self) -> Held:
+        """Make the model ready for an optimizer; return which of its parameters are held."""
+        config = self.config
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = make_model(self.task)
         check_model(self.task, self.model)
@@ -111,13 +129,20 @@ class Session:
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
         self.init_sha256 = self._note_initial_weights()
         prepare_model(self.model, config)
+        return held
+
+    def _note_contract(self) -> None:
+        """Complete the contract by what only this process can see."""
         # After the model was prepared, which says in plain words where no compiler is installed.
-        compiler = compiled_with(config)
+        compiler = compiled_with(self.config)
         self.libraries = {**libraries(), **compiler}
-        self.numerics_class = numerics_class(config.device, *compiler.values())
+        self.numerics_class = numerics_class(self.config.device, *compiler.values())
         observed = {"numerics_class": self.numerics_class, "data_sha256": self.task.data_sha256}
         self.contract = {**self.job.contract, **observed}
         require_planned_data(self.job, self.task.data_sha256)
+
+    def _make_trainer(self, held: Held) -> None:
+        config = self.config
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
         full = self.plan.batch_size * self.plan.accumulate
@@ -130,17 +155,6 @@ class Session:
         run = self.job.run
         protected = protected_steps(Project(self.root), run)  # nothing more is named meanwhile: the project is locked
         self.checkpoints = Checkpoints(self.folder / "checkpoints", config, self.plan, self.contract, run, protected, self.ranks)
-        if self._tracer is not None:
-            self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
-        self._rehearse_evaluation()
-        # Before a checkpoint is restored: in a resumed run, too, the signals of the start are those of the new model.
-        self.at_start = self._observe_start()
-        self._expected = self._expected_chain()
-        self._restore()
-        # After restoring: that all go on from the same step is one of the facts.
-        self._require_alike_ranks()
-        self._tell_sharing()
-        self.gpu = GpuWatch(config.device)
 
     def open(self) -> OpenTask:
         """Return the opened task of the config."""

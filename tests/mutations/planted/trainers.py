@@ -41,6 +41,13 @@ FAULTS = (
         "tests/trainers/native/test_partition.py -k updated_apart",
     ),
     Fault(
+        "rows that a killed process left stay where new ones are to be written",
+        "mltrainer/trainers/native/saving.py",
+        "shutil.rmtree(self.folder.parent / ROWS_FOLDER, ignore_errors=True)",
+        "pass",
+        "tests/trainers/native/test_partition.py -k left_enter",
+    ),
+    Fault(
         "a gradient's norm has another type where processes share it",
         "mltrainer/trainers/native/partition.py",
         ".to(norms[name].dtype)",

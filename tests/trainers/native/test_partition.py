@@ -182,6 +182,28 @@ def flat(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @pytest.mark.slow
+def test_rows_that_a_killed_process_left_enter_no_checkpoint(tmp_path: Path, alone: tuple[Any, ...]) -> None:
+    root = make(tmp_path)
+    left = root / ".mltrainer/runs/run/rows/step-00000005"
+    left.mkdir(parents=True)
+    for name in ("rows-0001.safetensors", "rows-0001.json"):
+        (left / name).write_text("left behind")
+    result = train_on(root, 2, launch=ZERO, **WIDE)
+    assert (*bits(result, root), states_of(root)) == alone
+
+
+@pytest.mark.slow
+def test_a_disk_that_fails_one_process_ends_all_with_its_message(tmp_path: Path) -> None:
+    root = make(tmp_path)
+    (root / ".mltrainer/runs/run").mkdir(parents=True)
+    (root / ".mltrainer/runs/run/rows").write_text("in the way")
+    with pytest.raises(MltrainerError, match="Not a directory") as caught:
+        train_on(root, 2, launch=ZERO, **WIDE)
+    assert "rows/step-00000005" in str(caught.value.where)
+    assert not ranks_of(root)
+
+
+@pytest.mark.slow
 def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path: Path) -> None:
     notes: list[str] = []
 
