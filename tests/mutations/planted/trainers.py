@@ -52,14 +52,14 @@ FAULTS = (
         "mltrainer/trainers/native/partition.py",
         ".to(norms[name].dtype)",
         ".to(torch.float32)",
-        "tests/trainers/native/test_partition.py -k leaves_behind",
+        "tests/trainers/native/test_partition.py -k unusual_models",
     ),
     Fault(
         "a block is not whole where the loss depends on what it left behind",
         "mltrainer/trainers/native/split_parameters.py",
         "self._enter_backward(block)\n        return tensor",
         "return tensor",
-        "tests/trainers/native/test_partition.py -k leaves_behind",
+        "tests/trainers/native/test_partition.py -k unusual_models",
     ),
     Fault(
         "a micro-batch that only keeps time is summed with the others",

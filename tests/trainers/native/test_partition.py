@@ -112,8 +112,9 @@ def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_pat
 
 
 @pytest.mark.slow
-def test_matrices_of_two_types_and_a_loss_that_a_block_leaves_behind_have_the_bits_of_one_process(tmp_path: Path) -> None:
-    changes = {**WIDE, "task": {"use": "digits_task:Digits", "options": {"model": "penalized"}}, "batch_size": 5}
+@pytest.mark.parametrize("model", ["penalized", "odd"], ids=["two types and what a block leaves behind", "blocks called oddly"])
+def test_unusual_models_have_the_bits_of_one_process(tmp_path: Path, model: str) -> None:
+    changes = {**WIDE, "task": {"use": "digits_task:Digits", "options": {"model": model}}, "batch_size": 5}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     expected = bits(train(one, **changes), one)
     assert bits(train_on(several, 2, launch={"parallel": "fsdp"}, **changes), several) == expected
@@ -179,6 +180,18 @@ def flat(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
     for key, value in items:
         yield from [(f"{path}.{key}", value)] if isinstance(value, torch.Tensor) else flat(value, f"{path}.{key}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["zero1", "fsdp"])
+def test_a_loss_that_is_not_finite_is_found_where_one_process_finds_it(tmp_path: Path, parallel: str) -> None:
+    changes = {**WIDE, "optimizer": {"name": "sgd", "lr": 1e12}, "clip": None, "schedule": {"name": "constant"}}
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    expected = train(one, **changes)["nonfinite"]
+    found = train_on(several, 2, launch={"parallel": parallel}, **changes)["nonfinite"]
+    assert (found["step"], found["what"], found["samples"]) == (expected["step"], expected["what"], expected["samples"])
+    assert found["located"] == expected["located"]
+    assert not ranks_of(several)
 
 
 @pytest.mark.slow
