@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 Sight = Literal["waiting", "running", "ended", "failed", "died", "lost"]
+# How variables begin that are of this process's machine, or of a job that it runs in itself.
+OF_THIS_MACHINE = (
+    *("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "RAY_", "PMI_", "PMIX_"),
+    *("CUDA_VISIBLE_DEVICES", "HOSTNAME", "TMPDIR"),
+)
+KEPT_VARIABLES = ("SLURM_CONF",)
 
 
 class EngineAwayError(Exception):
@@ -81,3 +87,9 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End all jobs that this process has begun, and let go of the engine."""
+
+
+def portable(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that hold on another machine too."""
+    found = environment.items()
+    return {name: value for name, value in found if name in KEPT_VARIABLES or not name.startswith(OF_THIS_MACHINE)}

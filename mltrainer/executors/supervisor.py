@@ -26,6 +26,7 @@ ORDER_FILE, LINES_FILE, ALIVE_FILE, ENDED_FILE, STOP_FILE = "order.json", "lines
 LOG_FILE = "log.txt"  # what the worker prints, and what this process does before it can say anything else
 POLL_S = 0.2
 STOP_S = 1.0  # between two looks at the shared folder for the file that asks to stop
+LONGEST_LOOK_S = 5.0  # chosen by us: what took longer between two looks at the worker counts as this process's own standstill
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ class Order:
     silent_s: float
     orphan_s: float
     grace_s: float
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A supervisor's sign of life: a count, as the clocks of machines differ, and its machine."""
+
+    count: int
+    machine: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,8 @@ class Supervisor:
         self._stopped_at = self._heard = self._alive_at = self._looked_at = 0.0
         self._is_to_stop = False
         self._count = 0
-        self._beat: tuple[Any, float] = (None, time.monotonic())
+        self._awake, self._ticked = 0.0, time.monotonic()
+        self._beat: tuple[Any, float] = (None, self._awake)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._catch)
 
@@ -102,21 +112,24 @@ class Supervisor:
         )
         self._show_life()
         process = local.start(command)
-        process.send(self._order.line.encode() + b"\n")
-        process.close_input()
-        self._heard = time.monotonic()
-        # What the worker has started may hold the pipe open after its end.
-        while (lines := process.listen(POLL_S)) or (lines is not None and process.poll() is None):
-            self._look_after(process, lines)
-        ending = Ending(process.wait() or 0, self._stopped, self._machine)
-        process.kill()
-        process.close()
+        try:
+            process.send(self._order.line.encode() + b"\n")
+            process.close_input()
+            self._heard = self._seconds_awake()
+            # What the worker has started may hold the pipe open after its end.
+            while (lines := process.listen(POLL_S)) or (lines is not None and process.poll() is None):
+                self._look_after(process, lines)
+            ending = Ending(process.wait() or 0, self._stopped, self._machine)
+        finally:  # also where the shared folder takes no more: nobody would look after it
+            process.kill()
+            process.wait()
+            process.close()
         redact_file(self._folder / LOG_FILE)
         write_json(self._folder / ENDED_FILE, asdict(ending))
         return ending
 
     def _look_after(self, process: local.LocalProcess, lines: list[bytes]) -> None:
-        now = time.monotonic()
+        now = self._seconds_awake()
         if lines:
             self._heard = now
             append_json_lines(self._folder / LINES_FILE, map(json.loads, lines))
@@ -132,10 +145,19 @@ class Supervisor:
         if is_late or now - self._heard > self._order.silent_s:
             process.kill()
 
+    def _seconds_awake(self) -> float:
+        """Return the seconds since the start without those in which this process stood still.
+
+        A job that is suspended stands still with its worker: that is no silence, and no death of the run.
+        """
+        now = time.monotonic()
+        self._awake += min(now - self._ticked, LONGEST_LOOK_S)
+        self._ticked = now
+        return self._awake
+
     def _show_life(self) -> None:
-        self._count, self._alive_at = self._count + 1, time.monotonic()
-        # A count and no time, as the clocks of machines differ.
-        write_json(self._folder / ALIVE_FILE, {"count": self._count, "machine": self._machine})
+        self._count, self._alive_at = self._count + 1, self._awake
+        write_json(self._folder / ALIVE_FILE, asdict(Alive(self._count, self._machine)))
 
     def _hear_beat(self, now: float) -> None:
         try:

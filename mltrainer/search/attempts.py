@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import DifferenceError
 from mltrainer.executors.supervisor import ENDED_FILE, Ending
 from mltrainer.leftovers import TEMPORARY
+from mltrainer.observe.opened_files import OPENED
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import sealed
 from mltrainer.reproducibility.evidence import RESULT_FILE, has_ended
@@ -25,18 +28,56 @@ ATTEMPTS = f"{STATE_DIR}/attempts"
 OTHER_BITS = "search on machines of one kind, which a partition of SLURM names, or with numerics: portable"
 CHECKPOINTS = "checkpoints"
 WORK = "run"  # in an attempt's folder: what becomes the run's
+REPLACED = "replaced"  # in an attempt's folder: what lay in the run's place, until the attempt is removed
 BEGUN_FILE = "begun.json"  # in an attempt's folder: its job in the engine
-DECIDING = ("state", "steps", "weights_sha256", "chain", "metrics", "best", "config_sha256")  # what two attempts must share
+NAME = re.compile("([0-9]+)-[0-9a-f]+")  # of an attempt's folder: its number, and what no earlier folder's name had
 BEGINNING = "its beginning"
 OF_ONE_PROCESS = ("lock", "job.json", RESULT_FILE, "error.json")  # files of a run that the next attempt does not go on from
 
 
 @dataclass(frozen=True)
 class Begun:
-    """An attempt's job: its engine, and its id there."""
+    """An attempt's job.
+
+    Attributes:
+        engine: Where it runs.
+        job: Its id there.
+        study: The study that began it, by its folder in the project.
+    """
 
     engine: str
     job: str
+    study: str
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What two attempts at a run must share, and why the run ended: only of those that went as far it can be compared."""
+
+    state: Any
+    steps: Any
+    weights_sha256: Any
+    chain: Any
+    metrics: Any
+    best: Any
+    config_sha256: Any
+    stop_reason: Any = field(compare=False)
+
+    @classmethod
+    def of(cls, folder: Path) -> _Result | None:
+        """Return the result in a run's folder; None where there is none, or a signal stopped the run before it had one."""
+        if not (found := read_if_whole(folder / RESULT_FILE)):
+            return None
+        result = cls(**{one.name: found.get(one.name) for one in fields(cls)})
+        return None if result.stop_reason == "signal" else result
+
+    def is_comparable(self, other: _Result) -> bool:
+        """Return True where both went as far: a run that was ended at a rung may go on under other limits."""
+        return self.steps == other.steps or "pruned" not in (self.stop_reason, other.stop_reason)
+
+    def different(self, other: _Result) -> list[str]:
+        """Return the names of what they do not share."""
+        return [one.name for one in fields(self) if one.compare and getattr(self, one.name) != getattr(other, one.name)]
 
 
 def furthest(folder: Path) -> str:
@@ -55,7 +96,7 @@ class Attempt:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root, self.folder = root, folder
-        self.run, self.number = folder.parent.name, int(folder.name)
+        self.run, self.number = folder.parent.name, int(folder.name.partition("-")[0])
 
     @property
     def work(self) -> Path:
@@ -83,46 +124,55 @@ class Attempt:
         return Ending(**found) if (found := read_if_whole(self.folder / ENDED_FILE)) else None
 
     @property
-    def has_result(self) -> bool:
-        """Whether it went to the end of its run."""
-        return bool(_result(self.work))
+    def numerics_class(self) -> str | None:
+        """Digest of what decides the bits of its machine's arithmetic; None before it has a result."""
+        found: str | None = read_if_whole(self.work / RESULT_FILE).get("numerics_class")
+        return found
 
-    def note_begun(self, engine: str, job: str) -> None:
+    def note_begun(self, begun: Begun) -> None:
         """Keep its job in the engine for a process that goes on with the search."""
-        write_json(self.folder / BEGUN_FILE, asdict(Begun(engine, job)))
+        write_json(self.folder / BEGUN_FILE, asdict(begun))
 
-    def publish(self) -> None:
-        """Make what its worker wrote the run's folder, now that it has ended, unless another attempt's result lies there.
+    def publish(self) -> bool:
+        """Make what it wrote the run's folder, remove the rest, and return True where it brought the run's result.
+
+        It must write no more. A result that lies there stays, and is compared; without one, what came further stays.
 
         Raises:
             DifferenceError: That one is another result.
         """
-        first, second = _result(self.place), _result(self.work)
-        if first and second and first.get("steps") == second.get("steps"):
+        first, second = _Result.of(self.place), _Result.of(self.work)
+        is_further = second is not None or (first is None and _step(self.work) > _step(self.place))
+        moves = False
+        if first is not None and second is not None and first.is_comparable(second):
             self._compare(first, second)
-        elif self.work.exists() and not has_ended(self.place) and (second or not first):
+        elif is_further and not has_ended(self.place):
+            moves = True
             self._move()
         self.remove()
+        return moves and second is not None
 
-    def _compare(self, first: dict[str, Any], second: dict[str, Any]) -> None:
-        different = [key for key in DECIDING if first.get(key) != second.get(key)]
-        if different:
+    def _compare(self, first: _Result, second: _Result) -> None:
+        if different := first.different(second):
             machine = ending.machine if (ending := self.ending) else "another machine"
             what = f"attempt {self.number}, on {machine}, gave another {', '.join(different)} than one before it"
-            mend = f"{OTHER_BITS}; its files are in {self.work.relative_to(self._root)}"
+            mend = f"{OTHER_BITS}; its files are in {self.work.relative_to(self._root)}, remove them to keep the first result"
             raise DifferenceError(f"{what}: the machines do not compute the same", where=f"run {self.run}", mend=mend)
 
     def _move(self) -> None:
         """Put its folder in the place of the run's, whose files name it by then."""
-        job = read_json(self.job_file)
-        there, here = str(job["folder"]), self.place.relative_to(self._root).as_posix()
+        job = TrainingJob.model_validate(read_json(self.job_file))
+        here = self.place.relative_to(self._root).as_posix()
         if is_sealed(result := read_if_whole(self.work / RESULT_FILE)):
             unsealed = {key: value for key, value in result.items() if key != "seal"}
-            write_json(self.work / RESULT_FILE, sealed(_renamed(unsealed, there, here)))
-        write_json(self.job_file, {**job, "folder": here})
-        # What lies there has no result: an earlier attempt's state, from which this one went on.
-        shutil.rmtree(self.place, ignore_errors=True)
+            write_json(self.work / RESULT_FILE, sealed(_renamed(unsealed, job.folder, here)))
+        write_json(self.job_file, job.model_copy(update={"folder": here}).written())
+        # What lies there has no result: an earlier attempt's state, from which this one went on. It is moved and not removed,
+        # which takes its time: killed between the two, this one is there still, and is published by the next process.
+        shutil.rmtree(self.folder / REPLACED, ignore_errors=True)
         self.place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.place.rename(self.folder / REPLACED)
         self.work.rename(self.place)
 
     def remove(self) -> None:
@@ -136,7 +186,8 @@ def new_attempt(root: Path, job: TrainingJob) -> Attempt:
     """Make the folder of a run's next attempt, which goes on from where the furthest one before it came."""
     earlier = attempts_at(root, job.run)
     number = 1 + max((one.number for one in earlier), default=0)
-    attempt = Attempt(root, root / ATTEMPTS / job.run / str(number))
+    # A name that none had: a job of which nobody knows, such as one that the engine took and did not confirm, finds no folder.
+    attempt = Attempt(root, root / ATTEMPTS / job.run / f"{number}-{secrets.token_hex(4)}")
     source = max([attempt.place, *(one.work for one in earlier)], key=lambda folder: (_step(folder), folder == attempt.place))
     _copy_state(source, attempt.work)
     folder = attempt.work.relative_to(root).as_posix()
@@ -146,19 +197,13 @@ def new_attempt(root: Path, job: TrainingJob) -> Attempt:
 
 def attempts_at(root: Path, run: str = "*") -> list[Attempt]:
     """Return the attempts at a run, or at all runs, that are not published, by number."""
-    found = [Attempt(root, path) for path in (root / ATTEMPTS).glob(f"{run}/*") if path.name.isdigit()]
+    found = [Attempt(root, path) for path in (root / ATTEMPTS).glob(f"{run}/*") if NAME.fullmatch(path.name)]
     return sorted(found, key=lambda one: (one.run, one.number))
 
 
 def _step(folder: Path) -> str:
     at = furthest(folder)
     return "" if at == BEGINNING else at
-
-
-def _result(folder: Path) -> dict[str, Any]:
-    """Return the result in a run's folder; empty where there is none, or a signal stopped the run before it had one."""
-    found = read_if_whole(folder / RESULT_FILE)
-    return {} if found.get("stop_reason") == "signal" else found
 
 
 def _copy_state(source: Path, target: Path) -> None:
@@ -172,7 +217,11 @@ def _copy_state(source: Path, target: Path) -> None:
             shutil.copytree(checkpoint, target / CHECKPOINTS / checkpoint.name, copy_function=_link)
         except OSError:  # it was pruned meanwhile: there is a later one
             shutil.rmtree(target / CHECKPOINTS / checkpoint.name, ignore_errors=True)
-    for path in source.glob("*") if _step(target) else ():
+    if not _step(target):
+        return
+    with contextlib.suppress(OSError):  # there is none, or the process there has ended: then its result comes first
+        shutil.copytree(source / OPENED, target / OPENED)
+    for path in source.iterdir():
         if path.is_file() and not path.name.startswith(TEMPORARY) and path.name not in OF_ONE_PROCESS:
             shutil.copyfile(path, target / path.name)
 

@@ -19,14 +19,15 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, ended_with
 from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.fork_server import ForkedProcess, ForkServers
-from mltrainer.records.event import Error, Running
+from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase
 from mltrainer.search.ended import Ended
+from mltrainer.search.repeating import POLL_S
+from mltrainer.search.reported import Reported
 from mltrainer.tools.mark import VARIABLE, new_mark
 from mltrainer.trainers import MODULES
 from mltrainer.workspace import machine_faults, redact_file, write_json
 
-POLL_S = 0.2
 PROGRAM = "mltrainer.tools.worker"
 STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT)  # exit codes of a worker that was asked to stop, and has saved
 LOG_FILE = "workers.txt"  # in the study's folder: what the workers print
@@ -38,14 +39,13 @@ class _Worker:
     place: int
     nr: int | None = None
     heard: float = field(default_factory=time.monotonic)
-    error: Error | None = None  # its last
-    running: Running | None = None  # how far its run is
+    reported: Reported = field(default_factory=Reported)
 
     def fileno(self) -> int:
         return self.process.fileno()
 
     def send(self, nr: int, job: Path) -> None:
-        self.nr, self.heard, self.running = nr, time.monotonic(), Running(nr=nr)
+        self.nr, self.heard, self.reported = nr, time.monotonic(), Reported(Running(nr=nr))
         self.process.send(json.dumps({"nr": nr, "job": str(job)}).encode() + b"\n")
 
 
@@ -88,7 +88,7 @@ class Pool:
     @property
     def running(self) -> list[Running]:
         """The runs in training by number, each as its worker reported it last."""
-        found = [worker.running for worker in self._workers if worker.running is not None]
+        found = [worker.reported.running for worker in self._workers if worker.reported.running is not None]
         return sorted(found, key=lambda one: one.nr)
 
     def begin(self, nr: int, job: Path) -> None:
@@ -146,17 +146,12 @@ class Pool:
         if (lines := worker.process.listen()) is None:
             return self._bury(worker)
         worker.heard = time.monotonic()
-        found = []
-        for values in map(json.loads, lines):
-            event = values.pop("event")
-            if event == "end":
-                found.append(Ended(**values))
-                worker.nr = worker.running = None
-            elif event == "beat" and worker.nr is not None:
-                worker.running = Running(nr=worker.nr, **values)
-            elif event == "error":
-                worker.error = Error(event=event, **values)
-        return found
+        for line in lines:
+            worker.reported.take(line)
+        if (ended := worker.reported.ended) is None:
+            return []
+        worker.nr, worker.reported.ended = None, None
+        return [ended]
 
     def _bury(self, worker: _Worker) -> list[Ended]:
         """Remove a worker that has ended, and return the end of the run that it took with it.
@@ -168,8 +163,8 @@ class Pool:
         worker.process.close()
         self._workers.remove(worker)
         # A worker that was stopped reports that as its error: it says nothing of the run.
-        if worker.error is not None and worker.error.exit_code not in STOPPED:
-            raise worker.error.raised()
+        if (error := worker.reported.error) is not None and error.exit_code not in STOPPED:
+            raise error.raised()
         if worker.nr is None:
             return []
         if worker.process.is_abandoned:

@@ -11,37 +11,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from mltrainer.errors import DifferenceError, InputError, MachineError
 from mltrainer.executors import supervisor
-from mltrainer.executors.engine import Engine, EngineAwayError, RemoteCommand, Sighting
+from mltrainer.executors.engine import Engine, EngineAwayError, RemoteCommand, Sighting, portable
 from mltrainer.executors.executor import EVENTS
-from mltrainer.records.event import Error, Running
+from mltrainer.records.event import Running
 from mltrainer.records.job import JobBase, TrainingJob
-from mltrainer.reproducibility.evidence import RESULT_FILE
-from mltrainer.search.attempts import OTHER_BITS, Attempt, attempts_at, new_attempt
+from mltrainer.search.attempts import OTHER_BITS, Attempt, Begun, attempts_at, new_attempt
 from mltrainer.search.ended import Ended
-from mltrainer.search.pool import POLL_S, PROGRAM, STOPPED, end_of
+from mltrainer.search.following import Followed
+from mltrainer.search.pool import PROGRAM, STOPPED, end_of
+from mltrainer.search.repeating import POLL_S
+from mltrainer.search.reported import Reported
 from mltrainer.tools.mark import new_mark
 from mltrainer.workspace import read_if_whole, read_json, write_json
 
 SUPERVISOR = "mltrainer.executors.supervisor"
 NEVER_STARTED = 3  # jobs in a row that end before their supervisor says anything, while none has yet: nothing can start there
-# Of this process's machine, or of a job that it runs in itself: they do not hold for another machine or job.
-OF_THIS_MACHINE = (
-    "SLURM_",
-    "SBATCH_",
-    "SQUEUE_",
-    "SCANCEL_",
-    "RAY_",
-    "CUDA_VISIBLE_DEVICES",
-    "HOSTNAME",
-    "TMPDIR",
-    "PMI_",
-    "PMIX_",
-)
-KEPT_VARIABLES = ("SLURM_CONF",)
 SAME_PATHS = "the project's folder and the Python of this command must be there under the same paths"
 
 
@@ -71,33 +59,12 @@ class Timing:
 PATIENT = Timing()
 
 
-@dataclass
-class _Followed:
-    """An attempt, as far as it was heard of.
+@dataclass(frozen=True)
+class FirstMachine:
+    """The first machine that trained a run of a study: all others must compute the same bits."""
 
-    Attributes:
-        attempt: Where it lies.
-        nr: The run's number; None of one that was given up, or is an earlier process's.
-        job: In the engine.
-    """
-
-    attempt: Attempt
-    nr: int | None
-    job: str
-    read: int = 0  # bytes of its lines
-    running: Running | None = None
-    reason: str | None = None
-    has_ended: bool = False  # its worker said so
-    error: Error | None = None
-    alive: Any = None
-    heard: float = 0.0
-    gone: float | None = None
-    where: str = ""
-
-    @property
-    def machine(self) -> str:
-        """Where it runs, for a sentence."""
-        return self.where or "a machine that has not shown itself"
+    numerics_class: str
+    machine: str
 
 
 class RemotePool:
@@ -119,13 +86,13 @@ class RemotePool:
         engine: Engine,
         workers: int,
         silent_s: float,
-        timing: Timing = Timing(),
+        timing: Timing = PATIENT,
     ) -> None:
         self._root, self._folder, self._engine, self._workers = root, root / job.folder, engine, workers
         self._silent_s, self._timing = silent_s, timing
         launch, self._mark = new_mark()
         self._job = job.model_copy(update={"launch": launch})
-        self._followed: list[_Followed] = []
+        self._followed: list[Followed] = []
         self._ended: list[Ended] = []  # what was found before it could begin
         self._sightings: Mapping[str, Sighting] = {}
         self._looked_at = self._read_at = self._beat_at = float("-inf")
@@ -137,19 +104,24 @@ class RemotePool:
     def __enter__(self) -> Self:
         write_json(self._folder / "worker.json", self._job.written())
         for attempt in attempts_at(self._root):
-            # Of an earlier process: it may have ended since, or be at it still.
-            begun = attempt.begun
-            if begun is None:
-                attempt.remove()
-                continue
-            if begun.engine == self._engine.name and attempt.ending is None:
-                self._engine.cancel([begun.job])
-            self._followed.append(_Followed(attempt, None, begun.job))
+            self._take_over(attempt)
         return self
 
+    def _take_over(self, attempt: Attempt) -> None:
+        """Follow an earlier process's attempt, which may have ended since, or be at it still; leave those of other studies."""
+        begun = attempt.begun
+        if begun is None:
+            attempt.publish()
+        elif begun.study == self._job.folder:
+            if begun.engine == self._engine.name and attempt.ending is None:
+                self._engine.cancel([begun.job])
+            self._followed.append(Followed(attempt, None, begun.job))
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop(signal.SIGTERM)
-        self._engine.close()
+        try:
+            self.stop(signal.SIGTERM)
+        finally:
+            self._engine.close()
 
     @property
     def room(self) -> int:
@@ -164,12 +136,12 @@ class RemotePool:
     @property
     def running(self) -> list[Running]:
         """The runs in training by number, each as its worker reported it last."""
-        found = [one.running for one in self._mine if one.running is not None]
+        found = [one.reported.running for one in self._mine if one.reported.running is not None]
         return sorted(found, key=lambda one: one.nr)
 
     @property
-    def _mine(self) -> list[_Followed]:
-        return [one for one in self._followed if one.nr is not None]
+    def _mine(self) -> list[Followed]:
+        return [one for one in self._followed if one.is_awaited]
 
     def begin(self, nr: int, job: Path) -> None:
         """Begin an attempt at a run as a job of the engine."""
@@ -192,8 +164,8 @@ class RemotePool:
             self._ended.append(Ended(nr, lost=error.message))  # the same job was taken before: it is no fault of the settings
             return
         self._was_taken = True
-        attempt.note_begun(self._engine.name, begun)
-        self._followed.append(_Followed(attempt, nr, begun, running=Running(nr=nr)))
+        attempt.note_begun(Begun(self._engine.name, begun, self._job.folder))
+        self._followed.append(Followed(attempt, nr, begun, reported=Reported(Running(nr=nr))))
 
     def _command(self, nr: int, attempt: Attempt) -> RemoteCommand:
         config, timing = self._job.config, self._timing
@@ -252,7 +224,7 @@ class RemotePool:
             for one in self._followed:
                 self._sight(one)
 
-    def _sight(self, one: _Followed) -> None:
+    def _sight(self, one: Followed) -> None:
         seen = self._sightings.get(one.job)
         if seen is not None and seen.state in ("waiting", "running"):
             one.gone, one.where = None, seen.machine or one.where
@@ -263,76 +235,70 @@ class RemotePool:
 
     # --- one attempt ---
 
-    def _follow(self, one: _Followed) -> Iterator[Ended]:
+    def _follow(self, one: Followed) -> Iterator[Ended]:
         """Yield the end of an attempt's run, once it has one; of an attempt that was given up, none."""
-        self._read(one)
+        self._hear(one)
         ending = one.attempt.ending
         if ending is not None:
-            self._read(one)  # its last words, which may have come since
+            self._hear(one)  # its last words, which may have come since
             one.where = ending.machine
             self._followed.remove(one)
-            yield from self._end(one, ending)
-        elif one.nr is not None and (lost := self._lost(one, one.nr)) is not None:
+            self._require_one_kind(one)
+            has_brought = one.attempt.publish()
+            if one.nr is not None and not one.is_given_up:
+                yield self._told(one.nr, one, ending)
+            elif has_brought:
+                yield from self._instead_of_successor(one)
+        elif one.nr is not None and not one.is_given_up and (lost := self._lost(one, one.nr)) is not None:
             self._engine.cancel([one.job])
-            one.nr = None  # but its folder is watched: its process may live, and end
+            one.is_given_up = True
             if lost.death is not None:
                 self._followed.remove(one)
                 one.attempt.publish()
             yield lost
 
-    def _end(self, one: _Followed, ending: supervisor.Ending) -> Iterator[Ended]:
-        """Take an attempt whose worker has ended: publish what it wrote, and yield the end of the run."""
-        self._require_one_kind(one)
-        if one.nr is not None:
-            one.attempt.publish()
-            yield self._told(one.nr, one, ending)
-        elif not one.attempt.has_result:
-            one.attempt.remove()
-        else:
-            one.attempt.publish()
-            yield from self._instead_of_successor(one.attempt.run)
-
-    def _instead_of_successor(self, run: str) -> Iterator[Ended]:
+    def _instead_of_successor(self, one: Followed) -> Iterator[Ended]:
         """Yield the end of a run that an attempt brought which was taken for lost: the one after it is not needed any more."""
-        successor = next((one for one in self._mine if one.attempt.run == run), None)
-        if successor is None:
-            self._found.add(run)  # it waits to begin again, or has ended
-            return
-        nr, successor.nr = successor.nr, None
-        self._engine.cancel([successor.job])
-        assert nr is not None
-        yield Ended(nr)
+        run = one.attempt.run
+        successor = next((other for other in self._mine if other.attempt.run == run), None)
+        if successor is not None and successor.nr is not None:
+            successor.is_given_up = True
+            self._engine.cancel([successor.job])
+            yield Ended(successor.nr)
+        elif one.is_given_up:
+            self._found.add(run)  # it waits to begin again
 
-    def _told(self, nr: int, one: _Followed, ending: supervisor.Ending) -> Ended:
-        if one.has_ended:
-            return Ended(nr, one.reason)
+    def _told(self, nr: int, one: Followed, ending: supervisor.Ending) -> Ended:
+        reported = one.reported
+        if reported.ended is not None:
+            return reported.ended
         if ending.stopped is not None:
             return Ended(nr, lost=f"stopped on {ending.machine} by {ending.stopped}")
-        if one.error is not None and one.error.exit_code not in STOPPED:
-            error = one.error.raised()
+        if reported.error is not None and reported.error.exit_code not in STOPPED:
+            error = reported.error.raised()
             if not isinstance(error, MachineError):
                 raise error
             return Ended(nr, lost=f"{ending.machine}: {error.message}")  # a full disk, say: of that machine
         return end_of(nr, ending.code)
 
-    def _require_one_kind(self, one: _Followed) -> None:
+    def _require_one_kind(self, one: Followed) -> None:
         """Refuse results of machines that do not compute the same bits: the table would depend on which trained what.
 
         Raises:
             DifferenceError: The run's machine has another numerics class than the first one of the study.
         """
-        found = read_if_whole(one.attempt.work / RESULT_FILE).get("numerics_class")
+        found = one.attempt.numerics_class
         path = self._folder / "numerics.json"
-        first = read_if_whole(path)
         if found is None:
             return
-        if not first:
-            write_json(path, {"numerics_class": found, "machine": one.where})
-        elif first["numerics_class"] != found:
-            what = f"{one.where} does not compute the same bits as {first['machine']}, which trained others of the study"
+        if not (known := read_if_whole(path)):
+            write_json(path, asdict(FirstMachine(found, one.where)))
+        elif (first := FirstMachine(**known)).numerics_class != found:
+            one.attempt.remove()  # nobody has a use for it: machines of one kind train the run again
+            what = f"{one.where} does not compute the same bits as {first.machine}, which trained others of the study"
             raise DifferenceError(what, where=f"run {one.attempt.run}", mend=OTHER_BITS)
 
-    def _lost(self, one: _Followed, nr: int) -> Ended | None:
+    def _lost(self, one: Followed, nr: int) -> Ended | None:
         """Return the loss of an attempt whose end nobody wrote, or the death that its engine tells of; None while it may live."""
         now, seen = time.monotonic(), self._sightings.get(one.job)
         if one.gone is None:
@@ -347,42 +313,21 @@ class RemotePool:
             why = self._count_unstarted(one, why)
         return Ended(nr, lost=f"{why} ({one.machine})")
 
-    def _count_unstarted(self, one: _Followed, why: str) -> str:
+    def _count_unstarted(self, one: Followed, why: str) -> str:
         """Return the last words of a job that ended before its supervisor began.
 
         Raises:
             InputError: Several did in a row, and none has ever begun.
         """
         self._never_started += 1
-        words = _last_line(one.attempt.folder / supervisor.LOG_FILE) or why
+        words = one.last_words() or why
         if not self._has_started and self._never_started >= NEVER_STARTED:
             raise InputError(f"no job can start on {one.machine}: {words}", where=self._engine.name, mend=SAME_PATHS)
         return words
 
-    def _read(self, one: _Followed) -> None:
-        """Take in what an attempt's supervisor has written since."""
-        if (alive := read_if_whole(one.attempt.folder / supervisor.ALIVE_FILE)) and alive != one.alive:
-            one.alive, one.heard, one.where = alive, time.monotonic(), alive["machine"]
+    def _hear(self, one: Followed) -> None:
+        if one.hear():
             self._has_started, self._never_started = True, 0
-        try:
-            with open(one.attempt.folder / supervisor.LINES_FILE, "rb") as file:
-                file.seek(one.read)
-                text = file.read()
-        except FileNotFoundError:
-            return
-        whole = text[: text.rfind(b"\n") + 1]
-        one.read += len(whole)
-        for line in whole.splitlines():
-            self._take(one, json.loads(line))
-
-    def _take(self, one: _Followed, values: dict[str, Any]) -> None:
-        event = values.pop("event")
-        if event == "end":
-            one.has_ended, one.reason = True, values["reason"]
-        elif event == "beat" and one.nr is not None:
-            one.running = Running(nr=one.nr, **values)
-        elif event == "error":
-            one.error = Error(event=event, **values)
 
     # --- the end ---
 
@@ -394,40 +339,19 @@ class RemotePool:
         # One that has not begun saves nothing.
         self._engine.cancel([one.job for one in mine if one.alive is None])
         late = time.monotonic() + (self._timing.grace_s + self._timing.gone_s if mine else 0)
-        while any(self._may_save(one) for one in mine) and time.monotonic() < late:
+        while any(one.may_save for one in mine) and time.monotonic() < late:
             self._look()
             for one in mine:
-                self._read(one)
+                self._hear(one)
             time.sleep(self._timing.files_s)
         self._engine.cancel([one.job for one in self._followed if one.attempt.ending is None])
         for one in self._followed:
             self._leave(one)
         self._followed.clear()
 
-    def _leave(self, one: _Followed) -> None:
-        """Publish an attempt that has ended, and remove one that cannot write any more: the others' processes may live."""
-        is_over = one.attempt.ending is not None
-        if is_over and (one.nr is not None or one.attempt.has_result):
+    def _leave(self, one: Followed) -> None:
+        """Publish an attempt that cannot write any more; the others' processes may live."""
+        self._hear(one)
+        is_lost = one.gone is not None and time.monotonic() - one.heard > self._timing.lost_s
+        if one.attempt.ending is not None or one.alive is None or is_lost:
             one.attempt.publish()
-        elif is_over or one.alive is None or (one.gone is not None and time.monotonic() - one.heard > self._timing.lost_s):
-            one.attempt.remove()
-
-    def _may_save(self, one: _Followed) -> bool:
-        return one.alive is not None and one.attempt.ending is None and one.gone is None
-
-
-def portable(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that hold on another machine too."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in KEPT_VARIABLES or not any(name.startswith(start) for start in OF_THIS_MACHINE)
-    }
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text("utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1] if lines else ""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
-from mltrainer.executors.engine import Engine, RemoteCommand, Sighting
+from mltrainer.executors.engine import Engine, RemoteCommand, Sight, Sighting
 from mltrainer.executors.ray import Ray
 from mltrainer.executors.slurm import Slurm
 from mltrainer.records.job import JobBase
@@ -50,8 +50,7 @@ class Here:
 
     def look(self) -> Mapping[str, Sighting]:
         codes = {name: job.poll() for name, job in self.jobs.items() if name not in self.lost}
-        state: Callable[[int | None], Any] = lambda code: "running" if code is None else "failed" if code else "ended"  # noqa: E731
-        return {name: Sighting(state(code), f"it ended with {code}") for name, code in codes.items()}
+        return {name: Sighting(_state(code), f"it ended with {code}") for name, code in codes.items()}
 
     def cancel(self, jobs: Sequence[str]) -> None:
         for name in jobs:
@@ -61,6 +60,12 @@ class Here:
         self.cancel([*self.jobs])
         for job in self.jobs.values():
             job.wait()
+
+
+def _state(code: int | None) -> Sight:
+    if code is None:
+        return "running"
+    return "failed" if code else "ended"
 
 
 def kill_tree(pid: int, number: int) -> None:
@@ -123,7 +128,8 @@ class Local:
             server.kill()
 
 
-def _kill_here(_root: Path, engine: Here) -> None:
+def kill_here(_root: Path, engine: Here) -> None:
+    """Take away the machines of all jobs that run."""
     for name, job in engine.jobs.items():
         if job.poll() is None:
             engine.lost.add(name)
@@ -196,7 +202,7 @@ SLURM = [pytest.mark.slow, pytest.mark.service, pytest.mark.skipif(not slurm_is_
 RAY = [pytest.mark.slow, pytest.mark.service, pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=NO_RAY)]
 KINDS = [
     pytest.param(lambda: Local(), id="local"),
-    pytest.param(lambda: OnEngine("here", Here, _kill_here), id="here"),
+    pytest.param(lambda: OnEngine("here", Here, kill_here), id="here"),
     pytest.param(lambda: OnEngine("slurm", lambda: Slurm({}), _cancel), id="slurm", marks=SLURM),
     pytest.param(
         lambda: OnEngine("ray", lambda: Ray(two_nodes().address), lambda root, _: two_nodes().lose(root)), id="ray", marks=RAY

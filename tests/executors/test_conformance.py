@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,16 @@ import psutil
 import pytest
 
 from mltrainer.errors import DifferenceError, InputError
-from mltrainer.executors.engine import EngineAwayError
+from mltrainer.executors.engine import EngineAwayError, RemoteCommand, portable
 from mltrainer.records.job import SearchJob, TrainingJob
 from mltrainer.search import pool as pools
 from mltrainer.search import remote_pool, repeating
-from mltrainer.search.attempts import attempts_at, new_attempt
+from mltrainer.search.attempts import Begun, attempts_at, new_attempt
 from mltrainer.search.ended import Ended
 from mltrainer.search.pool import end_of
 from mltrainer.search.repeating import Repeating, pause_s
 from mltrainer.workspace import is_sealed, read_json, seal, write_json
-from tests.executors.engines import KINDS, QUICK, Here, Machines, ends, kill_tree, supervisors, until
+from tests.executors.engines import KINDS, QUICK, Here, Machines, ends, kill_here, kill_tree, supervisors, until
 from tests.search.test_program import config, study
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +109,7 @@ def test_a_death_is_told_and_the_run_goes_on_from_where_it_came(workers: Repeati
     assert noted(root, "one", "begun") == [0, 2]
 
 
+@pytest.mark.slow
 def test_a_frozen_worker_is_killed_and_its_run_goes_on(workers: Repeating, root: Path) -> None:
     workers.begin(1, job := run(root, "one", freezes_at=2))
     assert ends(workers) == [Ended(1, death=KILLED)]
@@ -127,13 +129,18 @@ def test_a_lost_machine_is_no_death_and_the_run_goes_on(
     assert [line.partition(":")[0] for line in said] == ["  run one was lost"]
 
 
+def lose(machines: Machines, workers: Repeating, root: Path, said: list[str], number: int) -> None:
+    """Take the machine away on which the attempt of a number waits, and wait until that is told."""
+    until(lambda: workers.wait(0.1) == [] and len(noted(root, "one", "begun")) == number and steps(root, "one"))
+    machines.lose(root)
+    until(lambda: workers.wait(0.1) == [] and len(said) == number)
+
+
 @pytest.mark.slow
 def test_a_run_is_lost_as_often_as_it_happens(machines: Machines, workers: Repeating, root: Path, said: list[str]) -> None:
     workers.begin(1, run(root, "one", waits_at=1, steps=2, times=4))
     for number in range(1, 5):
-        until(lambda n=number: workers.wait(0.1) == [] and len(noted(root, "one", "begun")) == n and steps(root, "one"))  # type: ignore[misc]
-        machines.lose(root)
-        until(lambda n=number: workers.wait(0.1) == [] and len(said) == n)  # type: ignore[misc]
+        lose(machines, workers, root, said, number)
         (root / "do/one.json").write_text(json.dumps({"waits_at": number + 1, "steps": number + 2, "times": 4}))
     assert ends(workers) == [Ended(1)]
     assert len(noted(root, "one", "begun")) == 5
@@ -187,6 +194,7 @@ def frozen(root: Path, workers: Repeating, name: str, said: list[str]) -> int:
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("differs", [False, True], ids=["the same", "another"])
 def test_a_second_result_of_a_run_is_compared_with_the_first(
     deaf: tuple[Repeating, Deaf], root: Path, said: list[str], differs: bool
@@ -201,10 +209,47 @@ def test_a_second_result_of_a_run_is_compared_with_the_first(
     if differs:
         with pytest.raises(DifferenceError, match=r"attempt 1, on .*, gave another weights_sha256 than one before it"):
             until(lambda: workers.wait(0.1))
-        assert (root / ".mltrainer/attempts/one/1/run/result.json").exists()  # kept for who looks into it
+        assert [*root.glob(".mltrainer/attempts/one/1-*/run/result.json")]  # kept for who looks into it
     else:
         until(lambda: workers.wait(0.1) == [] and attempts_at(root) == [])
     assert read_json(root / ".mltrainer/runs/one/result.json") == published
+
+
+class Unconfirmed(Here):
+    """Machines whose first answer is lost on the way: the job is there, and nobody knows of it."""
+
+    def begin(self, command: RemoteCommand) -> str:
+        begun = super().begin(command)
+        if len(self.jobs) == 1:
+            raise EngineAwayError("timed out")
+        return begun
+
+
+def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_successor(root: Path, said: list[str]) -> None:
+    engine = Unconfirmed()
+    with Repeating(remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, QUICK), said.append) as workers:
+        workers.begin(1, run(root, "one"))
+        assert ends(workers) == [Ended(1)]
+        first, second = engine.jobs.values()
+        assert first.wait() != 0
+        assert second.wait() == 0
+    assert len(noted(root, "one", "tries")) == 1
+
+
+@pytest.mark.slow
+def test_what_a_lost_machine_saved_outlives_a_search_that_is_stopped_before_it_goes_on(
+    root: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeating, "FIRST_PAUSE_S", 60.0)
+    engine, job = Here(), run(root, "one", waits_at=2)
+    with Repeating(remote_pool.RemotePool(root, study_job(), engine, 2, 60.0, QUICK), said.append) as workers:
+        workers.begin(1, job)
+        until(lambda: workers.wait(0.1) == [] and steps(root, "one") == 2)
+        kill_here(root, engine)
+        until(lambda: workers.wait(0.1) == [] and said)
+        time.sleep(QUICK.lost_s)
+    assert steps(root, "one") == 2
+    assert [path.name for path in (root / ".mltrainer/runs/one/checkpoints").iterdir()] == ["step-00000001", "step-00000002"]
 
 
 @pytest.mark.slow
@@ -282,6 +327,14 @@ def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str
         workers.begin(1, run(root, "one", numerics_class="avx512"))
         with pytest.raises(DifferenceError, match=r"does not compute the same bits as old"):
             ends(workers)
+    assert attempts_at(root) == []  # machines of one kind, taken now, do not meet it again
+    other = new_attempt(root, TrainingJob.model_validate(read_json(run(root, "two"))))
+    write_json(other.work / "result.json", {"numerics_class": "avx512"})
+    write_json(other.folder / "ended.json", {"code": 0, "stopped": None, "machine": "new"})
+    other.note_begun(Begun("here", "1", "another study's folder"))
+    with Repeating(remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK), said.append) as workers:
+        workers.begin(1, run(root, "one", numerics_class="avx2"))
+        assert ends(workers) == [Ended(1)]
 
 
 def test_a_worker_that_was_stopped_by_an_operator_is_lost_and_one_that_was_killed_has_died() -> None:
@@ -310,4 +363,4 @@ def test_the_pauses_grow_up_to_a_limit() -> None:
 
 def test_what_belongs_to_this_machine_is_not_sent_along() -> None:
     given = {"SLURM_JOB_ID": "1", "SLURM_CONF": "c", "CUDA_VISIBLE_DEVICES": "0", "PYTHONHASHSEED": "0", "RAY_ADDRESS": "a"}
-    assert remote_pool.portable(given) == {"SLURM_CONF": "c", "PYTHONHASHSEED": "0"}
+    assert portable(given) == {"SLURM_CONF": "c", "PYTHONHASHSEED": "0"}

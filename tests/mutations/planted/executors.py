@@ -201,6 +201,27 @@ FAULTS = (
         "mltrainer/executors/supervisor.py",
         "now - self._heard > self._order.silent_s",
         "now - self._heard > 1e9",
-        "tests/executors/test_conformance.py::test_a_frozen_worker_is_killed_and_its_run_goes_on[here]",
+        "tests/executors/test_supervisor.py -k silent",
+    ),
+    Fault(
+        "the time in which a job was suspended is its worker's silence",
+        "mltrainer/executors/supervisor.py",
+        "self._awake += min(now - self._ticked, LONGEST_LOOK_S)",
+        "self._awake += now - self._ticked",
+        "tests/executors/test_supervisor.py -k silent",
+    ),
+    Fault(
+        "a supervisor that cannot write leaves its worker alone",
+        "mltrainer/executors/supervisor.py",
+        "            process.kill()\n            process.wait()\n",
+        "            process.close_input()\n",
+        "tests/executors/test_supervisor.py -k cannot_write",
+    ),
+    Fault(
+        "the marks of this machine's own job go to another one",
+        "mltrainer/executors/engine.py",
+        "not name.startswith(OF_THIS_MACHINE)",
+        "True",
+        "tests/executors/test_conformance.py -k sent_along",
     ),
 )

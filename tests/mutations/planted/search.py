@@ -7,7 +7,7 @@ from tests.mutations.fault import Fault
 STUDY, COUNTING = "tests/search/test_study.py", "tests/search/test_counting.py"
 HALVING, BUDGET = "tests/search/test_halving.py", "tests/search/test_budget.py"
 LAG = f"{STUDY}::test_trial_n_is_decided_by_just_those_up_to_n_less_the_lag"
-ENGINES = "tests/executors/test_conformance.py"
+ENGINES, ATTEMPTS = "tests/executors/test_conformance.py", "tests/search/test_attempts.py"
 FAULTS = (
     Fault(
         "a trial is chosen by one trial less than it waits for",
@@ -173,9 +173,9 @@ FAULTS = (
     Fault(
         "a second result of a run is taken for the first one unseen",
         "mltrainer/search/attempts.py",
-        "        if different:\n",
-        "        if different and not first:\n",
-        f"{ENGINES} -k second_result",
+        "if different := first.different(second):",
+        "if (different := first.different(second)) and not first:",
+        f"{ATTEMPTS} -k another_result",
     ),
     Fault(
         "an attempt begins anew in place of where the one before it came",
@@ -194,15 +194,15 @@ FAULTS = (
     Fault(
         "a machine that shows no life is waited for",
         "mltrainer/search/remote_pool.py",
-        "now - one.heard > self._timing.lost_s",
-        "now - one.heard > 1e9",
+        "one.alive is not None and now - one.heard > self._timing.lost_s",
+        "one.alive is not None and now - one.heard > 1e9",
         f"{ENGINES} -k second_result",
     ),
     Fault(
         "machines that compute other bits share a study",
         "mltrainer/search/remote_pool.py",
-        'elif first["numerics_class"] != found:',
-        'elif first["numerics_class"] is None:',
+        "elif (first := FirstMachine(**known)).numerics_class != found:",
+        "elif (first := FirstMachine(**known)).numerics_class is None:",
         f"{ENGINES} -k other_bits",
     ),
     Fault(
@@ -213,10 +213,31 @@ FAULTS = (
         f"{ENGINES} -k refuses",
     ),
     Fault(
-        "the marks of this machine's own job go to another one",
-        "mltrainer/search/remote_pool.py",
-        "not any(name.startswith(start) for start in OF_THIS_MACHINE)",
-        "True",
-        f"{ENGINES} -k sent_along",
+        "a result after other steps is no other result",
+        "mltrainer/search/attempts.py",
+        'self.steps == other.steps or "pruned" not in (self.stop_reason, other.stop_reason)',
+        "self.steps == other.steps",
+        f"{ATTEMPTS} -k another_result",
+    ),
+    Fault(
+        "the attempt that ends last is kept, not the one that came furthest",
+        "mltrainer/search/attempts.py",
+        "first is None and _step(self.work) > _step(self.place)",
+        "first is None",
+        f"{ATTEMPTS} -k came_further",
+    ),
+    Fault(
+        "an attempt after the first result counts as the one that brought it",
+        "mltrainer/search/attempts.py",
+        "        return moves and second is not None",
+        "        return second is not None",
+        f"{ATTEMPTS} -k rung_ended",
+    ),
+    Fault(
+        "a job that was not confirmed finds the folder of the next one",
+        "mltrainer/search/attempts.py",
+        "{secrets.token_hex(4)}",
+        "00000000",
+        f"{ATTEMPTS} -k no_attempt_has",
     ),
 )

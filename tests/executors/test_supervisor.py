@@ -1,0 +1,87 @@
+"""The supervisor of a worker on another machine: what it counts as silence, and what becomes of the worker where it fails."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mltrainer.errors import MachineError
+from mltrainer.executors import supervisor
+from mltrainer.executors.executor import EVENTS
+from mltrainer.executors.supervisor import ORDER_FILE, Order, Supervisor
+from mltrainer.workspace import write_json
+
+TALKS = """
+import os, sys, time
+open("pid", "w").write(str(os.getpid()))
+os.write(int(sys.argv[1]), b"{}\\n")
+time.sleep(60)
+"""
+
+
+class Killed:
+    """A worker that says nothing."""
+
+    def __init__(self) -> None:
+        self.kills = 0
+
+    def kill(self) -> None:
+        self.kills += 1
+
+    def signal(self, number: int) -> None:
+        raise AssertionError(number)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # this process keeps its handlers
+    order = Order(
+        arguments=[sys.executable, "-c", TALKS, EVENTS],
+        root=str(tmp_path),
+        line="",
+        beat=str(tmp_path / "beat.json"),
+        alive_s=5.0,
+        silent_s=60.0,
+        orphan_s=300.0,
+        grace_s=60.0,
+    )
+    write_json(tmp_path / ORDER_FILE, asdict(order))
+    return Supervisor(tmp_path)
+
+
+def looks(made: Supervisor, worker: Any, every_s: float, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    for _ in range(count):
+        now += every_s
+        monkeypatch.setattr(supervisor.time, "monotonic", lambda at=now: at)
+        made._look_after(worker, [])
+
+
+def test_a_worker_is_silent_while_its_supervisor_listens_and_not_while_both_are_suspended(
+    made: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Killed()
+    looks(made, worker, 3600.0, 10, monkeypatch)
+    assert worker.kills == 0
+    looks(made, worker, 0.2, 60, monkeypatch)
+    assert worker.kills > 0
+
+
+def test_a_supervisor_that_cannot_write_leaves_no_worker_behind(
+    made: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise MachineError("no space left on device")
+
+    monkeypatch.setattr(supervisor, "append_json_lines", full)
+    with pytest.raises(MachineError, match="no space left"):
+        made.run()
+    pid = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(pid)
