@@ -66,7 +66,7 @@ FAULTS = (
         "mltrainer/trainers/native/split_parameters.py",
         "gradient.fill_(-0.0)",
         "gradient.mul_(1.0)",
-        "tests/trainers/native/test_partition.py -k 'share_the_model and 2-fsdp'",
+        "tests/trainers/native/test_partition.py::test_processes_that_share_the_model_have_the_bits_of_one[2-fsdp]",
     ),
     Fault(
         "a process goes on with the rows of a new model in place of a checkpoint's",
