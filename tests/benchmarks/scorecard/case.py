@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -19,7 +19,21 @@ Weights = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Case:
+class AsText:
+    """Settings that go to another process as text."""
+
+    def dumps(self) -> str:
+        """Return them as text."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return those that another process wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class Case(AsText):
     """One run: settings that a user chooses, and faults that befall it.
 
     Attributes:
@@ -53,15 +67,6 @@ class Case:
     def unharmed(self) -> Case:
         """Return the same run without faults."""
         return dataclasses.replace(self, nan_at=0, stop_after=0, gently=False, kill_at=0)
-
-    def dumps(self) -> str:
-        """Return the case as text for another process."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def loads(cls, text: str) -> Case:
-        """Return the case that another process wrote."""
-        return cls(**json.loads(text))
 
 
 @dataclass(frozen=True)

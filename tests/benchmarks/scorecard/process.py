@@ -6,10 +6,10 @@ import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
+from tests.benchmarks.scorecard.case import AsText
 from tests.benchmarks.scorecard.work import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,13 +26,6 @@ ENVIRONMENT = {
     "NO_COLOR": "1",
     "COLUMNS": "200",
 }
-
-
-class AsText(Protocol):
-    """What a process is to do, as a case of one of the tables says it."""
-
-    def dumps(self) -> str:
-        """Return it as text for another process."""
 
 
 def run(command: list[str], folder: Path, case: AsText) -> tuple[int, str]:

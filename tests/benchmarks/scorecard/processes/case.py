@@ -7,7 +7,6 @@ A step is `SHARDS` micro-batches of `MICRO` samples, whoever computes them, so t
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +21,7 @@ SMALL_MB = 0.4  # a fifth of the model's gradients
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(case.AsText):
     """One run.
 
     Attributes:
@@ -54,15 +53,6 @@ class Case:
     def unharmed(self) -> Case:
         """Return the same run, in which no process is killed."""
         return dataclasses.replace(self, kill_at=0)
-
-    def dumps(self) -> str:
-        """Return the case as text for another process."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def loads(cls, text: str) -> Case:
-        """Return the case that another process wrote."""
-        return cls(**json.loads(text))
 
 
 @dataclass(frozen=True)

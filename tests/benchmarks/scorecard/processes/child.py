@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from tests.benchmarks.scorecard.processes.trainers import PEERS
-from tests.benchmarks.scorecard.processes.trainers.peer import FINAL_FILE
 from tests.benchmarks.scorecard.processes.work import case_of_process
+from tests.benchmarks.scorecard.trainers.peer import FINAL_FILE
 
 
 def main() -> None:

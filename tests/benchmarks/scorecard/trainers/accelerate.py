@@ -35,17 +35,19 @@ class Accelerate(Peer):
         return weights_of(loop.accelerator.unwrap_model(loop.net))
 
 
-class _Position:
-    """The steps done, saved with the rest of the state."""
+class Position:
+    """The steps or epochs done, saved with the rest of the state."""
 
     def __init__(self) -> None:
-        self.step = 0
+        self.done = 0
 
     def state_dict(self) -> dict[str, int]:
-        return {"step": self.step}
+        """Return the state, as the Accelerator saves it."""
+        return vars(self)
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.step = state["step"]
+        """Take a saved state."""
+        vars(self).update(state)
 
 
 class _Loop:
@@ -58,7 +60,7 @@ class _Loop:
         from tests.benchmarks.scorecard.work import Samples, make_net
 
         set_seed(SEED, deterministic=True)
-        self.case, self.probe, self.position = case, probe, _Position()
+        self.case, self.probe, self.position = case, probe, Position()
         self.project = ProjectConfiguration(project_dir=str(folder), automatic_checkpoint_naming=True)
         loading = DataLoaderConfiguration(use_seedable_sampler=True)
         self.accelerator = Accelerator(cpu=True, project_config=self.project, dataloader_config=loading)
@@ -72,10 +74,10 @@ class _Loop:
 
     def load(self) -> None:
         self.accelerator.load_state()
-        self.project.iteration = self.position.step // self.case.save_every  # the next name, which is not taken
+        self.project.iteration = self.position.done // self.case.save_every  # the next name, which is not taken
 
     def run(self) -> None:
-        first, done = divmod(self.position.step, PER_EPOCH)
+        first, done = divmod(self.position.done, PER_EPOCH)
         for epoch in range(first, EPOCHS):
             self.net.train()
             self.loader.set_epoch(epoch)
@@ -87,10 +89,10 @@ class _Loop:
         self.optimizer.zero_grad()
         self.accelerator.backward(self.probe.loss(self.net(x), y))
         self.optimizer.step()
-        self.position.step += 1
-        if self.case.validate_every and self.position.step % self.case.validate_every == 0:
+        self.position.done += 1
+        if self.case.validate_every and self.position.done % self.case.validate_every == 0:
             self._validate()
-        if self.case.save_every and self.position.step % self.case.save_every == 0:
+        if self.case.save_every and self.position.done % self.case.save_every == 0:
             self.accelerator.save_state()
 
     def _validate(self) -> None:

@@ -27,22 +27,22 @@ class HuggingFace(Peer):
 
     def fit(self, folder: Path, case: Case, *, resume: bool) -> Weights:
         """Train as the documentation on reproducibility advises."""
-        from tests.benchmarks.scorecard.work import Probe, Samples, weights_of
+        from tests.benchmarks.scorecard.work import Probe, Samples, make_net, weights_of
 
         probe = Probe(case, folder)  # before the library takes its own references to torch.save
 
         from transformers import Trainer, TrainingArguments, enable_full_determinism
 
         enable_full_determinism(SEED)
-        model = _model(probe)
+        net = probe.net = make_net()
         trainer = Trainer(
-            model,
+            with_loss(net, probe),
             TrainingArguments(**_arguments(folder, case)),
             train_dataset=Named(Samples(folder, "train", case.noise)),
             eval_dataset=Named(Samples(folder, "validation", False)) if case.validate_every else None,
         )
         trainer.train(resume_from_checkpoint=resume)
-        return weights_of(model.net)
+        return weights_of(net)
 
 
 class Named:
@@ -59,15 +59,14 @@ class Named:
         return {"x": x, "labels": y}
 
 
-def _model(probe: Any) -> Any:
+def with_loss(net: Any, probe: Any) -> Any:
+    """Return a model that answers with its loss, as this trainer wants it."""
     from torch import nn
-
-    from tests.benchmarks.scorecard.work import make_net
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.net = probe.net = make_net()
+            self.net = net
 
         def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
             outputs = self.net(x)

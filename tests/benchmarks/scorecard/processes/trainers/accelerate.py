@@ -8,6 +8,7 @@ from typing import Any
 from tests.benchmarks.scorecard.case import Weights
 from tests.benchmarks.scorecard.processes.case import EPOCHS, LR, MICRO, SEED, SMALL_MB, Case
 from tests.benchmarks.scorecard.processes.trainers.peer import Peer
+from tests.benchmarks.scorecard.trainers.accelerate import Position
 
 
 class Accelerate(Peer):
@@ -27,19 +28,6 @@ class Accelerate(Peer):
         return weights
 
 
-class _Position:
-    """The epochs done, saved with the rest of the state."""
-
-    def __init__(self) -> None:
-        self.epochs = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epochs": self.epochs}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epochs = state["epochs"]
-
-
 class _Loop:
     def __init__(self, folder: Path, case: Case) -> None:
         import torch
@@ -49,7 +37,7 @@ class _Loop:
 
         from tests.benchmarks.scorecard.processes.work import Probe, Sequences, make_net
 
-        self.case, self.probe, self.position = case, Probe(case, folder), _Position()
+        self.case, self.probe, self.position = case, Probe(case, folder), Position()
         self.project = ProjectConfiguration(project_dir=str(folder), automatic_checkpoint_naming=True)
         self.accelerator = Accelerator(
             cpu=True,
@@ -67,8 +55,8 @@ class _Loop:
 
     def load(self) -> int:
         self.accelerator.load_state()
-        self.project.iteration = self.position.epochs  # the next name, which is not taken
-        return self.position.epochs
+        self.project.iteration = self.position.done  # the next name, which is not taken
+        return self.position.done
 
     def run(self, first: int) -> None:
         for epoch in range(first, EPOCHS):
@@ -76,7 +64,7 @@ class _Loop:
             self.loader.set_epoch(epoch)
             for x, y in self.loader:
                 self._step(x, y)
-            self.position.epochs = epoch + 1
+            self.position.done = epoch + 1
             if self.case.save:
                 self.accelerator.save_state()
 

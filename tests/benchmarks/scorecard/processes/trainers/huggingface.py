@@ -8,7 +8,7 @@ from typing import Any
 from tests.benchmarks.scorecard.case import CHECKPOINTS, Weights
 from tests.benchmarks.scorecard.processes.case import EPOCHS, LR, MICRO, SEED, SMALL_MB, Case
 from tests.benchmarks.scorecard.processes.trainers.peer import Peer
-from tests.benchmarks.scorecard.trainers.huggingface import Named
+from tests.benchmarks.scorecard.trainers.huggingface import Named, with_loss
 
 
 class HuggingFace(Peer):
@@ -21,31 +21,16 @@ class HuggingFace(Peer):
         """Train as the documentation on reproducibility advises."""
         from transformers import Trainer, TrainingArguments, enable_full_determinism
 
-        from tests.benchmarks.scorecard.processes.work import Probe, Sequences
+        from tests.benchmarks.scorecard.processes.work import Probe, Sequences, make_net
         from tests.benchmarks.scorecard.work import weights_of
 
         enable_full_determinism(SEED)
-        model = _model(case, Probe(case, folder))
-        trainer = Trainer(model, TrainingArguments(**_arguments(folder, case)), train_dataset=Named(Sequences(folder)))
+        probe, net = Probe(case, folder), make_net(case.dropout)
+        trainer = Trainer(
+            with_loss(net, probe), TrainingArguments(**_arguments(folder, case)), train_dataset=Named(Sequences(folder))
+        )
         trainer.train(resume_from_checkpoint=resume)
-        return weights_of(model.net)
-
-
-def _model(case: Case, probe: Any) -> Any:
-    from torch import nn
-
-    from tests.benchmarks.scorecard.processes.work import make_net
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = make_net(case.dropout)
-
-        def forward(self, x: Any, labels: Any = None) -> dict[str, Any]:
-            outputs = self.net(x)
-            return {"loss": probe.loss(outputs, labels), "logits": outputs}
-
-    return Model()
+        return weights_of(net)
 
 
 def _arguments(folder: Path, case: Case) -> dict[str, Any]:

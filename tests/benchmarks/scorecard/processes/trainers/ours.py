@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.benchmarks.scorecard.case import Outcome
-from tests.benchmarks.scorecard.processes.case import EPOCHS, LR, MICRO, SEED, SHARDS, Case
+from tests.benchmarks.scorecard.processes.case import EPOCHS, LR, MICRO, SHARDS, Case
 from tests.benchmarks.scorecard.processes.work import forget_steps
 from tests.benchmarks.scorecard.trainers import ours
 
@@ -34,11 +34,6 @@ class Scored(mltrainer.Task):
     def metrics(self, outputs, targets):
         return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
 """
-PROJECT = f"""name: scored
-seed: {SEED}
-task: {{use: "my_task:Scored"}}
-metric: {{name: accuracy, mode: max}}
-"""
 
 
 class Mltrainer(ours.Mltrainer):
@@ -46,7 +41,7 @@ class Mltrainer(ours.Mltrainer):
 
     buckets = False
     parallel = "ddp"
-    files: ClassVar = {"my_task.py": TASK, "mltrainer.yaml": PROJECT}
+    files: ClassVar = {"my_task.py": TASK, "mltrainer.yaml": ours.PROJECT}
 
     def train(self, folder: Path, case: Case, *, resume: bool) -> Outcome:
         """Plan, in one process, and train in several; a resumed run is the same command again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.benchmarks.scorecard.processes.case import EPOCHS, LR, MICRO, SEED, S
 from tests.benchmarks.scorecard.processes.trainers.peer import Peer
 
 
-class _Loop:
+class _Loop(ABC):
     """A training loop as the tutorials write it; each way of sharing wraps the model, and saves in its own way."""
 
     def __init__(self, folder: Path, case: Case) -> None:
@@ -53,25 +54,25 @@ class _Loop:
                 (self.probe.loss(self.net(x), y) / len(group)).backward()
         self.optimizer.step()
 
+    @abstractmethod
     def shared(self, net: Any) -> Any:
         """Return the model as the processes share it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def accumulating(self, *, last: bool) -> AbstractContextManager[Any]:
         """Return the context of a micro-batch, of which only a step's last one exchanges gradients."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save(self, epochs: int) -> None:
         """Save a checkpoint after so many epochs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self) -> int:
         """Load the newest checkpoint and return its epochs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weights(self) -> Weights:
         """Return the whole model's weights."""
-        raise NotImplementedError
 
     def newest(self) -> Path:
         """Return the newest checkpoint's folder."""
