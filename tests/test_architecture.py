@@ -187,6 +187,15 @@ def test_processes_are_started_by_executors_alone() -> None:
     assert found == {"executors"}
 
 
+EXEMPT = re.compile(r"# (?:noqa|type: ignore|pragma: no cover)")
+REASON = re.compile(r"# (?:noqa: [A-Z0-9]+ - |type: ignore\[[a-z,-]+\]  # |pragma: no cover - )\w")
+
+
+def test_an_exemption_from_a_check_has_its_reason_beside_it() -> None:
+    lines = [(path.name, line) for path in modules().values() for line in path.read_text("utf-8").splitlines()]
+    assert not [(name, line) for name, line in lines if EXEMPT.search(line) and not REASON.search(line)]
+
+
 CLAUSE = re.compile(r"(Return|Yield|Say|Tell|Give)s? (what|how|whether|which|who|where|when|by what|from what)\b")
 HELP_TEXTS = ("Tell what a pull request brings", "Tell whether more data or more epochs")  # of commands
 

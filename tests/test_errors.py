@@ -126,7 +126,10 @@ def test_how_a_process_ended_is_told_by_name(code: int, words: str, by_machine: 
 
 def test_a_command_that_runs_out_of_memory_ends_with_the_machines_exit_code(tmp_path: Path) -> None:
     code = "import mltrainer.cli.main as m; m._answered = lambda _: bytearray(1 << 40); raise SystemExit(m.run([]))"
-    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))  # noqa: E731
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, preexec_fn=limit, check=False
     )

@@ -633,9 +633,9 @@ class ProjectConfig(Strict):
             raise ValueError(f"task {self.task.kind} needs data: {{source: ...}}")
         if self.task.kind and self.model is None:
             raise ValueError(f"task {self.task.kind} needs model: {{name: {'text_cnn' if self.of_texts else 'mlp'}}}, or another")
-        if self.task.kind and self.of_texts != isinstance(self.model, TextModel):
+        if self.task.kind and self.model and self.of_texts != isinstance(self.model, TextModel):
             what = "reads texts" if isinstance(self.model, TextModel) else "reads no texts"
-            raise ValueError(f"model {self.model.name} {what}, which does not suit {self.task.kind}")  # type: ignore[union-attr]
+            raise ValueError(f"model {self.model.name} {what}, which does not suit {self.task.kind}")
         if self.split.column and self.data and self.data.held_out:
             raise ValueError("give either split.column, or data.validation and data.test")
         if self.task.use and self.model is not None:

@@ -4,6 +4,7 @@ A schedule gives a share of the base rate for a step after the warm-up; every sc
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Literal, Self
 
@@ -31,6 +32,7 @@ class _Schedule(Strict):
         """Return the last step of the warm-up; 0 for none."""
         return self.warmup_steps or round(self.warmup_epochs * per_epoch)
 
+    @abstractmethod
     def share(self, step: int, steps: int, per_epoch: int) -> float:
         """Return the share of the base rate.
 
@@ -39,7 +41,6 @@ class _Schedule(Strict):
             steps: How many there will be.
             per_epoch: Steps of an epoch.
         """
-        raise NotImplementedError
 
 
 class Constant(_Schedule):

@@ -49,7 +49,7 @@ _Base: Any = getattr(getattr(yaml, "cyaml", None), "CParser", None)  # libyaml, 
 
 if _Base is not None:
 
-    class _Composer(_Base, yaml.constructor.SafeConstructor, _Resolver):  # type: ignore[misc]
+    class _Composer(_Base, yaml.constructor.SafeConstructor, _Resolver):  # type: ignore[misc]  # a class where it is not None
         def __init__(self, text: str) -> None:
             _Base.__init__(self, text)
             yaml.constructor.SafeConstructor.__init__(self)
@@ -57,7 +57,7 @@ if _Base is not None:
 
 else:  # pragma: no cover - PyYAML without libyaml
 
-    class _Composer(  # type: ignore[no-redef]
+    class _Composer(  # type: ignore[no-redef]  # one of the two is defined
         yaml.reader.Reader,
         yaml.scanner.Scanner,
         yaml.parser.Parser,

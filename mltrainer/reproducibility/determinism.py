@@ -70,16 +70,17 @@ def _set_older_switches(precision: str | None, matmul: bool | None, cudnn: bool 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """Put the switches back after a block, however it ends: for a process that goes on with other work, such as a notebook's."""
-    cudnn, fill = torch.backends.cudnn, torch.utils.deterministic
+    cudnn = torch.backends.cudnn
+    fill: Any = torch.utils.deterministic  # torch declares no attributes of its own module
     threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    fills, tuned, fixed = fill.fill_uninitialized_memory, cudnn.benchmark, cudnn.deterministic  # type: ignore[attr-defined]
+    fills, tuned, fixed = fill.fill_uninitialized_memory, cudnn.benchmark, cudnn.deterministic
     older, precisions = _older_switches(), fp32_precisions()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.set_deterministic_debug_mode(mode)
-        fill.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+        fill.fill_uninitialized_memory = fills
         cudnn.benchmark, cudnn.deterministic = tuned, fixed
         _set_older_switches(*older)
         for name in ("cudnn", *OPERATIONS):

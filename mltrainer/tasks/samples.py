@@ -170,7 +170,8 @@ def pick(whole: Samples, places: np.ndarray) -> Samples:
         index = torch.from_numpy(places)
         return replace(whole, ids=whole.ids[places], tensors=tuple(t.index_select(0, index) for t in whole.tensors), loaders={})
     assert whole.dataset is not None
-    subset: Dataset[Any] = Subset(whole.dataset, places.tolist())  # type: ignore[arg-type]
+    assert not isinstance(whole.dataset, Stream)  # whoever picks has refused it
+    subset: Dataset[Any] = Subset(whole.dataset, places.tolist())
     return replace(whole, ids=whole.ids[places], dataset=subset, loaders={})
 
 

@@ -97,7 +97,7 @@ def stream_of(given: Iterable[Any], what: str, samples: int | None) -> Stream:
         mend = "return an object whose __iter__ starts over, such as a torch.utils.data.IterableDataset"
         raise InputError(f"{what} gave a {type(given).__name__}, which can be read only once", where="task.use", mend=mend)
     try:
-        count = len(given)  # type: ignore[arg-type]
+        count = len(given)  # type: ignore[arg-type]  # whether it has a length is tried
     except (TypeError, NotImplementedError):
         count = None
     if count is not None and samples is not None:

@@ -64,7 +64,7 @@ def joined(parts: Sequence[Any]) -> Any:
     """
     first = parts[0]
     if isinstance(first, Tensor):
-        return torch.cat(parts) if first.dim() else torch.stack(parts)  # type: ignore[arg-type]
+        return torch.cat([*parts]) if first.dim() else torch.stack([*parts])
     if not list(_parts(first)):
         return None
     columns = [joined(column) for column in zip(*(list(_parts(part)) for part in parts), strict=True)]

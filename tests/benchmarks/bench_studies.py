@@ -20,14 +20,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from mltrainer.records.event import Running
 from mltrainer.records.job import SearchJob
-from mltrainer.search.pool import Ended
+from mltrainer.search.ended import Ended
 from mltrainer.search.runs import Runs
 from mltrainer.search.study import Study
 from mltrainer.workspace import read_json, seal
+from tests.search.silent import Silent
 from tests.trainers.native.digits_runs import config, make, train
 
 EPOCHS = 9
@@ -54,13 +55,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-class Silent:
-    """Takes events, and shows none."""
-
-    def send(self, event: str, **values: Any) -> None:
-        """Do nothing."""
-
-
 class ImaginedPool:
     """Four workers whose runs have ended as soon as they are asked for.
 
@@ -77,6 +71,12 @@ class ImaginedPool:
         self._given: list[int] = []
         self.running: list[Running] = []
         self.ended, self.seconds = 0, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: there is no process."""
 
     @property
     def room(self) -> int:
@@ -135,7 +135,7 @@ def measured(root: Path, trained: Path, name: str, trials: int, every: int, rule
         **about,
     )
     pool = ImaginedPool(trained)
-    runs = Runs(job, root, pool, Silent(), lambda: None)  # type: ignore[arg-type]
+    runs = Runs(job, root, pool, Silent(), lambda: None)
     runs.folder.mkdir(parents=True, exist_ok=True)
 
     class Told(Study):
@@ -152,10 +152,10 @@ def measured(root: Path, trained: Path, name: str, trials: int, every: int, rule
                 self.since, self.own = now, pool.seconds
             self.count += 1
 
-    Told(job, runs, Silent()).search()  # type: ignore[arg-type]
+    Told(job, runs, Silent()).search()
     if is_again:
         start = time.process_time()
-        Study(job, Runs(job, root, ImaginedPool(trained), Silent(), lambda: None), Silent()).search()  # type: ignore[arg-type]
+        Study(job, Runs(job, root, ImaginedPool(trained), Silent(), lambda: None), Silent()).search()
         ms = 1000 * (time.process_time() - start) / trials
         print(json.dumps({"strategy": name, "again": True, "trials": trials, "ms_a_trial": round(ms, 1)}), flush=True)
 

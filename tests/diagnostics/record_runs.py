@@ -207,7 +207,11 @@ def evaluation(net: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
 # --- the runs -------------------------------------------------------------------------------------
 
 mse, sgd = functional.mse_loss, torch.optim.SGD
-summed = lambda outputs, targets: ((outputs - targets) ** 2).sum()  # noqa: E731
+
+
+def summed(outputs: Tensor, targets: Tensor) -> Tensor:
+    return ((outputs - targets) ** 2).sum()
+
 
 RUNS: dict[str, tuple[str | None, Callable[[], dict[str, Any]]]] = {
     # healthy

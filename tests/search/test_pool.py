@@ -26,8 +26,8 @@ from mltrainer.search.pool import Pool, places
 from mltrainer.search.runs import Runs
 from mltrainer.search.trial import Trained
 from mltrainer.workspace import read_json, write_json
+from tests.search.silent import Silent
 from tests.search.test_program import study
-from tests.search.test_study import Silent
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,7 +141,7 @@ def test_each_worker_has_a_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def runs_of(pool: Pool, signalled: list[str] | None = None) -> Runs:
-    return Runs(study_job(), Path.cwd(), pool, Silent(), lambda: (signalled or [None])[0])  # type: ignore[arg-type]
+    return Runs(study_job(), Path.cwd(), pool, Silent(), lambda: (signalled or [None])[0])
 
 
 def test_a_run_is_held_to_the_files_that_its_study_was_planned_with(folder: Path) -> None:

@@ -21,8 +21,9 @@ from mltrainer.search.sharing import Machines, Shared, decoded, differing, encod
 from mltrainer.search.study import Study
 from mltrainer.search.trial import Ended, FoldOutcome, Trained
 from mltrainer.trainers.native.stopping import CurvePoint
+from tests.search.silent import Silent
 from tests.search.test_program import SPACE, study
-from tests.search.test_study import EPOCHS, PRUNING, Imagined, Silent, search
+from tests.search.test_study import EPOCHS, PRUNING, Imagined, search
 
 SMALL = {"optimizer.lr": SPACE["optimizer.lr"]}
 LEARNING: dict[str, Any] = {"strategy": "tpe", "pruning": PRUNING, "space": SMALL}
@@ -30,6 +31,7 @@ LEARNING: dict[str, Any] = {"strategy": "tpe", "pruning": PRUNING, "space": SMAL
 
 class Heard(Silent):
     def __init__(self) -> None:
+        super().__init__()
         self.notes: list[str] = []
 
     def send(self, event: str, **values: Any) -> None:
@@ -69,7 +71,7 @@ def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = Non
     (folder / name).mkdir(exist_ok=True)
     runs.folder = folder / name
     job, heard = job_of(folder, **changes), events or Silent()
-    shared = Machines(job, folder / name, heard, lambda: None).trials()  # type: ignore[arg-type]
+    shared = Machines(job, folder / name, heard, lambda: None).trials()
     try:
         with shared as those:
             trials = Study(job, runs, heard, those).search()  # type: ignore[arg-type]
@@ -126,7 +128,7 @@ def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> Non
     victim.dies_at = 3
     # BaseException leaves the `with` as well: what it gave back there, a machine without power does not give back
     kept = Shared.__exit__
-    Shared.__exit__ = lambda *_: None  # type: ignore[method-assign, assignment]
+    Shared.__exit__ = lambda *_: None  # type: ignore[method-assign]
     try:
         assert machine(tmp_path, "victim", victim, **LEARNING) == "died"
     finally:
@@ -189,7 +191,7 @@ def test_another_study_of_the_project_is_told_with_what_differs(tmp_path: Path) 
 
 
 def shared(folder: Path, name: str, **changes: Any) -> Shared:
-    found = Machines(job_of(folder, **changes), folder / name, Silent(), lambda: None).trials()  # type: ignore[arg-type]
+    found = Machines(job_of(folder, **changes), folder / name, Silent(), lambda: None).trials()
     assert isinstance(found, Shared)
     return found
 
@@ -261,9 +263,9 @@ def test_what_differs_is_named_by_key() -> None:
 @pytest.mark.slow
 def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"sqlite:///.*/no/x\.db: the database does not answer: unable to open database file"):
-        Database(f"sqlite:///{tmp_path}/no/x.db", Silent(), lambda: None)  # type: ignore[arg-type]
+        Database(f"sqlite:///{tmp_path}/no/x.db", Silent(), lambda: None)
     with pytest.raises(InputError, match=r"driver, MySQLdb, is not installed[^$]*pip install 'mysqlclient'"):
-        Database("mysql://u@localhost/x", Silent(), lambda: None)  # type: ignore[arg-type]
+        Database("mysql://u@localhost/x", Silent(), lambda: None)
 
 
 @pytest.mark.filterwarnings("ignore:Query string")
@@ -272,7 +274,7 @@ def test_what_a_database_says_is_told_without_its_password(tmp_path: Path, monke
 
     monkeypatch.setenv("DB_PASSWORD", "p@ss/word")
     monkeypatch.setattr("mltrainer.search.database.PATIENCE_S", -1.0)
-    there = Database(f"sqlite:///{tmp_path}/x.db?password=${{DB_PASSWORD}}", Silent(), lambda: None)  # type: ignore[arg-type]
+    there = Database(f"sqlite:///{tmp_path}/x.db?password=${{DB_PASSWORD}}", Silent(), lambda: None)
 
     def refuse() -> None:
         raise OperationalError("select", {}, Exception("user=me password=p@ss/word or p%40ss%2Fword is wrong"))
@@ -293,5 +295,5 @@ def test_a_database_that_answers_again_is_used_again(tmp_path: Path, monkeypatch
             raise found
         return found
 
-    assert Database(f"sqlite:///{tmp_path}/x.db", heard, lambda: None).ask(question) == 7  # type: ignore[arg-type]
+    assert Database(f"sqlite:///{tmp_path}/x.db", heard, lambda: None).ask(question) == 7
     assert heard.notes == [f"  sqlite:///{tmp_path}/x.db does not answer: gone away; tried again"]

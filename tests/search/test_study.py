@@ -18,6 +18,7 @@ from mltrainer.search.space import draw
 from mltrainer.search.study import Study
 from mltrainer.search.trial import State, Trained, Trial, best_trial
 from mltrainer.trainers.native.stopping import CurvePoint
+from tests.search.silent import Silent
 from tests.search.test_program import SPACE, study
 
 EPOCHS = 9
@@ -28,11 +29,6 @@ CONDITIONAL: dict[str, Any] = {
     "optimizer.momentum": {"uniform": [0.1, 0.99], "when": {"optimizer.name": ["sgd"]}},
     "batch_size": {"log_integer": [8, 64]},
 }
-
-
-class Silent:
-    def send(self, event: str, **values: Any) -> None:
-        """Say nothing."""
 
 
 class Noting:
@@ -61,7 +57,7 @@ class Imagined:
         self.running: dict[int, Trained] = {}
         self.kept: dict[str, Trained] = {}
         self.begun: list[int] = []
-        self.live = Live(folder, Silent())  # type: ignore[arg-type]
+        self.live = Live(folder, Silent())
 
     @property
     def busy(self) -> int:

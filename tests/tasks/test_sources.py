@@ -216,7 +216,12 @@ def test_damaged_parquet_is_refused(tmp_path):
 @pytest.mark.parametrize(("module", "file", "extra"), [("PIL", "images", "images")])
 def test_a_missing_extra_is_named(tmp_path, monkeypatch, module, file, extra):
     real = builtins.__import__
-    refuse = lambda name, *rest: (_ for _ in ()).throw(ImportError(name)) if name.split(".")[0] == module else real(name, *rest)  # noqa: E731
+
+    def refuse(name, *rest):
+        if name.split(".")[0] == module:
+            raise ImportError(name)
+        return real(name, *rest)
+
     (tmp_path / "images/cats").mkdir(parents=True)
     (tmp_path / "images/cats/1.png").write_bytes(b"x")
     (tmp_path / "d.parquet").write_bytes(b"x")

@@ -222,7 +222,8 @@ def is_grey(mode: str) -> bool:
 
 
 def _shape(listed: PictureList, config: Image) -> tuple[int, int, int, int]:
-    return (len(listed.paths), 1 if config.colour == "grey" else 3, *config.size)  # type: ignore[return-value]
+    height, width = config.size
+    return len(listed.paths), 1 if config.colour == "grey" else 3, height, width
 
 
 def _origin(listed: PictureList, marks: list[list[int]], config: Image) -> str:

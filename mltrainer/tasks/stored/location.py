@@ -163,9 +163,10 @@ def _store(address: str) -> tuple[Any, str]:
         mend = "pip install 'mltrainer[data]'"
         raise InputError("data at an address is read by fsspec, which is not installed", where=address, mend=mend) from error
     try:
-        return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
+        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
         raise InputError(f"not reachable by fsspec: {error}", where=address, mend="install what it names") from error
+    return found
 
 
 def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location]:

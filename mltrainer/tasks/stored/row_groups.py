@@ -142,7 +142,8 @@ def _cells(column: Any) -> _Cells:
 
     kind, is_whole = column.type, not column.null_count
     if is_whole and _is_number(kind):
-        return column.to_numpy(zero_copy_only=False).__getitem__  # type: ignore[no-any-return]
+        cell: _Cells = column.to_numpy(zero_copy_only=False).__getitem__
+        return cell
     if pyarrow.types.is_fixed_size_list(kind) and is_whole and _is_number(kind.value_type) and not column.flatten().null_count:
         rows = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size)
         # Copied, as Arrow's memory is read-only.

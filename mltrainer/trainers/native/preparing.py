@@ -36,7 +36,7 @@ def prepare_model(model: nn.Module, config: TrainingConfig) -> None:
     for module in modules_to_recompute(model, config.gradient_checkpointing):
         _recompute(module, config.compile)
     if config.channels_last:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares it for tensors alone
         model.register_forward_pre_hook(_inputs_channels_last)
     if config.compile:
         _compile(model, config.device)
@@ -84,8 +84,9 @@ class _AsItWas:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._owners = [(owner, name) for owner in module.modules() for name, b in owner._buffers.items() if b is not None]
-        self._buffers = [owner._buffers[name].clone() for owner, name in self._owners]  # type: ignore[union-attr]
+        found = [(owner, name, b) for owner in module.modules() for name, b in owner._buffers.items() if b is not None]
+        self._owners = [(owner, name) for owner, name, _ in found]
+        self._buffers = [buffer.clone() for _, _, buffer in found]
         self._generators = (random.getstate(), np.random.get_state())
 
     def __enter__(self) -> None:

@@ -40,7 +40,7 @@ def _with_hooks(step: Step) -> Step:
         everywhere = hooks._global_optimizer_pre_hooks or hooks._global_optimizer_post_hooks
         return (spanned if registered or everywhere or torch.autograd.profiler._is_profiler_enabled else step)(self, closure)
 
-    hooked.hooked = True  # type: ignore[attr-defined]
+    hooked.hooked = True  # type: ignore[attr-defined]  # torch's own mark of a step that it need not wrap
     return hooked
 
 
