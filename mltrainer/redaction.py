@@ -86,6 +86,11 @@ PATTERNS = (
     Pattern("URL with a password", ("://",), r"://[^\s/:@'\"<>?#]{0,128}:(?P<secret>[^\s/'\"<>]{1,256})@(?=[\w\[])"),
     Pattern("URL with a token", ("://",), r"://(?P<secret>(?=[^\s/:@]{0,250}\d)[A-Za-z0-9_~.-]{16,255})@(?=[\w\[])"),
     Pattern(
+        "signature of a URL",
+        ("signature=", "sig="),
+        r"[?&](?i:(?:[\w-]{0,24}[-_])?sig(?:nature)?)=(?P<secret>[^\s&'\"<>]{8,1024})",
+    ),
+    Pattern(
         "netrc password",
         ("machine",),
         r"\bmachine\s{1,4}\S{1,255}\s{1,4}login\s{1,4}\S{1,255}\s{1,4}password\s{1,4}(?P<secret>\S{4,255})",

@@ -70,6 +70,8 @@ IN_CONTEXT = {
     "dictionary item": ("os.environ['HF_TOKEN'] = '{}'", random_text(24)),
     "argument": ("train.py --api-key {} --epochs 3", random_text(24)),
     "argument with =": ("train.py --token={}", random_text(24)),
+    "signed URL": ("https://example.org/a.parquet?X-Amz-Date=20260101&X-Amz-Signature={}", random_text(64, "0123456789abcdef")),
+    "shared URL": ("https://example.org/a.parquet?se=2027&sig={}", "abcd%2Fefghij%3D"),
     "query": ("https://example.org/x?access_token={}&page=2", random_text(24)),
 }
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from mltrainer import plugins
 from mltrainer.configs import yaml
+from mltrainer.configs.addresses import REFUSED, holds_secret
 from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.launching import Launching
@@ -202,6 +204,13 @@ class Data(Strict):
     def held_out(self) -> dict[str, str]:
         """The sources of their own that splits have, by split."""
         return {name: source for name in ("validation", "test") if (source := getattr(self, name)) is not None}
+
+    @field_validator("source", "validation", "test")
+    @classmethod
+    def _is_open(cls, source: str | None) -> str | None:
+        if source is not None and holds_secret(source):
+            raise PydanticCustomError("secret", REFUSED)
+        return source
 
     @model_validator(mode="after")
     def _splits_are_apart(self) -> Self:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml now, or `mltrainer run` asks after the baseline"
 ELSEWHERE = "ANOTHER_FOLDER"
+ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")  # as a path has it, with one stroke
 EXAMPLES: dict[str, Values] = {
     "digits": {
         "task": {"kind": "image_classification"},
@@ -310,6 +311,9 @@ def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[s
     from mltrainer.tasks.sources import near
 
     for option, path in {"data": data, **held_out}.items():
+        if path is not None and ADDRESS.match(str(path)):  # not repeated: a path has lost the form by which a password is found
+            mend = "bring the file here; a task of your own reads addresses (data.source)"
+            raise InputError("an address; a file or folder of this machine was expected", where=f"--{option}", mend=mend)
         if path is not None and not path.exists():
             mend = "name one that is there; a path is relative to the folder that you are in"
             raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", mend=mend)

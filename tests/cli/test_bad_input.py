@@ -204,6 +204,14 @@ def test_a_faulty_table_is_refused_by_init_and_nothing_is_written(tmp_path: Path
     assert not (tmp_path / "new").exists()
 
 
+def test_init_takes_no_address_and_repeats_none(tmp_path: Path, cli: Cli) -> None:
+    said = cli("init", tmp_path / "new", "--data", "http://ada:hunter22@host/data.csv", "--target", "label")
+    assert (said.code, said.out) == (1, "")
+    assert "--data: an address; a file or folder of this machine was expected" in said.err
+    assert "hunter22" not in said.err
+    assert not (tmp_path / "new").exists()
+
+
 TOLD = {
     "a column without a value": (
         re.sub(r"(?m)^([\d.]+),\d", r"\1,", table()),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs import yaml
+from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import ProjectConfig, TrainingConfig, load_project, load_training, meets
 from mltrainer.errors import InputError
 
@@ -128,3 +129,33 @@ def test_samples_are_drawn_with_the_splits_own_seed_where_it_has_one(own: int | 
 def test_folds_are_trained_from_the_configs_own(folds: int, fold: int, order: list[int]) -> None:
     config = TrainingConfig.model_validate({**PROJECT, "split": {"folds": folds, "fold": fold}})
     assert config.folds == order
+
+
+SECRET_ADDRESSES = (
+    "s3://AKEY:sEcret/9xyzw@bucket/rows/*.parquet",
+    "http://ada:sEcret9@host/a.tar",
+    "https://sEcret9abcdefghijk@host/a.tar",
+    "https://host/a.parquet?X-Amz-Signature=sEcret9",
+    "https://host/a.parquet?se=2027&sig=sEcret9",
+    "https://host/a.parquet?access_token=sEcret9",
+    "simplecache::ftp://ada:sEcret9@host/a.tar",
+)
+
+
+@pytest.mark.parametrize("key", ["source", "validation", "test"])
+@pytest.mark.parametrize("address", SECRET_ADDRESSES)
+def test_an_address_with_a_secret_is_refused_and_not_repeated(key: str, address: str) -> None:
+    with pytest.raises(InputError, match=rf"key data\.{key}: a key, password or token stands in the address") as caught:
+        validate_values(ProjectConfig, {**PROJECT, "data": {"source": "rows.csv", key: address}}, "mltrainer.yaml")
+    assert "sEcret" not in str(caught.value)
+
+
+def test_an_address_without_one_may_stand_there() -> None:
+    for address in (
+        "s3://bucket/rows/*.parquet",
+        "abfs://container@account.dfs.core.windows.net/rows",
+        "hdfs://ada@host:8020/rows",
+        "https://host/a.tar?design=3&monkey=7",
+        "a:b@c?sig=1.csv",
+    ):
+        assert project(data={"source": address}).model_dump()["data"]["source"] == address

@@ -99,4 +99,11 @@ FAULTS = (
         'is ${NAME} alone"\n        raise ValueError(message)',
         "tests/trackers/test_key.py -k repeated",
     ),
+    Fault(
+        "a signed address of data stands in a config",
+        "mltrainer/configs/addresses.py",
+        "return is_signed or bool(secrets_of(source))",
+        "return bool(secrets_of(source))",
+        "tests/configs/test_project.py -k repeated",
+    ),
 )
