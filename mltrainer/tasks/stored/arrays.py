@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import math
+import operator
 import struct
 from typing import Any
 
@@ -15,6 +17,8 @@ from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
 from mltrainer.tasks.stored.records import Part, Records
 
 MAGIC = b"\x93NUMPY"
+WHOLE = "bring the whole file"
+MOST_HEADER = 10_000  # bytes, as NumPy reads it
 AS_ROWS = "save it by np.save as an array of numbers in C order"
 
 
@@ -37,10 +41,11 @@ class ArrayFile:
         else:
             self.type, self._begins = np.dtype(kind).newbyteorder("<"), 0
             self.shape = (manifest.size // self.type.itemsize,)
-        self._row = int(np.prod(self.shape[1:], dtype=np.int64)) * self.type.itemsize
+        self._row = math.prod(self.shape[1:]) * self.type.itemsize
         if self._begins + self._row * self.shape[0] != manifest.size:
             what = f"{manifest.size} bytes do not hold {list(self.shape)} numbers of {self.type}"
-            raise InputError(what, where=name, mend="bring the whole file, or say its type: data: {tokens: {type: uint32}}")
+            mend = WHOLE if name.endswith(".npy") else f"{WHOLE}, or say its type: data: {{tokens: {{type: uint32}}}}"
+            raise InputError(what, where=name, mend=mend)
 
     def rows(self, start: int, count: int) -> np.ndarray:
         """Return some rows, as an array of one's own."""
@@ -62,15 +67,20 @@ def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
     form, begins = ("<H", 10) if start[6] == 1 else ("<I", 12)
     (length,) = struct.unpack_from(form, start, 8)
     try:
-        header = ast.literal_eval(file.read(begins, min(length, size - begins)).decode("latin1"))
-        kind, shape = np.dtype(header["descr"]), tuple(map(int, header["shape"]))
-    except (ValueError, SyntaxError, KeyError, TypeError) as error:
+        header = ast.literal_eval(file.read(begins, min(length, size - begins, MOST_HEADER)).decode("latin1"))
+        kind, shape = np.dtype(header["descr"]), tuple(map(operator.index, header["shape"]))
+    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise InputError(f"not readable as .npy: {error}", where=name, mend=AS_ROWS) from error
-    if kind.hasobject or kind.names or header.get("fortran_order") or not shape or 0 in shape:
+    if not _is_plain(kind) or header.get("fortran_order") or min(shape, default=0) < 1:
         order = ", column by column" if header.get("fortran_order") else ""
         what = f"an array {list(shape)} of {kind}{order}; rows of numbers were expected"
         raise InputError(what, where=name, mend=AS_ROWS)
     return kind, shape, begins + length
+
+
+def _is_plain(kind: np.dtype[Any]) -> bool:
+    """Return True for a type whose values are all of one size, and none of which would be unpickled."""
+    return kind.itemsize > 0 and kind.subdtype is None and not kind.hasobject and not kind.names
 
 
 def array_slots(file: StoredFile) -> Slots:
@@ -96,6 +106,11 @@ class ArrayRows(Records):
         if len(lengths) > 1:
             what = f"{' and '.join(one.location.name for one in files)} have {' and '.join(map(str, sorted(lengths)))} rows"
             raise InputError(what, where="data.source", mend="give every sample a label")
+
+    @property
+    def holding_samples(self) -> list[FileManifest]:
+        """The array of samples: labels of two splits may be the same by chance."""
+        return self.files[:1]
 
     @property
     def slots(self) -> tuple[np.ndarray, np.ndarray]:

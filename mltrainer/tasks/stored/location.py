@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import math
 import os
 import re
+import stat
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.workspace import machine_faults
 
-SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
+SCHEME = re.compile(r"^[a-z][a-z0-9+.:-]*://", re.IGNORECASE)
+NUMBERS = re.compile(r"\{(\d{1,18})\.\.(\d{1,18})\}")
+MOST_FILES = 1_000_000  # that numbers in braces may name
 PARQUET = ".parquet"
 HELD_BYTES = 64 << 20  # of a file that is fetched over a network
+BRING = "bring it back, or change data.source"
 
 
 class OpenFile(Protocol):
@@ -50,8 +56,11 @@ class Location(Protocol):
         """Return the values that show a change of the file without reading it.
 
         Raises:
-            InputError: The file is not there.
+            InputError: The file is not there, or not to be read.
         """
+
+    def beside(self, name: str) -> Location:
+        """Return the place of a file of another name beside it."""
 
     def opened(self) -> OpenFile:
         """Return the file, open for reading."""
@@ -68,10 +77,20 @@ class LocalFile:
     def mark(self) -> list[Any]:
         """Return size, times and inode: the change time cannot be set back."""
         try:
-            stat = os.stat(self.path)
+            with machine_faults(self.name):
+                found = os.stat(self.path)
         except FileNotFoundError as error:
-            raise InputError("no such file", where=self.name, mend="bring it back, or change data.source") from error
-        return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+            raise InputError("no such file", where=self.name, mend=BRING) from error
+        except (OSError, ValueError) as error:  # links in a circle, a name that is too long or has a zero byte
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"no such file: {reason}", where=self.name, mend=BRING) from error
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for whoever writes to it
+            raise InputError("a pipe or a device; a file was expected", where=self.name, mend="write what comes of it to a file")
+        return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+    def beside(self, name: str) -> LocalFile:
+        """Return the place of a file of another name beside it."""
+        return LocalFile(self.path.with_name(name), str(Path(self.name).with_name(name)))
 
     def opened(self) -> OpenFile:
         """Return the file, open for reading."""
@@ -111,10 +130,12 @@ class RemoteFile:
     def mark(self) -> list[Any]:
         """Return size and what the store says of the version, such as an object's ETag."""
         store, path = _store(self.name)
-        try:
+        with _answering(self.name):
             return [store.size(path), store.ukey(path)]
-        except FileNotFoundError as error:
-            raise InputError("no such file", where=self.name, mend="bring it back, or change data.source") from error
+
+    def beside(self, name: str) -> RemoteFile:
+        """Return the address of a file of another name beside it."""
+        return RemoteFile(f"{self.name.rpartition('/')[0]}/{name}")
 
     def opened(self) -> OpenFile:
         """Return the file, open for reading."""
@@ -127,8 +148,10 @@ class _Fetched:
     can_change_unseen = True
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._store, self._path = _store(name)
-        self._size = int(self._store.size(self._path))
+        with _answering(name):
+            self._size = int(self._store.size(self._path))
         self._held: dict[tuple[int, int], bytes] = {}
 
     def read(self, offset: int, size: int) -> bytes:
@@ -136,11 +159,15 @@ class _Fetched:
         # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
         data = self._held.pop((offset, end), None)
         if data is None:
-            data = bytes(self._store.cat_file(self._path, start=offset, end=end)) if end > offset else b""
+            data = self._fetched(offset, end) if end > offset else b""
         self._held[offset, end] = data
         while len(self._held) > 1 and sum(map(len, self._held.values())) > HELD_BYTES:
             del self._held[next(iter(self._held))]
         return data
+
+    def _fetched(self, offset: int, end: int) -> bytes:
+        with _answering(self._name):
+            return bytes(self._store.cat_file(self._path, start=offset, end=end))
 
     def close(self) -> None:
         self._held.clear()
@@ -155,8 +182,11 @@ def _store(address: str) -> tuple[Any, str]:
     """Return the file system of an address, and the path in it.
 
     Raises:
-        InputError: fsspec, or what it needs for this kind of address, is not installed.
+        InputError: fsspec, or what it needs for this kind of address, is not installed, or it has no such address.
     """
+    if "::" in address:
+        mend = "name the file itself, or bring it here"
+        raise InputError("an address of several steps, joined by `::`; one step was expected", where=address, mend=mend)
     try:
         import fsspec
     except ImportError as error:
@@ -166,7 +196,27 @@ def _store(address: str) -> tuple[Any, str]:
         found: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
         raise InputError(f"not reachable by fsspec: {error}", where=address, mend="install what it names") from error
+    except Exception as error:
+        raise _unanswered(error, address) from error
     return found
+
+
+@contextlib.contextmanager
+def _answering(address: str) -> Iterator[None]:
+    """Name the address in what a store raises: each kind of store has errors of its own."""
+    try:
+        yield
+    except MltrainerError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=address, mend=BRING) from error
+    except Exception as error:
+        raise _unanswered(error, address) from error
+
+
+def _unanswered(error: Exception, address: str) -> InputError:
+    mend = "check the address, the network and what the store asks for, such as keys in the environment, then type it again"
+    return InputError(f"not readable by fsspec: {type(error).__name__}: {error}", where=address, mend=mend)
 
 
 def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location]:
@@ -180,6 +230,10 @@ def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location
     Raises:
         InputError: There is none.
     """
+    count = math.prod(max(0, int(last) - int(first) + 1) for first, last in NUMBERS.findall(source))
+    if count > MOST_FILES:
+        what = f"{source!r} names {count:,} files; {MOST_FILES:,} were expected at most"
+        raise InputError(what, where="data.source", mend="name those that are there, with *")
     named: list[Location] = []
     for name in _numbered(source):
         named += _in_store(name, suffixes) if is_remote(name) else _here(name, root, suffixes)
@@ -233,10 +287,13 @@ def _is_data(name: str, suffixes: tuple[str, ...]) -> bool:
 
 def _in_store(address: str, suffixes: tuple[str, ...]) -> list[Location]:
     store, path = _store(address)
+    with _answering(address):
+        return [RemoteFile(store.unstrip_protocol(one)) for one in sorted(_paths_in(store, path, suffixes))]
+
+
+def _paths_in(store: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:
     if glob.has_magic(path):
-        found = store.glob(path)
-    elif store.isdir(path):
-        found = [one for one in store.ls(path, detail=False) if _is_data(one.rpartition("/")[2], suffixes)]
-    else:
-        found = [path]
-    return [RemoteFile(store.unstrip_protocol(one)) for one in sorted(found)]
+        return list(store.glob(path))
+    if store.isdir(path):
+        return [one for one in store.ls(path, detail=False) if _is_data(one.rpartition("/")[2], suffixes)]
+    return [path]

@@ -41,6 +41,11 @@ class Records(ABC):
         return [one.row for one in self.files if one.location.is_local]
 
     @property
+    def holding_samples(self) -> list[FileManifest]:
+        """The files whose content must be in one source alone."""
+        return self.files
+
+    @property
     def sha256(self) -> str:
         """The digest of all records in their order."""
         return digest([self.kind, [one.sha256 for one in self.files]])

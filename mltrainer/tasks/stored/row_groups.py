@@ -108,8 +108,9 @@ class RowGroups(Records):
         try:
             # Read by this thread alone: threads of a library do not survive the fork of a loader process.
             table = file.read_row_group(group, columns=wanted, use_threads=False)
-        except pyarrow.ArrowException as error:
-            raise InputError(f"row group {group} is not readable as Parquet: {error}", where=name) from error
+        except (pyarrow.ArrowException, OSError) as error:
+            what = f"row group {group} is not readable as Parquet: {error}"
+            raise InputError(what, where=name, mend="bring the whole file, or write it anew") from error
         return {column: _cells(table.column(column).combine_chunks()) for column in wanted}
 
     def _file(self, number: int) -> Any:
@@ -123,10 +124,17 @@ class RowGroups(Records):
                 del self._open[next(iter(self._open))]
             self._open[number] = found = _parquet(StoredFile(self.files[number]))
             self._schema = self._schema or found.schema_arrow
+            self._refuse_twice(found.schema_arrow.names, self.files[number].location.name)
             if not found.schema_arrow.equals(self._schema):
                 what = f"its columns are {_listed(found.schema_arrow)}; {_listed(self._schema)} were expected, as of the others"
                 raise InputError(what, where=self.files[number].location.name, mend="give all files the same columns")
         return self._open[number]
+
+    def _refuse_twice(self, columns: Sequence[str], name: str) -> None:
+        twice = next((one for one in columns if columns.count(one) > 1 and one not in self._ignore), None)
+        if twice is not None:
+            mend = f"rename one of them, or leave them out: data: {{ignore: [{twice}]}}"
+            raise InputError(f"two columns are called {twice!r}", where=name, mend=mend)
 
 
 def _listed(schema: Any) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from mltrainer.configs.project import Data, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
-from mltrainer.tasks.array_files import label_file
 from mltrainer.tasks.splits import SPLITS, BySplit
 from mltrainer.tasks.stored.arrays import ArrayRows, TokenWindows, array_slots
-from mltrainer.tasks.stored.location import LocalFile, Location, located
+from mltrainer.tasks.stored.location import Location, located
 from mltrainer.tasks.stored.manifest import manifest_of
 from mltrainer.tasks.stored.records import Part, Records, refuse_columns
 from mltrainer.tasks.stored.row_groups import RowGroups, row_group_slots
@@ -58,6 +58,7 @@ def stored_parts(config: TrainingConfig, root: Path) -> StoredParts:
     own = {name: records_of(data.model_copy(update={"source": source}), root) for name, source in data.held_out.items()}
     wanted = tuple(name for name in SPLITS if name not in own)
     main = records_of(data, root)
+    _refuse_shared({"source": main, **own})
     parts = main.parts(config.split, config.data_seed, wanted)
     parts = BySplit({name: Part.whole(own[name]) if name in own else parts[name] for name in SPLITS})
     _refuse_empty(parts, config)
@@ -65,6 +66,18 @@ def stored_parts(config: TrainingConfig, root: Path) -> StoredParts:
     return StoredParts(
         parts, _bases(parts), [row for one in sources for row in one.rows], digest([one.sha256 for one in sources])
     )
+
+
+def _refuse_shared(sources: dict[str, Records]) -> None:
+    """Refuse records that stand in two sources: a model would be tested on what it was trained on."""
+    seen: dict[str, tuple[str, str]] = {}
+    for name, records in sources.items():
+        for one in records.holding_samples:
+            key, path = seen.setdefault(one.sha256, (name, one.location.name))
+            if key != name:
+                same = "" if path == one.location.name else f", as {path}"
+                what = f"{one.location.name} is also in data.{key}{same}: a model would be tested on what it was trained on"
+                raise InputError(what, where=f"data.{name}", mend="give each split files of its own")
 
 
 def _bases(parts: BySplit[Part]) -> BySplit[int]:
@@ -92,6 +105,8 @@ def records_of(data: Data, root: Path) -> Records:
     files = located(data.source, root, KNOWN)
     suffixes = {Path(one.name).suffix.lower() for one in files}
     suffix = next(iter(suffixes)) if len(suffixes) == 1 else ""
+    if suffix not in KNOWN:
+        files[0].mark()  # one that is not there is named as such
     if suffix == ".parquet":
         return RowGroups(manifest_of(files, root, "parquet", row_group_slots), data.ignore)
     if suffix == ".tar":
@@ -116,8 +131,18 @@ def _arrays(data: Data, files: list[Location], root: Path) -> Records:
 
 
 def _labels(file: Location) -> list[Location]:
-    """Return the file of labels beside an array of samples, where its name says that there is one."""
-    if not isinstance(file, LocalFile) or not file.path.stem.endswith("x"):
+    """Return the file of labels beside an array of samples: `x.npy` has `y.npy`, `train_x.npy` has `train_y.npy`.
+
+    Raises:
+        InputError: The name says that there is one, and it is not there.
+    """
+    stem = Path(file.name).stem
+    if re.fullmatch(r"(.*[^a-z])?x", stem, re.IGNORECASE) is None:
         return []
-    other = label_file(file.path)
-    return [LocalFile(other, str(Path(file.name).with_name(other.name)))]
+    other = file.beside(f"{stem[:-1]}y.npy")
+    try:
+        other.mark()
+    except InputError as error:
+        mend = f"bring {other.name}, or give the array another name, such as rows.npy"
+        raise InputError(f"its labels are expected beside it: {error.message}", where=other.name, mend=mend) from error
+    return [other]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
+from mltrainer.tasks.stored.manifest import READ, FileManifest, Slots, StoredFile
 from mltrainer.tasks.stored.readable import Readable
 from mltrainer.tasks.stored.records import Records
 from mltrainer.workspace import STATE_DIR, is_sealed, read_json, seal, write_json
@@ -32,7 +32,7 @@ def index_of(file: StoredFile) -> Index:
     found: Index = []
     try:
         with tarfile.open(fileobj=Readable(file), mode="r:") as archive:
-            for key, ending, member in _members(archive):
+            for key, ending, member in _members(archive, name):
                 if not found or found[-1][0] != key:
                     found.append((key, {}))
                 if ending in found[-1][1]:
@@ -40,6 +40,7 @@ def index_of(file: StoredFile) -> Index:
                         f"two files {ending!r} of the sample {key!r}", where=name, mend="give each sample its own name"
                     )
                 found[-1][1][ending] = (member.offset_data, member.size)
+            _require_end(file, archive.offset)
     except tarfile.TarError as error:
         raise InputError(
             f"not readable as a plain tar file: {error}", where=name, mend="unpack it, or bring the whole file"
@@ -51,13 +52,44 @@ def index_of(file: StoredFile) -> Index:
     return found
 
 
-def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
-    """Yield key, ending and place of each file that has an ending."""
+def _members(archive: tarfile.TarFile, name: str) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+    """Yield key, ending and place of each file that has an ending.
+
+    Raises:
+        InputError: One has no content of its own there.
+    """
     for member in archive:
         folder, _, base = member.name.rpartition("/")
         stem, _, ending = base.partition(".")
-        if member.isreg() and stem and ending:
-            yield (f"{folder}/{stem}" if folder else stem), ending, member
+        if member.isdir() or not stem or not ending:
+            continue
+        if not member.isreg() or member.issparse():
+            kind = "a sparse file" if member.isreg() else "a link or a device"
+            what = f"{member.name!r} is {kind}; files with their content were expected"
+            raise InputError(what, where=name, mend="pack it anew: tar --dereference --hard-dereference -cf FILE ...")
+        yield (f"{folder}/{stem}" if folder else stem), ending, member
+
+
+def _require_end(file: StoredFile, at: int) -> None:
+    """Refuse a tar file that does not end where its last member does: what follows would be left out without a word.
+
+    Args:
+        file: The tar file.
+        at: The byte after the last member.
+
+    Raises:
+        InputError: It is cut off, damaged, or several are joined in it.
+    """
+    name, rest = file.manifest.location.name, Readable(file)
+    rest.seek(at)
+    if len(end := rest.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE:
+        raise InputError(f"is cut off: no end of the archive at byte {at}", where=name, mend="bring the whole file")
+    if any(end):
+        raise InputError(f"is damaged: no header of a file at byte {at}", where=name, mend="bring the whole file")
+    while data := rest.read(READ):
+        if any(data):
+            what = f"holds more after its end at byte {at}, as tar files that were joined do"
+            raise InputError(what, where=name, mend="keep each tar file apart, or pack it anew")
 
 
 def tar_slots(file: StoredFile) -> Slots:

@@ -270,6 +270,93 @@ def test_what_cannot_be_is_refused_with_the_key(tmp_path: Path, opened: Any) -> 
             opened(TOKENS, **changes)
 
 
+def header(values: str, numbers: int = 0) -> bytes:
+    """Return a .npy file with a header as it is given."""
+    return b"\x93NUMPY\x01\0" + len(values).to_bytes(2, "little") + values.encode() + bytes(8 * numbers)
+
+
+HEADERS = {
+    "negative": header("{'descr': '<f8', 'fortran_order': False, 'shape': (-10, -1)}", 10),
+    "more than memory": header("{'descr': '<f8', 'fortran_order': False, 'shape': (2**32, 4)}".replace("2**32", str(2**62))),
+    "nothing": header("{'descr': '|V0', 'fortran_order': False, 'shape': (100,)}"),
+    "arrays": header("{'descr': ('<f4', (2,)), 'fortran_order': False, 'shape': (100,)}", 100),
+    "texts as shape": header("{'descr': '<f8', 'fortran_order': False, 'shape': ('10', '2')}", 20),
+    "brackets": header("[" * 9000),
+    "no dict": header("{1}"),
+}
+
+
+@pytest.mark.parametrize("content", HEADERS.values(), ids=HEADERS)
+def test_a_header_that_lies_is_refused(tmp_path: Path, opened: Any, content: bytes) -> None:
+    (project(tmp_path) / "rows.npy").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        opened(ROWS, data={"source": "rows.npy"})
+    assert caught.value.where == "rows.npy"
+
+
+class Planted:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("unpickled"),)
+
+
+def test_nothing_is_unpickled(tmp_path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project(tmp_path))
+    np.save("rows.npy", np.array([Planted()] * 50, dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"an array .* of object"):
+        opened(ROWS, data={"source": "rows.npy"})
+    assert not Path("unpickled").exists()
+
+
+def test_only_an_array_named_x_has_labels_beside_it(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    for name in ("matrix.npy", "train_x.npy", "few_x.npy"):
+        np.save(tmp_path / name, np.load(tmp_path / "x.npy"))
+    np.save(tmp_path / "train_y.npy", np.load(tmp_path / "y.npy"))
+    assert isinstance(opened(ROWS, data={"source": "train_x.npy"}).split("train").dataset.records.read(0, 0), tuple)
+    far = opened(ROWS, data={"source": f"file://{tmp_path}/x.npy"})
+    assert isinstance(far.split("train").dataset.records.read(0, 0), tuple)
+    assert opened(ROWS).data_sha256 == far.data_sha256
+    assert isinstance(opened(ROWS, data={"source": "matrix.npy"}).split("train").dataset.records.read(0, 0), np.ndarray)
+    with pytest.raises(InputError, match="its labels are expected beside it") as caught:
+        opened(ROWS, data={"source": "few_x.npy"})
+    assert caught.value.where == "few_y.npy"
+
+
+def test_a_path_that_is_no_file_is_named(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    os.mkfifo(tmp_path / "pipe.bin")
+    (tmp_path / "circle.bin").symlink_to("circle.bin")
+    for source, said in (
+        ("pipe.bin", "a pipe or a device"),
+        ("circle.bin", "no such file: Too many levels"),
+        ("a\0b.bin", "no such file: embedded null byte"),
+        ("x" * 300 + ".bin", "no such file: File name too long"),
+        ("row", "no such file"),
+        ("{0..999999}{0..9}.bin", "10,000,000 files"),
+        ("zip://a.bin::file:///a.zip", "several steps"),
+        ("none://a.bin", "Protocol not known"),
+        ("http://127.0.0.1:9/a.bin", "not readable by fsspec: ClientConnectorError"),
+        ("ftp://127.0.0.1:9/a.bin", "not readable by fsspec: ConnectionRefusedError"),
+    ):
+        with pytest.raises(InputError, match=said) as caught:
+            opened(TOKENS, data={**TOKENS["data"], "source": source})
+        assert caught.value.where in (source, "data.source")
+
+
+def test_records_of_one_split_are_in_no_other(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    (tmp_path / "rows/copy.bin").write_bytes((tmp_path / "rows/2.parquet").read_bytes())
+    (tmp_path / "rows/copy.bin").rename(tmp_path / "copy.parquet")
+    for held, said in (("rows/1.parquet", r"rows/1\.parquet is also"), ("copy.parquet", r"copy\.parquet .* as rows/2\.parquet")):
+        with pytest.raises(InputError, match=said) as caught:
+            opened(TABLES, data={**TABLES["data"], "validation": held})
+        assert caught.value.where == "data.validation"
+    for name, seed in (("a", 1), ("b", 2)):  # labels may be the same
+        np.save(tmp_path / f"{name}_x.npy", np.random.default_rng(seed).normal(size=(50, 4)))
+        np.save(tmp_path / f"{name}_y.npy", np.zeros(50, dtype=np.int64))
+    assert len(opened(ROWS, data={"source": "a_x.npy", "validation": "b_x.npy"}).split("validation")) == 50
+
+
 def test_a_split_has_a_source_of_its_own(tmp_path: Path, opened: Any) -> None:
     np.arange(500, dtype=np.uint16).tofile(project(tmp_path) / "held.bin")
     task = opened(TOKENS, data={**TOKENS["data"], "validation": "held.bin"}, split={"validation": 0.1, "test": 0.0})
@@ -369,6 +456,72 @@ def test_shards_that_are_none_are_refused(tmp_path: Path, opened: Any) -> None:
     samples = opened(TABLES).split("train")
     with pytest.raises(InputError, match=r"its columns are"):
         read_all(samples)
+
+
+def packed(members: dict[str, tuple[bytes, bytes]]) -> bytes:
+    """Return a tar file of members by name: their type and content."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, (kind, data) in members.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.size, member.linkname = kind, len(data), "/etc/passwd"
+            archive.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def of_holes(path: Path) -> None:
+    """Write a tar file of a file with holes, as `tar --sparse` packs it."""
+    (path.parent / "0.x.bin").write_bytes(b"")
+    os.truncate(path.parent / "0.x.bin", 1 << 20)
+    subprocess.run(["tar", "-Scf", path.name, "0.x.bin"], cwd=path.parent, check=True)
+
+
+def test_a_shard_of_which_samples_would_be_left_out_is_refused(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    whole, block = (tmp_path / "shards/00.tar").read_bytes(), 512 * 40  # where a header stands
+    for name, content, said in (
+        ("cut", whole[: block + 100], f"cut off: no end of the archive at byte {block}"),
+        ("damaged", whole[:block] + b"no header" * 57 + whole[block + 513 :], f"no header of a file at byte {block}"),
+        ("hole", whole[:block] + bytes(512) + whole[block + 512 :], f"holds more after its end at byte {block}"),
+        ("joined", whole + (tmp_path / "shards/01.tar").read_bytes(), "holds more after its end"),
+        ("link", packed({"0.x.bin": (tarfile.REGTYPE, b"1"), "0.cls": (tarfile.SYMTYPE, b"")}), "'0.cls' is a link"),
+        ("second", packed({"0.cls": (tarfile.REGTYPE, b"1"), "1.cls": (tarfile.LNKTYPE, b"")}), "'1.cls' is a link"),
+    ):
+        (tmp_path / f"{name}.tar").write_bytes(content)
+        with pytest.raises(InputError, match=said) as caught:
+            opened(SHARDS, data={"source": f"{name}.tar"})
+        assert caught.value.where == f"{name}.tar"
+    of_holes(tmp_path / "holes.tar")
+    with pytest.raises(InputError, match="a sparse file"):
+        opened(SHARDS, data={"source": "holes.tar"})
+
+
+def test_members_that_name_other_folders_are_keys_and_no_paths(tmp_path: Path, opened: Any) -> None:
+    names = [f"../../etc/{number}.cls" for number in range(20)] + [f"/etc/{number}.cls" for number in range(20)]
+    (project(tmp_path) / "odd.tar").write_bytes(packed(dict.fromkeys(names, (tarfile.REGTYPE, b"1"))))
+    before = sorted(tmp_path.parent.rglob("*.cls"))
+    records = opened(SHARDS, data={"source": "odd.tar"}).split("train").dataset.records
+    assert [records.read(0, row)["__key__"] for row in (0, 39)] == ["../../etc/0", "/etc/19"]
+    assert sorted(tmp_path.parent.rglob("*.cls")) == before
+
+
+def test_a_damaged_row_group_is_named(tmp_path: Path, opened: Any) -> None:
+    path = project(tmp_path) / "rows/0.parquet"
+    data = bytearray(path.read_bytes())
+    data[4:400] = bytes(one ^ 0x5A for one in data[4:400])
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"row group 0 is not readable as Parquet") as caught:
+        read_all(opened(TABLES).split("train"))
+    assert caught.value.where == "rows/0.parquet"
+
+
+def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    columns = [pa.array([[0.0] * 4] * 50), pa.array([1] * 50), pa.array(["a"] * 50), pa.array(["b"] * 50)]
+    parquet.write_table(pa.table(columns, names=["x", "y", "note", "note"]), tmp_path / "twice.parquet")
+    read_all(opened(TABLES, data={"source": "twice.parquet", "ignore": ["note"]}).split("train"))
+    with pytest.raises(InputError, match="two columns are called 'note'"):
+        read_all(opened(TABLES, data={"source": "twice.parquet"}).split("train"))
 
 
 MEASURED = """
