@@ -6,7 +6,7 @@ Read from manifests, run results and phase records; needs no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -214,8 +214,21 @@ def _exported(project: Project) -> set[str]:
 
 def _forked(project: Project, run: str) -> set[int]:
     """Return the steps of a run at which other runs begin."""
+    return {manifest.step for manifest in _starts(project) if manifest.run == run}
+
+
+def _starts(project: Project) -> Iterator[Manifest]:
+    """Yield the manifests of the checkpoints at which forks begin."""
     starts = (path for folder in project.runs_dir.glob(f"*/{START_FOLDER}") for path in folders(folder))
-    return {manifest.step for path in starts if (manifest := _manifest(path)) is not None and manifest.run == run}
+    yield from (manifest for path in starts if (manifest := _manifest(path)) is not None)
+
+
+def referred_runs(project: Project) -> set[str]:
+    """Return the runs that a phase's record binds files of, that were exported, or at whose checkpoints forks begin."""
+    bound = {str(row.path) for phase in PHASES for row in _bound(project, phase).inputs}
+    runs_dir = f"{project.relative(project.runs_dir)}/"
+    named = {path.removeprefix(runs_dir).partition("/")[0] for path in bound | _exported(project) if path.startswith(runs_dir)}
+    return named | {manifest.run for manifest in _starts(project) if manifest.run is not None}
 
 
 def _manifest(folder: Path) -> Manifest | None:

@@ -83,6 +83,27 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
     return 0
 
 
+@runs.command(epilog="Example: mltrainer runs pack")
+def pack(folder: Folder = None, as_json: AsJson = False) -> int:
+    """Pack the folders of ended runs that nothing refers to, such as trials, into one file for a thousand.
+
+    A packed run is listed as before, and gets its folder back as soon as a command names it or a study needs it. What a
+    record, an export or a fork refers to, and what opened the test split, stays.
+    """
+    from mltrainer.runs.packing import pack_runs
+
+    rows = pack_runs(open_project(folder))
+    if as_json:
+        emit({"packs": [row.written() for row in rows]})
+        return 0
+    for row in rows:
+        sizes = f"{row.folder_bytes / 2**20:,.1f} -> {row.pack_bytes / 2**20:,.1f} MiB"
+        print(f"{row.pack}: {len(row.runs)} runs, {row.files:,} files, {sizes}")
+    if not rows:
+        print("no ended run that nothing refers to")
+    return 0
+
+
 @app.command(epilog="Example: mltrainer reproduce baseline --steps 50")
 def reproduce(
     run: AnyRun = None,

@@ -29,6 +29,7 @@ from mltrainer.records.optimization import Skipped
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
+from mltrainer.reproducibility.packs import packed
 from mltrainer.runs.contract import key_changes
 from mltrainer.runs.exporting import Exported, ExportSettings, run_manager
 from mltrainer.runs.references import measure_references
@@ -216,5 +217,6 @@ def _delivered(ctx: Context, result: RunResult) -> Exported:
 
 
 def runs_tried(ctx: Context) -> int:
-    """Return the number of runs started in this project, not only the reported one."""
-    return sum(1 for folder in ctx.project.runs_dir.iterdir() if (folder / "job.json").is_file())
+    """Return the number of runs started in this project, not only the reported one; packed ones too."""
+    here = {folder.name for folder in ctx.project.runs_dir.iterdir() if (folder / "job.json").is_file()}
+    return len(here | set(packed(ctx.project.runs_dir)))

@@ -251,7 +251,7 @@ class Project:
     # --- runs and records ---
 
     def runs(self) -> Runs:
-        """Return every run, the oldest first."""
+        """Return every run whose folder is here, the oldest first; a packed one is loaded by its id."""
         return Runs(self._run(name) for name in run_ids(self._places))
 
     def load_run(self, run: str | None = None) -> Run:

@@ -20,6 +20,7 @@ from mltrainer.reproducibility.environment import capture, difference, environme
 from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
 from mltrainer.reproducibility.evidence import has_ended, sound_result
 from mltrainer.reproducibility.needed import reached
+from mltrainer.reproducibility.packs import restore
 from mltrainer.workspace import Project, digest, read_json, sha256_file
 
 JOB_FILE = "job.json"
@@ -129,7 +130,11 @@ def key_changes(before: dict[str, Any], after: dict[str, Any]) -> list[KeyChange
 
 
 def existing_result(project: Project, run: str, contract: dict[str, str]) -> RunResult | None:
-    """Return a finished run's result when it and all files that it names are what the run wrote, or None."""
+    """Return a finished run's result when it and all files that it names are what the run wrote, or None.
+
+    A packed run gets its folder back.
+    """
+    restore(project.runs_dir, run)
     result = sound_result(project.runs_dir / run, contract)
     if result is None or result.state != "finished":
         return None

@@ -23,6 +23,7 @@ from mltrainer.records.reading import Record, read_record, run_of, sound_records
 from mltrainer.records.run import TrainingResult
 from mltrainer.reports.runs import Difference, MetricDifference, RunComparison, RunRow
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.packs import packed, read_packed, restore
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.tasks.proportions import metric_verdict
 from mltrainer.workspace import PHASES, Project, is_locked, is_sealed, read_if_whole
@@ -46,20 +47,23 @@ class _Job(Part):
 
 
 def find_run(project: Project, name: str | None) -> str:
-    """Return the id of a run.
+    """Return the id of a run; one that was packed gets its folder back.
 
     Args:
         project: The project.
         name: A run's id, a unique prefix of one, a phase's name for its current run, or None for the newest phase's.
 
     Raises:
-        InputError: There is no such run, or a prefix fits several.
+        InputError: There is no such run, a prefix fits several, or a pack is damaged.
     """
     if name is None or name in PHASES:
         return _phase_run(project, name)
-    found = [run for run in run_ids(project) if name and run.startswith(name)]
+    packs = packed(project.runs_dir)
+    found = [run for run in dict.fromkeys([*packs, *run_ids(project)]) if name and run.startswith(name)]
     if len(found) == 1 or name in found:
-        return name if name in found else found[0]
+        run = name if name in found else found[0]
+        restore(project.runs_dir, run, packs)
+        return run
     if found:
         raise InputError(f"{name!r} fits {len(found)} runs: {', '.join(found[:5])}", mend="type more of the id")
     raise InputError(f"there is no run {name!r}", mend="mltrainer runs list")
@@ -87,7 +91,7 @@ def _phase_run(project: Project, phase: str | None) -> str:
 
 def _own_runs(project: Project, phase: str) -> list[str]:
     """Return the runs here that a phase itself began, oldest first: forks of its runs are not its own."""
-    jobs = {run: _job_of(project.runs_dir / run) for run in _runs_here(project)}
+    jobs = {run: _job_of(project.runs_dir / run) for run in runs_here(project)}
     return [run for run, job in jobs.items() if job.phase == phase and "parent_sha256" not in job.contract]
 
 
@@ -107,27 +111,33 @@ def _chain(project: Project) -> list[Record]:
 
 
 def run_ids(project: Project) -> list[str]:
-    """Return the ids of all runs, oldest first; those that only a phase's record tells of, as in a fresh clone, come last."""
-    return list(dict.fromkeys([*_runs_here(project), *_recorded(project)]))
+    """Return the ids of all runs, oldest first; those that only a phase's record tells of, as in a fresh clone, come last.
+
+    Packed runs are not among them.
+    """
+    return list(dict.fromkeys([*runs_here(project), *recorded_runs(project)]))
 
 
-def _runs_here(project: Project) -> list[str]:
+def runs_here(project: Project) -> list[str]:
+    """Return the ids of the runs whose folders are here, oldest first."""
     folders = project.runs_dir.iterdir() if project.runs_dir.is_dir() else []
     here = [folder for folder in folders if _ID.fullmatch(folder.name) and (folder / JOB_FILE).is_file()]
     here.sort(key=lambda folder: ((folder / JOB_FILE).stat().st_mtime, folder.name))
     return [folder.name for folder in here]
 
 
-def _recorded(project: Project) -> Results:
+def recorded_runs(project: Project) -> Results:
     """Return the results that the phases' records hold, by run."""
     runs = (record.evidence.get("run") for phase in PHASES if (record := read_record(project, phase)))
     return {run["id"]: run for run in runs if isinstance(run, dict) and _ID.fullmatch(str(run.get("id")))}
 
 
 def list_runs(project: Project) -> list[RunRow]:
-    """Return every run, oldest first; each record is read once."""
-    recorded = _recorded(project)
-    return [_described(project, run, lambda: recorded) for run in dict.fromkeys([*_runs_here(project), *recorded])]
+    """Return every run, packed ones first, then oldest first; each record is read once."""
+    recorded, packs = recorded_runs(project), packed(project.runs_dir)
+    here = dict.fromkeys([*runs_here(project), *recorded])
+    shown = [_row({**read_packed(path, run, RESULT_FILE), "id": run}) for run, path in packs.items() if run not in here]
+    return shown + [_described(project, run, lambda: recorded) for run in here]
 
 
 def describe_run(project: Project, run: str) -> RunRow:
@@ -135,7 +145,7 @@ def describe_run(project: Project, run: str) -> RunRow:
 
     Of a run that trains now, and of one that ended without a result, what it has written down so far.
     """
-    return _described(project, run, lambda: _recorded(project))
+    return _described(project, run, lambda: recorded_runs(project))
 
 
 def _described(project: Project, run: str, recorded: Callable[[], Results]) -> RunRow:
@@ -144,10 +154,14 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> R
     result = None if is_running else _own_result(project, run) or recorded().get(run)
     if result is None:
         result = {**_so_far(folder), "id": run, "state": "failed" if (folder / ERROR_FILE).exists() else "interrupted"}
-    known: dict[str, Any] = {key: result.get(key) for key in _SHOWN}
-    shown = RunRow(**known)
+    shown = _row(result)
     # The lock file is written when a process takes it, so that its time is that of the start.
     return replace(shown, state="running", wall_s=time.time() - (folder / "lock").stat().st_mtime) if is_running else shown
+
+
+def _row(result: Mapping[str, Any]) -> RunRow:
+    known: dict[str, Any] = {key: result.get(key) for key in _SHOWN}
+    return RunRow(**known)
 
 
 def _so_far(folder: Path) -> dict[str, Any]:
@@ -174,7 +188,7 @@ def _best(job: _Job, history: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def result_of(project: Project, run: str) -> dict[str, Any] | None:
     """Return a run's result: its own while that is what the run wrote, else the one in a phase's record."""
-    return _own_result(project, run) or _recorded(project).get(run)
+    return _own_result(project, run) or recorded_runs(project).get(run)
 
 
 def _own_result(project: Project, run: str) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.records.job import RunJob, TrainingJob
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import has_ended, set_aside, sound_result
+from mltrainer.reproducibility.packs import packed, restore
 from mltrainer.search import halving
 from mltrainer.search.attempts import furthest
 from mltrainer.search.ended import Ended
@@ -22,8 +23,9 @@ from mltrainer.search.repeating import Workers
 from mltrainer.search.trial import Rungs, Trained
 from mltrainer.tools.program import EXIT_CODES, Events
 from mltrainer.trainers.native.stopping import CurvePoint, by_epochs_seen
-from mltrainer.workspace import digest, read_json, write_json
+from mltrainer.workspace import STATE_DIR, digest, read_json, write_json
 
+RUNS_DIR = f"{STATE_DIR}/runs"
 STATE_FILE = "state.json"
 EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
 MOST_CONTRACTS = 256  # kept in memory, each with its config
@@ -66,6 +68,7 @@ class Runs:
         self._deaths, self._earlier, self.furthest = kept.deaths, kept.seconds, kept.begun
         self._started = time.monotonic()
         self._noted_at = -math.inf
+        self._packs = packed(root / RUNS_DIR)
         self._contracts: dict[int, tuple[TrainingConfig, dict[str, str]]] = {}  # with the config, so that no other has its id
 
     def _kept(self) -> _State:
@@ -95,6 +98,7 @@ class Runs:
     def known(self, config: TrainingConfig, limits: Rungs) -> Trained | None:
         """Return the result of a run that need not be trained: it has ended, or came as far as its rungs let it."""
         contract = self.contract(config)
+        restore(self.root / RUNS_DIR, _run(contract), self._packs)
         result = sound_result(self.root / _folder(contract), contract)
         if result is None:
             return None
@@ -246,7 +250,7 @@ def _as_searched(result: RunResult, config: TrainingConfig) -> Trained:
 
 
 def _folder(contract: dict[str, str]) -> str:
-    return f".mltrainer/runs/{_run(contract)}"
+    return f"{RUNS_DIR}/{_run(contract)}"
 
 
 def _weights(config: TrainingConfig) -> str | None:

@@ -70,4 +70,25 @@ FAULTS = (
         'return generator(seed, "order").permutation(np.arange(count))',
         "tests/reproducibility/test_seeds.py",
     ),
+    Fault(
+        "a packed file may lie outside its run",
+        "mltrainer/reproducibility/packs.py",
+        'place.is_absolute() or ".." in place.parts',
+        "False",
+        "tests/runs/test_packing.py",
+    ),
+    Fault(
+        "a run's folder goes file by file once it is packed",
+        "mltrainer/reproducibility/packs.py",
+        "    folder.rename(away)\n    shutil.rmtree(away)",
+        "    shutil.rmtree(folder)",
+        "tests/runs/test_packing.py",
+    ),
+    Fault(
+        "the oldest pack has the last word",
+        "mltrainer/reproducibility/packs.py",
+        "for path in _packs(runs_dir) for",
+        "for path in reversed(_packs(runs_dir)) for",
+        "tests/runs/test_packing.py",
+    ),
 )

@@ -180,4 +180,18 @@ FAULTS = (
         '"rungs"))',
         "tests/runs/test_fork.py -k saw_opened",
     ),
+    Fault(
+        "what a record names is packed",
+        "mltrainer/runs/packing.py",
+        "if run not in named and",
+        "if",
+        "tests/runs/test_packing.py",
+    ),
+    Fault(
+        "a run that opened the test split is packed",
+        "mltrainer/runs/packing.py",
+        "_KEEPS = (TEST_FILE, START_FOLDER)",
+        "_KEEPS = (START_FOLDER,)",
+        "tests/runs/test_packing.py",
+    ),
 )

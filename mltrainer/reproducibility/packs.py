@@ -1,0 +1,151 @@
+"""Packs: the folders of many ended runs in one file, since a large study leaves a million small files behind.
+
+A pack is a zip file beside the folders, `.mltrainer/runs/pack-0001.zip`, with a zip file for each run. A packed run is restored
+where somebody asks for it by its id; what its files hold is proved by the seals that they had before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.leftovers import TEMPORARY, new_file, new_folder
+from mltrainer.workspace import from_json, machine_faults, sync
+
+MOST = 1_000  # runs of a pack: few files, and each is written in a few seconds
+# At the end of a pack: where that is cut off, zipfile takes the end of the last run in it for the pack's.
+_MARK = b"mltrainer runs 1"
+_RUN = re.compile(r"([0-9a-f]{12})\.zip")
+_FAULTS = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError, ValueError, KeyError)
+
+
+def packed(runs_dir: Path) -> dict[str, Path]:
+    """Return the pack of each packed run, the newest that holds it.
+
+    Raises:
+        InputError: A pack cannot be read.
+    """
+    return {run: path for path in _packs(runs_dir) for run in _runs_of(path)}
+
+
+def pack(runs_dir: Path, runs: Iterable[str]) -> Path:
+    """Write the folders of runs into a new pack, and remove them once it is on the disk; return its path.
+
+    Raises:
+        MachineError: It cannot be written; then no folder was removed.
+    """
+    runs = list(runs)
+    numbers = [int(path.stem.removeprefix("pack-")) for path in _packs(runs_dir)]
+    target = runs_dir / f"pack-{max(numbers, default=0) + 1:04d}.zip"
+    with machine_faults(str(target)):
+        descriptor, path = new_file(runs_dir, ".zip")
+        try:
+            _write(path, runs_dir, runs)
+            sync(path)
+            path.rename(target)
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+        sync(runs_dir)
+        for run in runs:
+            _remove(runs_dir / run)
+    return target
+
+
+def restore(runs_dir: Path, run: str, packs: Mapping[str, Path] | None = None) -> None:
+    """Put a packed run's folder back; nothing is done where it is there, or no pack holds it.
+
+    Args:
+        runs_dir: Where the runs are.
+        run: The run's id.
+        packs: As `packed` returns them, where that was asked already.
+
+    Raises:
+        InputError: The pack is damaged.
+    """
+    if (runs_dir / run).exists() or (path := (packed(runs_dir) if packs is None else packs).get(run)) is None:
+        return
+    with machine_faults(str(runs_dir / run)), new_folder(runs_dir) as folder, _opened(path, run) as inner:
+        for entry in inner.infolist():
+            _extract(inner, entry, folder, path)
+        with contextlib.suppress(OSError):  # another command restored it meanwhile
+            folder.rename(runs_dir / run)
+
+
+def read_packed(path: Path, run: str, name: str) -> Any:
+    """Return the content of a packed run's JSON file; None where it has no such file.
+
+    Raises:
+        InputError: The pack is damaged.
+    """
+    with _opened(path, run) as inner:
+        return from_json(inner.read(name)) if name in inner.namelist() else None
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder at once: by half, as a kill might leave it, it would be taken for the run."""
+    away = folder.with_name(f"{TEMPORARY}{folder.name}")
+    folder.rename(away)
+    shutil.rmtree(away)
+
+
+def _packs(runs_dir: Path) -> list[Path]:
+    return sorted(runs_dir.glob("pack-[0-9][0-9][0-9][0-9]*.zip"), key=lambda path: (len(path.name), path.name))
+
+
+def _runs_of(path: Path) -> list[str]:
+    with _outer(path) as outer:
+        return [found[1] for name in outer.namelist() if (found := _RUN.fullmatch(name))]
+
+
+def _write(path: Path, runs_dir: Path, runs: Iterable[str]) -> None:
+    # The runs' files are compressed one by one and the runs stored, so that one file of one run is read without the others.
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, strict_timestamps=False) as outer:
+        outer.comment = _MARK
+        for run in runs:
+            with outer.open(f"{run}.zip", "w", force_zip64=True) as stream:
+                with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as inner:
+                    for file in sorted((runs_dir / run).rglob("*")):
+                        inner.write(file, file.relative_to(runs_dir / run).as_posix())
+
+
+@contextlib.contextmanager
+def _opened(path: Path, run: str) -> Iterator[zipfile.ZipFile]:
+    with _outer(path) as outer, outer.open(f"{run}.zip") as stream, zipfile.ZipFile(stream) as inner:
+        yield inner
+
+
+def _extract(inner: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, path: Path) -> None:
+    place = PurePosixPath(entry.filename)
+    # zipfile leaves such parts out of the name, and would put the file somewhere else below the folder.
+    if place.is_absolute() or ".." in place.parts:
+        raise InputError(f"a file of a packed run lies outside it: {entry.filename!r}", where=str(path), mend="remove this pack")
+    target = Path(inner.extract(entry, folder))
+    # Runs are listed by the age of their jobs.
+    os.utime(target, (time.mktime((*entry.date_time, 0, 0, -1)),) * 2)
+
+
+@contextlib.contextmanager
+def _outer(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Yield an opened pack.
+
+    Raises:
+        InputError: It is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as outer:
+            if outer.comment != _MARK:
+                raise zipfile.BadZipFile("its end is missing")
+            yield outer
+    except _FAULTS as error:
+        mend = "take it from a backup, or remove it: the runs in it can be trained again"
+        raise InputError(f"this pack of runs is damaged: {error}", where=str(path), mend=mend) from error

@@ -1,0 +1,69 @@
+"""The runs that may be packed: ended ones that nothing refers to, such as the trials of a study."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mltrainer.checkpointing.manifest import START_FOLDER
+from mltrainer.checkpointing.registry import referred_runs
+from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.reproducibility.packs import MOST, pack
+from mltrainer.runs.find import recorded_runs, runs_here
+from mltrainer.workspace import LOCK_FILE, Project, is_locked, is_sealed, locked, read_if_whole
+
+TEST_FILE = "test.json"  # of a run that opened the test split: who counts the openings looks for it
+_KEEPS = (TEST_FILE, START_FOLDER)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Runs whose folders became one file.
+
+    Attributes:
+        pack: The file, relative to the project.
+        runs: Their ids.
+        files: That their folders held.
+        folder_bytes: What these files took.
+        pack_bytes: What the pack takes.
+    """
+
+    pack: str
+    runs: list[str]
+    files: int
+    folder_bytes: int
+    pack_bytes: int
+
+    def written(self) -> dict[str, Any]:
+        """Return it as `runs pack --json` prints it."""
+        return asdict(self)
+
+
+def pack_runs(project: Project) -> list[Packed]:
+    """Pack the folders of all ended runs that nothing refers to, the oldest first.
+
+    Raises:
+        InUseError: A phase runs.
+        MachineError: A pack cannot be written.
+    """
+    with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
+        runs = packable(project)
+        return [_packed(project, runs[start : start + MOST]) for start in range(0, len(runs), MOST)]
+
+
+def packable(project: Project) -> list[str]:
+    """Return the ended runs that no record, export or fork refers to, the oldest first; nor did they open the test split."""
+    named = referred_runs(project) | set(recorded_runs(project))
+    return [run for run in runs_here(project) if run not in named and _may_go(project.runs_dir / run)]
+
+
+def _may_go(folder: Path) -> bool:
+    has_ended = is_sealed(read_if_whole(folder / RESULT_FILE)) and not is_locked(folder / "lock")
+    return has_ended and not any((folder / name).exists() for name in _KEEPS)
+
+
+def _packed(project: Project, runs: list[str]) -> Packed:
+    sizes = [path.stat().st_size for run in runs for path in (project.runs_dir / run).rglob("*") if path.is_file()]
+    path = pack(project.runs_dir, runs)
+    return Packed(project.relative(path), runs, len(sizes), sum(sizes), path.stat().st_size)
