@@ -124,6 +124,7 @@ def test_nothing_above_the_tools_imports_torch() -> None:
 # What is written past the one redaction of `workspace.write_text`, `write_json` and `append_json_line`: how often, and why.
 RAW = {
     "workspace.py": (6, "the writers themselves, and the lock"),
+    "reproducibility/packs.py": (1, "files of runs that are written already"),
     "leftovers.py": (1, "empty files that are held"),
     "cli/faults.py": (2, "a fault's traceback, redacted there: private, and through no link"),
     "questions/rows/command.py": (1, "pictures"),

@@ -92,14 +92,15 @@ def pack(folder: Folder = None, as_json: AsJson = False) -> int:
     """
     from mltrainer.runs.packing import pack_runs
 
-    rows = pack_runs(open_project(folder))
+    packs = pack_runs(open_project(folder))
     if as_json:
-        emit({"packs": [row.written() for row in rows]})
+        emit({"packs": [row.written() for row in packs]})
         return 0
-    for row in rows:
+    count = 0
+    for count, row in enumerate(packs, 1):
         sizes = f"{row.folder_bytes / 2**20:,.1f} -> {row.pack_bytes / 2**20:,.1f} MiB"
-        print(f"{row.pack}: {len(row.runs)} runs, {row.files:,} files, {sizes}")
-    if not rows:
+        print(f"{row.pack}: {len(row.runs)} runs, {row.files:,} files, {sizes}", flush=True)
+    if not count:
         print("no ended run that nothing refers to")
     return 0
 

@@ -74,21 +74,23 @@ def restore(runs_dir: Path, run: str, packs: Mapping[str, Path] | None = None) -
     """
     if (runs_dir / run).exists() or (path := (packed(runs_dir) if packs is None else packs).get(run)) is None:
         return
-    with machine_faults(str(runs_dir / run)), new_folder(runs_dir) as folder, _opened(path, run) as inner:
+    with machine_faults(str(runs_dir / run)), new_folder(runs_dir) as folder, _outer(path) as outer, _inner(outer, run) as inner:
         for entry in inner.infolist():
             _extract(inner, entry, folder, path)
         with contextlib.suppress(OSError):  # another command restored it meanwhile
             folder.rename(runs_dir / run)
 
 
-def read_packed(path: Path, run: str, name: str) -> Any:
-    """Return the content of a packed run's JSON file; None where it has no such file.
+def read_packed(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield each run of a pack with the content of its JSON file of a name.
 
     Raises:
         InputError: The pack is damaged.
     """
-    with _opened(path, run) as inner:
-        return from_json(inner.read(name)) if name in inner.namelist() else None
+    with _outer(path) as outer:
+        for run in _names(outer):
+            with _inner(outer, run) as inner:
+                yield run, from_json(inner.read(name))
 
 
 def _remove(folder: Path) -> None:
@@ -104,7 +106,11 @@ def _packs(runs_dir: Path) -> list[Path]:
 
 def _runs_of(path: Path) -> list[str]:
     with _outer(path) as outer:
-        return [found[1] for name in outer.namelist() if (found := _RUN.fullmatch(name))]
+        return _names(outer)
+
+
+def _names(outer: zipfile.ZipFile) -> list[str]:
+    return [found[1] for name in outer.namelist() if (found := _RUN.fullmatch(name))]
 
 
 def _write(path: Path, runs_dir: Path, runs: Iterable[str]) -> None:
@@ -119,8 +125,8 @@ def _write(path: Path, runs_dir: Path, runs: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, run: str) -> Iterator[zipfile.ZipFile]:
-    with _outer(path) as outer, outer.open(f"{run}.zip") as stream, zipfile.ZipFile(stream) as inner:
+def _inner(outer: zipfile.ZipFile, run: str) -> Iterator[zipfile.ZipFile]:
+    with outer.open(f"{run}.zip") as stream, zipfile.ZipFile(stream) as inner:
         yield inner
 
 

@@ -136,7 +136,8 @@ def list_runs(project: Project) -> list[RunRow]:
     """Return every run, packed ones first, then oldest first; each record is read once."""
     recorded, packs = recorded_runs(project), packed(project.runs_dir)
     here = dict.fromkeys([*runs_here(project), *recorded])
-    shown = [_row({**read_packed(path, run, RESULT_FILE), "id": run}) for run, path in packs.items() if run not in here]
+    results = {run: result for path in dict.fromkeys(packs.values()) for run, result in read_packed(path, RESULT_FILE)}
+    shown = [_row({**result, "id": run}) for run, result in results.items() if run not in here]
     return shown + [_described(project, run, lambda: recorded) for run in here]
 
 

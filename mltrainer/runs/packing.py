@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ class Packed:
         return asdict(self)
 
 
-def pack_runs(project: Project) -> list[Packed]:
-    """Pack the folders of all ended runs that nothing refers to, the oldest first.
+def pack_runs(project: Project) -> Iterator[Packed]:
+    """Pack the folders of all ended runs that nothing refers to, the oldest first; yield each pack once it is written.
 
     Raises:
         InUseError: A phase runs.
@@ -49,7 +50,7 @@ def pack_runs(project: Project) -> list[Packed]:
     """
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         runs = packable(project)
-        return [_packed(project, runs[start : start + MOST]) for start in range(0, len(runs), MOST)]
+        yield from (_packed(project, runs[start : start + MOST]) for start in range(0, len(runs), MOST))
 
 
 def packable(project: Project) -> list[str]:

@@ -73,7 +73,7 @@ def test_json_tells_what_was_packed(ended: Project, cli: Cli) -> None:
 
 
 def test_a_prefix_of_a_packed_run_and_of_another_is_refused(ended: Project) -> None:
-    pack_runs(ended)
+    list(pack_runs(ended))
     end(ended, "0123456789ef")
     with pytest.raises(InputError, match="fits 3 runs"):
         find_run(ended, "0123")
@@ -88,7 +88,7 @@ def test_a_run_that_is_in_use_unfinished_edited_tested_or_begun_by_a_fork_stays(
     unfinished = end(ended, "e" * 12)
     (unfinished / "result.json").unlink()
     with locked(in_use / "lock", "the run"):
-        assert pack_runs(ended) == []
+        assert list(pack_runs(ended)) == []
 
 
 def test_what_a_record_or_an_export_names_stays(ended: Project) -> None:
@@ -101,7 +101,7 @@ def test_what_a_record_or_an_export_names_stays(ended: Project) -> None:
 
 def test_nothing_is_packed_while_a_phase_runs(ended: Project) -> None:
     with locked(ended.state_dir / LOCK_FILE, "the project"), pytest.raises(InUseError):
-        pack_runs(ended)
+        list(pack_runs(ended))
 
 
 def test_many_runs_make_several_packs(ended: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_many_runs_make_several_packs(ended: Project, monkeypatch: pytest.Monkey
 
 
 def test_a_run_packed_again_is_restored_as_it_was_last(ended: Project) -> None:
-    pack_runs(ended)
+    list(pack_runs(ended))
     folder = ended.runs_dir / find_run(ended, RUNS[0])
     (folder / "note.txt").write_text("looked at")
     assert [found.pack for found in pack_runs(ended)] == [".mltrainer/runs/pack-0002.zip"]
@@ -125,7 +125,7 @@ def test_a_disk_that_fails_removes_no_folder(ended: Project, monkeypatch: pytest
     before = content(ended.runs_dir)
     monkeypatch.setattr(packs, "sync", full)
     with pytest.raises(MachineError, match="No space left"):
-        pack_runs(ended)
+        list(pack_runs(ended))
     assert content(ended.runs_dir) == before
 
 
@@ -138,13 +138,13 @@ def test_a_kill_while_folders_are_removed_leaves_no_half_run(ended: Project, mon
 
     monkeypatch.setattr(shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        pack_runs(ended)
+        list(pack_runs(ended))
     monkeypatch.undo()
     assert content(ended.runs_dir / find_run(ended, RUNS[0])) == held
 
 
 def test_a_pack_that_was_cut_off_is_named(ended: Project, cli: Cli) -> None:
-    pack_runs(ended)
+    list(pack_runs(ended))
     path = ended.runs_dir / "pack-0001.zip"
     path.write_bytes(path.read_bytes()[:-200])
     said = cli("runs", "show", RUNS[0], "--project", ended.root)
@@ -154,7 +154,7 @@ def test_a_pack_that_was_cut_off_is_named(ended: Project, cli: Cli) -> None:
 
 
 def test_a_flipped_byte_of_a_packed_file_is_found(ended: Project) -> None:
-    pack_runs(ended)
+    list(pack_runs(ended))
     path = ended.runs_dir / "pack-0001.zip"
     data = path.read_bytes()
     place = data.index(b"result.json") + 40

@@ -92,8 +92,8 @@ FAULTS = (
     Fault(
         "a fork of another run protects this one's steps",
         "mltrainer/checkpointing/registry.py",
-        "is not None and manifest.run == run}",
-        "is not None}",
+        "for manifest in _starts(project) if manifest.run == run}",
+        "for manifest in _starts(project)}",
         "tests/checkpointing/test_registry.py",
     ),
     Fault(
