@@ -96,11 +96,11 @@ def pack(folder: Folder = None, as_json: AsJson = False) -> int:
     if as_json:
         emit({"packs": [row.written() for row in packs]})
         return 0
-    count = 0
-    for count, row in enumerate(packs, 1):
+    row = None
+    for row in packs:
         sizes = f"{row.folder_bytes / 2**20:,.1f} -> {row.pack_bytes / 2**20:,.1f} MiB"
         print(f"{row.pack}: {len(row.runs)} runs, {row.files:,} files, {sizes}", flush=True)
-    if not count:
+    if row is None:
         print("no ended run that nothing refers to")
     return 0
 
