@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mltrainer.checkpointing.format import Settled, load, newest_intact, save, snapshot
-from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, TENSORS_FILE, TREE_FILE, manifest_bytes
+from mltrainer.checkpointing.format import Rows, Settled, folder_name, load, newest_intact, save, save_rows, snapshot
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, ROWS_FILE, STATE_FILES, TENSORS_FILE, TREE_FILE, manifest_bytes
 from mltrainer.errors import GateError, InputError, MachineError
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import sha256_file
@@ -340,6 +341,62 @@ def test_files_of_two_checkpoints_that_were_swapped_are_found(saved: Path) -> No
     shutil.copy(other / TENSORS_FILE, saved / TENSORS_FILE)
     with pytest.raises(GateError, match="sha256"):
         load(saved)
+
+
+def save_shared(folder: Path, step: int, processes: int = 3) -> Path:
+    """Save a checkpoint of which each of several processes has some rows, and return its folder."""
+
+    def rows(rank: int) -> dict[str, Any]:
+        return {"moment": Rows(torch.full((2, 3), float(step + rank)))}
+
+    paths = [folder / f"rows/{ROWS_FILE.format(number=rank)}" for rank in range(1, processes)]
+    others = [(path, save_rows(path, snapshot(rows(rank)))) for rank, path in enumerate(paths, 1)]
+    save(folder / folder_name(step), snapshot({"step": step, **rows(0)}), {}, lambda: others)
+    return folder / folder_name(step)
+
+
+def flip(path: Path, _: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+
+
+def swap(path: Path, _: Path) -> None:
+    other = path.with_name(ROWS_FILE.format(number=2))
+    held = path.read_bytes()
+    shutil.copy(other, path)
+    other.write_bytes(held)
+
+
+DAMAGE: dict[str, Callable[[Path, Path], Any]] = {
+    "a flipped bit": flip,
+    "missing": lambda path, _: path.unlink(),
+    "of another process": lambda path, _: shutil.copy(path.with_name(ROWS_FILE.format(number=0)), path),
+    "swapped": swap,
+    "of another checkpoint": lambda path, other: shutil.copy(other / path.name, path),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_rows_that_are_not_those_of_their_process_and_checkpoint_are_found(
+    tmp_path: Path, damage: Callable[[Path, Path], Any]
+) -> None:
+    older, newer = save_shared(tmp_path, 10), save_shared(tmp_path, 20)
+    assert load(newer)[0]["moment"][:, 0].tolist() == [20, 20, 21, 21, 22, 22]
+    path = newer / ROWS_FILE.format(number=1)
+    damage(path, older)
+    with pytest.raises(GateError, match=r"expected .*sha256") as caught:
+        load(newer)
+    assert caught.value.where == str(path)
+    found, skipped = newest_intact(tmp_path)
+    assert (found, [one.folder for one in skipped]) == (older, [newer])
+
+
+def test_rows_of_a_process_more_are_no_part_of_a_checkpoint(tmp_path: Path) -> None:
+    two, four = save_shared(tmp_path, 10, 2), save_shared(tmp_path, 20, 4)
+    shutil.copy(four / ROWS_FILE.format(number=3), two / ROWS_FILE.format(number=2))
+    with pytest.raises(GateError, match=r"rows-0002\.safetensors: a file that the manifest does not list"):
+        load(two)
 
 
 def test_an_older_checkpoint_under_a_newer_name_is_found(saved: Path) -> None:

@@ -27,7 +27,7 @@ from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.splits import SPLITS
 from mltrainer.tasks.stored.row_groups import RowGroups
 from mltrainer.trainers.native.data.addresses import plan_for, training_steps
-from mltrainer.workspace import Project, read_json
+from mltrainer.workspace import Project, read_json, seal, write_json
 from tests.trainers.native.digits_runs import job, train
 
 TASK = '''
@@ -410,15 +410,35 @@ def test_going_on_reads_no_row_group_that_was_done(tmp_path: Path, opened: Any, 
     assert len(whole) <= 2 * len(samples.dataset.counts)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", ["rows/1.parquet", "shards/01.tar"])
-def test_a_changed_shard_is_named(tmp_path: Path, opened: Any, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "values"), [("rows/1.parquet", TABLES), ("shards/01.tar", SHARDS), ("x.npy", ROWS), ("y.npy", ROWS)]
+)
+def test_a_changed_file_is_named(tmp_path: Path, opened: Any, name: str, values: dict[str, Any]) -> None:
     path = project(tmp_path) / name
-    samples = opened(TABLES if name.endswith("parquet") else SHARDS).split("train")
+    samples = opened(values).split("train")
     data = bytearray(path.read_bytes())
     data[700] ^= 1
     path.write_bytes(data)
     with pytest.raises(InputError, match=name):
         read_all(samples)
+
+
+def test_an_edited_index_of_a_shard_is_made_anew(tmp_path: Path, opened: Any) -> None:
+    project(tmp_path)
+    read_all(first := opened(SHARDS).split("train"))
+    paths = sorted((tmp_path / ".mltrainer/tar_indexes").iterdir())
+    kept = [path.read_bytes() for path in paths]
+    found = read_json(paths[0])
+    rows = found["samples"]
+    rows[0][1], rows[1][1] = rows[1][1], rows[0][1]  # two samples change places
+    write_json(paths[0], found)
+    write_json(paths[1], seal({**found, "form": 0}))
+    paths[2].write_bytes(kept[2][:100])
+    samples = opened(SHARDS).split("train")
+    for position in range(len(first)):
+        one, other = (split.read(0, "sample", 0, position)[0] for split in (first, samples))
+        assert one.tolist() == other.tolist()
+    assert [path.read_bytes() for path in paths] == kept
 
 
 @pytest.mark.parametrize("values", [TABLES, SHARDS], ids=["parquet", "tar"])
