@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -13,6 +13,8 @@ EngineName = Literal["local", "slurm", "ray"]
 OF_THE_SEARCH = frozenset(  # options of sbatch by which a job is followed
     ("job-name", "output", "error", "chdir", "open-mode", "export", "parsable", "wait", "wrap", "array", "requeue", "no-requeue")
 )
+# Such a job's state is not told by the `squeue` that is asked: it would be taken for lost, again and again.
+ELSEWHERE = frozenset(("clusters", "cluster"))
 
 
 class RayCluster(Strict):
@@ -43,10 +45,20 @@ class Launching(Strict):
     )
     ray: Annotated[RayCluster, Later("0.3")] = Field(default_factory=lambda: RayCluster(), description="the Ray cluster")
 
+    @field_validator("slurm", mode="before")
+    @classmethod
+    def _is_plain(cls, given: Any) -> Any:
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if not isinstance(value, str | int) or isinstance(value, bool):
+                raise ValueError(f"{name}: text or a whole number was expected")
+        return given
+
     @field_validator("slurm")
     @classmethod
     def _is_an_option(cls, given: dict[str, str | int]) -> dict[str, str | int]:
         for name in given:
+            if name in ELSEWHERE:
+                raise ValueError(f"{name!r} names another cluster, whose jobs are not seen here; type the command there")
             if not re.fullmatch(r"[a-z][a-z-]*", name) or name in OF_THE_SEARCH:
                 taken = "is set by the search" if name in OF_THE_SEARCH else "is no long name of an option of sbatch"
                 raise ValueError(f"{name!r} {taken}")

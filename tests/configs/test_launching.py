@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 import mltrainer
 from mltrainer.configs.launching import Launching
+from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
@@ -27,11 +28,25 @@ def test_where_runs_are_trained_renames_none() -> None:
 
 @pytest.mark.parametrize(
     ("slurm", "why"),
-    [({"job-name": "mine"}, "set by the search"), ({"-n": 2}, "no long name"), ({"Partition": "x"}, "no long name")],
+    [
+        ({"job-name": "mine"}, "set by the search"),
+        ({"-n": 2}, "no long name"),
+        ({"Partition": "x"}, "no long name"),
+        ({"clusters": "other"}, "another cluster"),
+    ],
 )
 def test_an_option_of_sbatch_that_would_lose_a_job_is_refused(slurm: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         Launching(engine="slurm", slurm=slurm)
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, [60]])
+def test_a_value_that_is_no_option_s_is_told_once_by_its_key(value: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        validate_values(TrainingConfig, {**PROJECT, "epochs": 2, "launch": {"slurm": {"time": value}}}, "training_config.yaml")
+    said = str(caught.value)
+    assert "key launch.slurm: time: text or a whole number was expected" in said
+    assert "\n" not in said.partition("\n  next")[0]
 
 
 def test_a_command_places_the_jobs_of_many_runs_alone() -> None:
