@@ -188,6 +188,7 @@ class Shared:
             self._read()
 
     def _read(self) -> None:
+        # By the study and not by `_storage`: Optuna keeps what a study has of ended trials, and reads the others alone.
         self._trials = self._database.ask(partial(self._study.get_trials, deepcopy=False))
         self._looked = time.monotonic()
 

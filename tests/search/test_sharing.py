@@ -252,6 +252,26 @@ def test_optuna_shows_the_study(tmp_path: Path) -> None:
     assert found.best_value == max(row["value"] for row in rows if row["state"] == "finished")
 
 
+def test_trials_that_have_ended_are_not_read_from_the_database_again(tmp_path: Path) -> None:
+    from optuna.storages._rdb.models import TrialModel
+    from sqlalchemy import event
+
+    one, two = shared(tmp_path, "one"), shared(tmp_path, "two")
+    for number in (1, 2):
+        one.report(number, VALUES, ROW)
+    assert one.claim(3, VALUES)
+    two.look()
+    read: list[int] = []
+
+    def note(trial: Any, _: Any) -> None:
+        read.append(trial.number + 1)
+
+    event.listen(TrialModel, "load", note)
+    two.look()
+    event.remove(TrialModel, "load", note)
+    assert read == [3]
+
+
 def test_what_differs_is_named_by_key() -> None:
     one: dict[str, Any] = {"trials": 3, "config": {"epochs": 2, "optimizer": {"lr": 1}}, "code_sha256": "0"}
     assert differing(one, {**one, "config": {"epochs": 2, "optimizer": {"lr": 2}}, "code_sha256": "1"}) == [
