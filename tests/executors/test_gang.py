@@ -14,6 +14,7 @@ import pytest
 
 from mltrainer.executors import gang
 from mltrainer.executors.executor import EVENTS, Command
+from tests.executors.engines import until
 
 WAITS = "import time; time.sleep(60)"
 ALIVE = """
@@ -82,29 +83,60 @@ def test_the_first_one_is_named_though_its_pipe_ends_before_it_is_known_to_be_go
     assert error["message"].startswith("process 0 of 3 was ended by signal 9")
 
 
-def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang, "SILENT_S", 1.0)
+class Clock:
+    """Time that goes on by itself, and further when it is set forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(gang, "time", found)
+    return found
+
+
+def goes_by(seconds: float, clock: Clock, process: gang.Gang, alive: list[int]) -> None:
+    """Set the clock forward in steps that are no pause, in each of which those that live show it, until a gang has ended."""
+    late = clock.monotonic() + seconds
+    while process.poll() is None and clock.monotonic() < late:
+        clock.ahead += gang.PAUSED_S - 1
+        step = clock.monotonic()
+        until(lambda step=step: process.poll() is not None or all(process._signed[rank] > step for rank in alive))
+
+
+def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: Path, clock: Clock) -> None:
     process = started(tmp_path, ALIVE)
     numbers = pids(process)
-    assert process.wait(2.5) is None
+    goes_by(30, clock, process, [0, 1, 2])
+    assert process.poll() is None
     os.kill(numbers[1], signal.SIGSTOP)
-    (error,) = told(process)
-    assert error["message"] == "process 1 of 3 gave no sign of life for 1 s; the others were ended with it"
+    goes_by(60, clock, process, [0, 2])
     assert process.wait(30) == -signal.SIGKILL
+    (error,) = told(process)
+    assert error["message"] == "process 1 of 3 gave no sign of life for 15 s; the others were ended with it"
     assert are_gone(numbers)
 
 
-def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang, "SILENT_S", 1.0)
-    monkeypatch.setattr(gang, "PAUSED_S", 0.5)
+def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path: Path, clock: Clock) -> None:
     process = started(tmp_path, ALIVE)
-    assert process.wait(1.0) is None
+    goes_by(30, clock, process, [0, 1, 2])
     for number in pids(process):
         os.kill(number, signal.SIGSTOP)
-    time.sleep(2)  # and does not look, as after Ctrl-Z
+    process.poll()  # the last signs from before
+    clock.ahead += 60  # and does not look, as after Ctrl-Z
+    assert process.poll() is None
     for number in pids(process):
         os.kill(number, signal.SIGCONT)
-    assert process.wait(1.5) is None
+    goes_by(30, clock, process, [0, 1, 2])
+    assert process.poll() is None
     process.kill()
     assert process.wait(30) == -signal.SIGKILL
     process.close()
