@@ -6,6 +6,7 @@ import ast
 import math
 import operator
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,15 @@ class ArrayFile:
         return np.frombuffer(data, dtype=self.type).reshape(count, *self.shape[1:]).copy()
 
 
+@dataclass(frozen=True)
+class _Header:
+    """The header of a `.npy` file, in NumPy's words."""
+
+    descr: Any
+    fortran_order: bool
+    shape: tuple[int, ...]
+
+
 def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     """Return the type and shape of a `.npy` file's array, and the byte at which it begins.
 
@@ -67,12 +77,12 @@ def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
     form, begins = ("<H", 10) if start[6] == 1 else ("<I", 12)
     (length,) = struct.unpack_from(form, start, 8)
     try:
-        header = ast.literal_eval(file.read(begins, min(length, size - begins, MOST_HEADER)).decode("latin1"))
-        kind, shape = np.dtype(header["descr"]), tuple(map(operator.index, header["shape"]))
-    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        header = _Header(**ast.literal_eval(file.read(begins, min(length, size - begins, MOST_HEADER)).decode("latin1")))
+        kind, shape = np.dtype(header.descr), tuple(map(operator.index, header.shape))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise InputError(f"not readable as .npy: {error}", where=name, mend=AS_ROWS) from error
-    if not _is_plain(kind) or header.get("fortran_order") or min(shape, default=0) < 1:
-        order = ", column by column" if header.get("fortran_order") else ""
+    if not _is_plain(kind) or header.fortran_order or min(shape, default=0) < 1:
+        order = ", column by column" if header.fortran_order else ""
         what = f"an array {list(shape)} of {kind}{order}; rows of numbers were expected"
         raise InputError(what, where=name, mend=AS_ROWS)
     return kind, shape, begins + length
@@ -180,11 +190,11 @@ class TokenWindows(Records):
             seed: Not used: the blocks follow one another.
             wanted: The splits that have no source of their own.
         """
-        total, ends, end = self._array.shape[0], {}, 1.0
+        total, ends, end = self._array.shape[0], BySplit[int](), 1.0
         for name in (*reversed(SPLITS[1:]), SPLITS[0]):
             ends[name] = int(total * end + 1e-6)
             end -= getattr(split, name) if name in wanted and name != SPLITS[0] else 0.0
-        begins = {"train": 0, "validation": ends["train"], "test": ends["validation"]}
+        begins = BySplit({"train": 0, "validation": ends.train, "test": ends.validation})
         return BySplit({name: Part.whole(self._of_block(begins[name], ends[name])) for name in wanted})
 
     def _of_block(self, first: int, end: int) -> TokenWindows:

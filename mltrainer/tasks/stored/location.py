@@ -11,10 +11,12 @@ import stat
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.tasks.stored.held import Held
 from mltrainer.workspace import machine_faults
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.:-]*://", re.IGNORECASE)
@@ -152,18 +154,11 @@ class _Fetched:
         self._store, self._path = _store(name)
         with _answering(name):
             self._size = int(self._store.size(self._path))
-        self._held: dict[tuple[int, int], bytes] = {}
+        self._held: Held[tuple[int, int], bytes] = Held(HELD_BYTES)
 
     def read(self, offset: int, size: int) -> bytes:
         end = min(offset + size, self._size)
-        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
-        data = self._held.pop((offset, end), None)
-        if data is None:
-            data = self._fetched(offset, end) if end > offset else b""
-        self._held[offset, end] = data
-        while len(self._held) > 1 and sum(map(len, self._held.values())) > HELD_BYTES:
-            del self._held[next(iter(self._held))]
-        return data
+        return self._held.get((offset, end), partial(self._fetched, offset, end), end - offset) if end > offset else b""
 
     def _fetched(self, offset: int, end: int) -> bytes:
         with _answering(self._name):

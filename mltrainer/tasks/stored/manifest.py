@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,40 +70,50 @@ def manifest_of(
         InputError: A file is not there, empty, or not of its format.
     """
     path = root / STATE_DIR / FOLDER / f"{digest([kind, [one.name for one in locations]])[:16]}.json"
-    kept = _kept(path)
+    kept = {row.path: row for row in (_Row(**one) for one in kept_content(path, FORM).get("files", ()))}
     found = [_manifest(one, kept.get(one.name), slots_of) for one in locations]
-    rows = [_row(one) for one in found]
+    rows = [_Row.of(one) for one in found]
     if rows != list(kept.values()):
-        write_json(path, seal({"form": FORM, "files": rows}))
+        write_json(path, seal({"form": FORM, "files": [vars(row) for row in rows]}))
     return found
 
 
-def _row(made: FileManifest) -> dict[str, Any]:
-    """Return a file's manifest as it is kept."""
-    return {
-        "path": made.location.name,
-        "mark": made.mark,
-        "size": made.size,
-        "sha256": made.sha256,
-        "pieces": made.pieces.hex(),
-        "slots": [list(slot) for slot in made.slots],
-    }
+@dataclass(frozen=True)
+class _Row:
+    """A file's manifest as it is kept."""
+
+    path: str
+    mark: list[Any]
+    size: int
+    sha256: str
+    pieces: str
+    slots: list[list[int]]
+
+    @classmethod
+    def of(cls, made: FileManifest) -> _Row:
+        """Return the row of a manifest."""
+        slots = [list(slot) for slot in made.slots]
+        return cls(made.location.name, made.mark, made.size, made.sha256, made.pieces.hex(), slots)
+
+    def at(self, location: Location) -> FileManifest:
+        """Return the manifest, of the file at its location."""
+        slots = [(records, size) for records, size in self.slots]
+        return FileManifest(location, self.mark, self.size, self.sha256, bytes.fromhex(self.pieces), slots)
 
 
-def _kept(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the rows that were kept, by file; none where it is not there, damaged or of another form."""
+def kept_content(path: Path, form: int) -> Mapping[str, Any]:
+    """Return what was kept in a file of the state folder; nothing where it is not there, damaged or of another form."""
     with contextlib.suppress(InputError, OSError):
-        content = read_json(path)
-        if is_sealed(content) and content["form"] == FORM:
-            return {row["path"]: row for row in content["files"]}
+        content: Mapping[str, Any] = read_json(path)
+        if is_sealed(content) and content["form"] == form:
+            return content
     return {}
 
 
-def _manifest(location: Location, kept: dict[str, Any] | None, slots_of: Callable[[StoredFile], Slots]) -> FileManifest:
+def _manifest(location: Location, kept: _Row | None, slots_of: Callable[[StoredFile], Slots]) -> FileManifest:
     mark = location.mark()
-    if kept is not None and kept["mark"] == mark:
-        slots = [(records, size) for records, size in kept["slots"]]
-        return FileManifest(location, mark, kept["size"], kept["sha256"], bytes.fromhex(kept["pieces"]), slots)
+    if kept is not None and kept.mark == mark:
+        return kept.at(location)
     whole, pieces, size = hashlib.sha256(), [], 0
     with contextlib.closing(location.opened()) as file:
         while data := file.read(size, READ):
@@ -138,13 +148,9 @@ class StoredFile:
         self._mark: list[Any] = []
         self._known = bytearray(len(self.manifest.pieces) // DIGEST)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process: without an open file."""
-        return {"manifest": self.manifest}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.manifest = state["manifest"]
-        self._begin()
+    def __reduce__(self) -> tuple[type[StoredFile], tuple[FileManifest]]:
+        """Return what another process makes it of: without an open file."""
+        return type(self), (self.manifest,)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return some bytes.

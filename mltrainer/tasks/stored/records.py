@@ -16,6 +16,7 @@ from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.ids import HELD, ComputedIds, Ids
 from mltrainer.tasks.splits import SPLITS, BySplit
+from mltrainer.tasks.stored.held import Held
 from mltrainer.tasks.stored.manifest import FileManifest
 from mltrainer.workspace import digest
 
@@ -133,7 +134,7 @@ class Part(Dataset[Any]):
         self.make = make
         self._ends = np.cumsum(counts)
         self._whole = records.slots[0]
-        self._held: dict[int, np.ndarray] = {}
+        self._held: Held[int, np.ndarray] = Held(HELD_SLOTS)
 
     @classmethod
     def whole(cls, records: Records) -> Part:
@@ -176,22 +177,12 @@ class Part(Dataset[Any]):
             return places.astype(np.int64)
         if self.counts[slot] > seeds.SHUFFLED_WHOLE:
             return self._computed(slot, places)
-        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
-        rows = self._held.pop(slot, None)
-        if rows is None:
-            rows = self._computed(slot, np.arange(self.counts[slot]))
-        self._held[slot] = rows
-        if len(self._held) > HELD_SLOTS:
-            del self._held[next(iter(self._held))]
+        rows = self._held.get(slot, lambda: self._computed(slot, np.arange(self.counts[slot])))
         return np.asarray(rows[places])
 
     def _computed(self, slot: int, places: np.ndarray) -> np.ndarray:
         assert self._seed is not None
         return seeds.permuted(int(self._whole[slot]), places + self._lows[slot], self._seed, "split", slot)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process: without what is only held to be found sooner."""
-        return {**vars(self), "_held": {}}
 
 
 class _WindowedOrder:

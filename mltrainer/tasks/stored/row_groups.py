@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mltrainer.errors import InputError
+from mltrainer.tasks.stored.held import Held
 from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
 from mltrainer.tasks.stored.readable import Readable
 from mltrainer.tasks.stored.records import WINDOW_BYTES, Records
@@ -60,44 +61,20 @@ class RowGroups(Records):
         self._ignore = tuple(ignore)
         self._groups = [(file, group) for file, one in enumerate(files) for group in range(len(one.slots))]
         self._sizes = self.slots[1]
-        self._begin()
-
-    def _begin(self) -> None:
-        self._held: dict[int, dict[str, _Cells]] = {}
-        self._open: dict[int, Any] = {}
-        self._schema: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process: without open files and rows."""
-        return {name: value for name, value in vars(self).items() if name not in ("_held", "_open", "_schema")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._begin()
+        self._held: Held[int, dict[str, _Cells]] = Held(2 * WINDOW_BYTES)  # as a batch may lie in two windows
+        self._open: Held[int, Any] = Held(OPEN_FILES)
+        self._schema: Any = None  # of the file that was opened first
 
     def read(self, slot: int, row: int) -> Any:
         """Return a row by column."""
-        return {name: cells(row) for name, cells in self._columns(slot).items()}
+        columns = self._held.get(slot, lambda: self._read_group(slot), int(self._sizes[slot]))
+        return {name: cells(row) for name, cells in columns.items()}
 
     def place(self, slot: int, row: int) -> str:
         """Return file and row, counted from 1."""
         file, group = self._groups[slot]
         before = sum(rows for rows, _ in self.files[file].slots[:group])
         return f"{self.files[file].location.name}:{before + row + 1}"
-
-    def _columns(self, slot: int) -> dict[str, _Cells]:
-        """Return a row group's columns, read now or held; those of two windows are held, as a batch may lie in both."""
-        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
-        found = self._held.pop(slot, None)
-        if found is None:
-            self._make_room(int(self._sizes[slot]))
-            found = self._read_group(slot)
-        self._held[slot] = found
-        return found
-
-    def _make_room(self, size: int) -> None:
-        while self._held and sum(int(self._sizes[one]) for one in self._held) + size > 2 * WINDOW_BYTES:
-            del self._held[next(iter(self._held))]
 
     def _read_group(self, slot: int) -> dict[str, _Cells]:
         import pyarrow
@@ -114,21 +91,21 @@ class RowGroups(Records):
         return {column: _cells(table.column(column).combine_chunks()) for column in wanted}
 
     def _file(self, number: int) -> Any:
-        """Return one of the files, open, whose columns are those of the file that was opened first.
+        return self._open.get(number, lambda: self._opened(number))
+
+    def _opened(self, number: int) -> Any:
+        """Return one of the files, opened now, whose columns are those of the file that was opened first.
 
         Raises:
             InputError: They differ.
         """
-        if number not in self._open:
-            if len(self._open) >= OPEN_FILES:
-                del self._open[next(iter(self._open))]
-            self._open[number] = found = _parquet(StoredFile(self.files[number]))
-            self._schema = self._schema or found.schema_arrow
-            self._refuse_twice(found.schema_arrow.names, self.files[number].location.name)
-            if not found.schema_arrow.equals(self._schema):
-                what = f"its columns are {_listed(found.schema_arrow)}; {_listed(self._schema)} were expected, as of the others"
-                raise InputError(what, where=self.files[number].location.name, mend="give all files the same columns")
-        return self._open[number]
+        found, name = _parquet(StoredFile(self.files[number])), self.files[number].location.name
+        self._schema = self._schema or found.schema_arrow
+        self._refuse_twice(found.schema_arrow.names, name)
+        if not found.schema_arrow.equals(self._schema):
+            what = f"its columns are {_listed(found.schema_arrow)}; {_listed(self._schema)} were expected, as of the others"
+            raise InputError(what, where=name, mend="give all files the same columns")
+        return found
 
     def _refuse_twice(self, columns: Sequence[str], name: str) -> None:
         twice = next((one for one in columns if columns.count(one) > 1 and one not in self._ignore), None)

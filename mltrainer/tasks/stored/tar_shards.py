@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.stored.manifest import READ, FileManifest, Slots, StoredFile
+from mltrainer.tasks.stored.held import Held
+from mltrainer.tasks.stored.manifest import READ, FileManifest, Slots, StoredFile, kept_content
 from mltrainer.tasks.stored.readable import Readable
 from mltrainer.tasks.stored.records import Records
-from mltrainer.workspace import STATE_DIR, is_sealed, read_json, seal, write_json
+from mltrainer.workspace import STATE_DIR, seal, write_json
 
 FORM = 1  # of an index; another one is made anew
 FOLDER = "tar_indexes"  # in the state folder
@@ -111,11 +111,7 @@ class TarShards(Records):
         super().__init__(files)
         self._folder = root / STATE_DIR / FOLDER
         self._files = [StoredFile(one) for one in files]
-        self._held: dict[int, Index] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for another process: without the indexes."""
-        return {**vars(self), "_held": {}}
+        self._held: Held[int, Index] = Held(HELD_INDEXES)
 
     def read(self, slot: int, row: int) -> Any:
         """Return a sample's files by ending."""
@@ -131,24 +127,17 @@ class TarShards(Records):
 
     def _index(self, slot: int) -> Index:
         """Return a shard's index, held or as it was kept, else made now and kept."""
-        # Taken out and put back: the first in the dict is then the one that was not asked for the longest.
-        found = self._held.pop(slot, None) or self._kept(slot) or self._made(slot)
-        self._held[slot] = found
-        if len(self._held) > HELD_INDEXES:
-            del self._held[next(iter(self._held))]
-        return found
+        return self._held.get(slot, lambda: self._kept(slot) or self._made(slot))
 
     def _path(self, slot: int) -> Path:
         # By content: another file never finds it.
         return self._folder / f"{self.files[slot].sha256[:32]}.json"
 
     def _kept(self, slot: int) -> Index | None:
-        with contextlib.suppress(InputError, OSError):
-            content = read_json(self._path(slot))
-            if is_sealed(content) and content["form"] == FORM and content["sha256"] == self.files[slot].sha256:
-                rows = content["samples"]
-                return [(key, {ending: (first, size) for ending, first, size in parts}) for key, parts in rows]
-        return None
+        kept = kept_content(self._path(slot), FORM)
+        if kept.get("sha256") != self.files[slot].sha256:
+            return None
+        return [(key, {ending: (first, size) for ending, first, size in parts}) for key, parts in kept["samples"]]
 
     def _made(self, slot: int) -> Index:
         found = index_of(self._files[slot])
