@@ -10,6 +10,7 @@ import json
 import lzma
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mltrainer.workspace import MOST_BYTES, MOST_VALUES, from_json, plain, sha256_bytes
@@ -21,8 +22,8 @@ _MARK = b'"table":'  # in the bytes of every record that has one
 _DIGEST = re.compile("[0-9a-f]{64}")
 _MEMORY = 64 << 20  # bytes that unpacking may take, beside what it gives
 
-Row = dict[str, Any]
-Content = dict[str, Any]
+Content = dict[str, Any]  # of JSON
+Row = Content
 
 
 class Reference(NamedTuple):
@@ -57,7 +58,8 @@ def divided(content: Content) -> Divided:
     rows = content[EVIDENCE].get(TRIALS)
     if not isinstance(rows, list) or len(rows) <= MOST_ROWS:
         return Divided(content, None, None)
-    text = json.dumps(plain(_columns(rows)), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    columns = plain(_Columns.of(rows).written())
+    text = json.dumps(columns, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     table = lzma.compress(text.encode(), preset=6)
     reference = Reference(table=sha256_bytes(table), rows=len(rows))
     evidence = {**content[EVIDENCE], TRIALS: reference._asdict()}
@@ -103,10 +105,11 @@ def _reference(content: Any) -> Reference | None:
     stands = found.get(TRIALS) if isinstance(found, dict) else None
     if not isinstance(stands, dict):
         return None
+    table, rows = stands.get("table"), stands.get("rows")
     # The digest becomes a file's name: nothing but a digest may stand there.
-    if not _DIGEST.fullmatch(str(stands.get("table"))) or not isinstance(stands.get("rows"), int):
+    if not _DIGEST.fullmatch(str(table)) or not isinstance(rows, int):
         raise ValueError("what stands for its trials names no table")
-    return Reference(stands["table"], stands["rows"])
+    return Reference(str(table), rows)
 
 
 def _unpacked(table: bytes) -> bytes:
@@ -124,44 +127,83 @@ def _unpacked(table: bytes) -> bytes:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return rows by key: `of` holds the values, and `at` the numbers of the rows that have the key, where not all do.
+@dataclass(frozen=True)
+class _Column:
+    """The values of one key.
 
-    Mappings in every row that has the key are columns in turn, `in`.
+    Attributes:
+        values: In the order of their rows; where all are mappings, columns in turn.
+        at: Numbers of the rows that have the key; None for all.
     """
-    found: dict[str, Any] = {"rows": len(rows), "columns": {}}
-    for key in sorted({key for row in rows for key in row}):
+
+    values: list[Any] | _Columns
+    at: list[int] | None
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], key: str) -> _Column:
+        """Return the column of a key that some row has."""
         at = [nr for nr, row in enumerate(rows) if key in row]
         values = [rows[nr][key] for nr in at]
-        column: dict[str, Any] = {} if len(at) == len(rows) else {"at": at}
-        column |= {"in": _columns(values)} if all(isinstance(value, Mapping) for value in values) else {"of": values}
-        found["columns"][key] = column
-    return found
+        has_columns = all(isinstance(value, Mapping) for value in values)
+        return cls(_Columns.of(values) if has_columns else values, None if len(at) == len(rows) else at)
+
+    @classmethod
+    def read(cls, found: Any) -> _Column:
+        """Return the column of a mapping from `written`."""
+        return cls(_Columns.read(found["in"]) if "in" in found else found["of"], found.get("at"))
+
+    def written(self) -> Content:
+        """Return the column as JSON has it: `of` holds values, `in` columns, and `at` the numbers of rows."""
+        values = {"in": self.values.written()} if isinstance(self.values, _Columns) else {"of": self.values}
+        return values if self.at is None else {"at": self.at, **values}
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Rows by key."""
+
+    rows: int
+    columns: dict[str, _Column]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> _Columns:
+        """Return the columns of rows."""
+        return cls(len(rows), {key: _Column.of(rows, key) for key in sorted({key for row in rows for key in row})})
+
+    @classmethod
+    def read(cls, found: Any) -> _Columns:
+        """Return the columns of a mapping from `written`."""
+        return cls(int(found["rows"]), {key: _Column.read(column) for key, column in found["columns"].items()})
+
+    def written(self) -> Content:
+        """Return the columns as JSON has them."""
+        return {"rows": self.rows, "columns": {key: column.written() for key, column in self.columns.items()}}
+
+    @property
+    def cells(self) -> int:
+        """The number of mappings that `expanded` makes."""
+        return self.rows + sum(one.values.cells for one in self.columns.values() if isinstance(one.values, _Columns))
+
+    def expanded(self) -> list[Row]:
+        """Return the rows."""
+        rows: list[Row] = [{} for _ in range(self.rows)]
+        for key, column in self.columns.items():
+            values = column.values.expanded() if isinstance(column.values, _Columns) else column.values
+            for nr, value in zip(range(self.rows) if column.at is None else column.at, values, strict=True):
+                rows[nr][key] = value
+        return rows
 
 
 def _rows_of(found: Any) -> list[Row]:
-    """Return the rows of `_columns`.
+    """Return the rows of a table's text.
 
     Raises:
         ValueError: It is not of that form, or would take more memory than it has text.
     """
     try:
-        if _cells(found) > MOST_VALUES:
+        columns = _Columns.read(found)
+        if columns.cells > MOST_VALUES:
             raise ValueError(f"the table of trials has more than {MOST_VALUES} values")
-        return _rows(found)
+        return columns.expanded()
     except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as hole:
         raise ValueError(f"the table of trials is not readable: {type(hole).__name__}: {hole}") from None
-
-
-def _cells(found: Any) -> int:
-    """Return the number of mappings that `_rows` makes."""
-    return int(found["rows"]) + sum(_cells(column["in"]) for column in found["columns"].values() if "in" in column)
-
-
-def _rows(found: Any) -> list[Row]:
-    rows: list[Row] = [{} for _ in range(found["rows"])]
-    for key, column in found["columns"].items():
-        values = _rows(column["in"]) if "in" in column else column["of"]
-        for nr, value in zip(column.get("at", range(len(rows))), values, strict=True):
-            rows[nr][key] = value
-    return rows

@@ -78,7 +78,7 @@ def test_a_longer_one_has_its_trials_beside_it_and_loses_none(trials: int) -> No
 
 def test_what_some_trials_lack_they_lack_again() -> None:
     trials = [{"nr": 1, "values": {"a": 1}}, {"nr": 2, "values": {"b": 1.0}, "folds": []}, {"nr": 3, "values": {}}]
-    assert trial_table._rows_of(json.loads(json.dumps(trial_table._columns(trials)))) == trials
+    assert trial_table._rows_of(json.loads(json.dumps(trial_table._Columns.of(trials).written()))) == trials
 
 
 def test_gate_and_reports_are_those_of_a_record_that_holds_its_trials(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
