@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError
+from mltrainer.validation import faults_of
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -196,11 +197,10 @@ def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: 
 def _faults(error: ValidationError, model: Any) -> Iterator[str]:
     """Yield the faults of options in the words of a config's messages, without pydantic's links."""
     is_hidden = model.model_config.get("hide_input_in_errors", False)
-    for fault in error.errors(include_url=False):
-        option = ".".join(map(str, fault["loc"]))
+    for fault in faults_of(error):
         # What a fault of the whole was found in are all options, a key or a password among them.
-        shown = "" if is_hidden or not option or fault["type"] == "missing" else f"; found {fault['input']!r}"[:200]
-        yield f"{option and f'{option}: '}{fault['msg'].removeprefix('Value error, ')}{shown}"
+        shown = "" if is_hidden or not fault.place or fault.type == "missing" else f"; found {fault.input!r}"[:200]
+        yield f"{fault.place and f'{fault.place}: '}{fault.msg.removeprefix('Value error, ')}{shown}"
 
 
 # --- their files ----------------------------------------------------------------------------------------

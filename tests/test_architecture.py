@@ -33,7 +33,7 @@ FLOORS = [
     {"executors"},
     {"workspace", "leftovers"},
     {"looking", "redaction", "plugins"},
-    {"errors", "callbacks", "__init__"},
+    {"errors", "validation", "callbacks", "__init__"},
 ]
 TORCH_FREE = [
     "cli",
@@ -60,6 +60,7 @@ TORCH_FREE = [
     "wrap",
     "observe",
     "errors",
+    "validation",
     "callbacks",
 ]
 

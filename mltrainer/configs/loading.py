@@ -8,7 +8,7 @@ import functools
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from mltrainer.configs import yaml
 from mltrainer.errors import InputError
 from mltrainer.looking import is_looking
+from mltrainer.validation import Fault, faults_of
 from mltrainer.workspace import read_whole
 
 MOST_FAULTS = 50  # are told of one file; each costs a search for the nearest name
@@ -125,23 +126,6 @@ def validate_values(model: type[Model], values: dict[str, Any], where: str) -> M
         InputError: All faults at once, each with its key.
     """
     return validate(model, yaml.Document(values, {}, where))
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What a validation found wrong at a place, as pydantic says it."""
-
-    type: str
-    loc: tuple[Any, ...]
-    msg: str
-    input: Any = None
-    ctx: Mapping[str, Any] = field(default_factory=dict)
-
-
-def faults_of(error: ValidationError) -> list[Fault]:
-    """Return the faults that a validation found."""
-    rows: Any = error.errors(include_url=False)
-    return [Fault(**row) for row in rows]
 
 
 def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewhere: Mapping[str, str]) -> str:

@@ -13,11 +13,12 @@ from pydantic_core import PydanticCustomError
 
 from mltrainer import handbook
 from mltrainer.configs import storage, yaml
-from mltrainer.configs.loading import Strict, assign, faults_of, flatten, is_later, known_keys, validate, yielding
+from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.pruning import Pruning as Pruning
 from mltrainer.errors import InputError
+from mltrainer.validation import faults_of
 from mltrainer.workspace import read_whole
 
 BASELINE = "configs/baseline_template.yaml"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.records.planning import Planned
@@ -36,12 +35,5 @@ def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
     needed = {key: value for key, value in of_task(told(found), found.task).items() if key not in LOOKS_ON}
     if role == "config" and not is_complete(said, needed):
         return False  # what is cut off would be taken for its default
-    now, before = _deciding(found.model_dump()), _deciding(then.model_dump())
-    return all(value == before[key] for key, value in now.items())
-
-
-def _deciding(values: dict[str, Any]) -> dict[str, Any]:
-    found = {key: value for key, value in values.items() if key not in LOOKS_ON}
-    if "launch" in found:  # of the training config alone
-        found["launch"] = {key: value for key, value in found["launch"].items() if key not in PLACES}
-    return found
+    now, before = (one.model_dump(exclude={"launch": set(PLACES)}) for one in (found, then))
+    return all(value == before[key] for key, value in now.items() if key not in LOOKS_ON)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ class Upgrade:
         policies: What a phase's gate is judged by in place of this version's policy, by phase.
     """
 
-    adopted: dict[str, Any]
+    adopted: Mapping[str, Any]
     changes: dict[str, tuple[Any, Any]]
     other_bits: bool
     policies: dict[str, tuple[str, ...]]
@@ -58,5 +59,5 @@ def upgrade_of(project: Project) -> Upgrade:
     return Upgrade(adopted, changes, other_bits, policies)
 
 
-def _training_keys(values: dict[str, Any]) -> dict[str, Any]:
+def _training_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in TRAINING_KEYS}

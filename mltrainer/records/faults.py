@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from mltrainer.configs.loading import faults_of
+from mltrainer.validation import faults_of
 
 
 def fault_lines(error: ValidationError, *within: str) -> list[str]:

@@ -102,7 +102,7 @@ class _Row:
 
 
 def kept_content(path: Path, form: int) -> Mapping[str, Any]:
-    """Return what was kept in a file of the state folder; nothing where it is not there, damaged or of another form."""
+    """Return the content of a file of the state folder; nothing where it is not there, damaged or of another form."""
     with contextlib.suppress(InputError, OSError):
         content: Mapping[str, Any] = read_json(path)
         if is_sealed(content) and content["form"] == form:
@@ -149,7 +149,7 @@ class StoredFile:
         self._known = bytearray(len(self.manifest.pieces) // DIGEST)
 
     def __reduce__(self) -> tuple[type[StoredFile], tuple[FileManifest]]:
-        """Return what another process makes it of: without an open file."""
+        """Return the class and its argument for another process: without an open file."""
         return type(self), (self.manifest,)
 
     def read(self, offset: int, size: int) -> bytes:

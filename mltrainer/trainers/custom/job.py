@@ -26,6 +26,7 @@ from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.tools.program import Events
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.custom.trained import Data, Trained
+from mltrainer.validation import faults_of
 from mltrainer.workspace import locked, sha256_file, write_json
 
 RESULT_FILE = "result.json"
@@ -56,10 +57,9 @@ def _checked(given: Any, job: TrainingJob, entry_point: str) -> Trained:
     try:
         found = Trained.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        first = faults_of(error)[0]
         raise InputError(
-            f"it returned {place}: {first['msg']}", where=f"{entry_point}:work", mend="return a mltrainer.tools.own.Trained"
+            f"it returned {first.place}: {first.msg}", where=f"{entry_point}:work", mend="return a mltrainer.tools.own.Trained"
         ) from error
     steps, most = len(found.losses), job.max_steps or found.planned_steps
     if steps > most or found.history[-1].step != steps:

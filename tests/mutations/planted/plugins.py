@@ -31,15 +31,15 @@ FAULTS = (
     Fault(
         "a message about two options together repeats all of them",
         "mltrainer/plugins.py",
-        'is_hidden or not option or fault["type"] == "missing"',
-        'is_hidden or fault["type"] == "missing"',
+        'is_hidden or not fault.place or fault.type == "missing"',
+        'is_hidden or fault.type == "missing"',
         "tests/plugins/test_tracker.py",
     ),
     Fault(
         "a message repeats a value that the plug-in hides",
         "mltrainer/plugins.py",
-        'is_hidden or not option or fault["type"] == "missing"',
-        'not option or fault["type"] == "missing"',
+        'is_hidden or not fault.place or fault.type == "missing"',
+        'not fault.place or fault.type == "missing"',
         "tests/plugins/test_tracker.py",
     ),
     Fault(
