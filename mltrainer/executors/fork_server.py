@@ -242,12 +242,7 @@ class ForkedProcess(local.LocalProcess):
 def serve(control: socket.socket) -> tuple[Order, list[int]]:
     """Fork a process for each command, and return that in the process that becomes it; end with the other end of the socket."""
     gc.disable()  # what is imported stays: going through it takes a fifth of the import
-    woken, wake = socket.socketpair()
-    for end in (woken, wake):
-        end.setblocking(False)
-    # A handler, though it does nothing: of a signal without one, nothing is written to the wake-up descriptor.
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake.fileno())
+    woken, wake = _woken_by_ends()
     status: dict[int, int] = {}
     while True:
         ready = select.select([control, woken], [], [])[0]
@@ -261,33 +256,53 @@ def serve(control: socket.socket) -> tuple[Order, list[int]]:
         if (found := _received(control)) is None:
             os._exit(0)  # unloading torch would take a second
         order, numbers = found
-        tolerated = () if order.arguments else (Exception,)  # of what is imported ahead, which its process then meets itself
-        for module in order.imports:
-            with contextlib.suppress(*tolerated):
-                importlib.import_module(module)
-        gc.freeze()  # no collection of a forked process goes through what was imported
+        _import(order)
         if not order.arguments:
             continue
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # one that comes while the child still ignores it would be lost
-        pid = os.fork()
-        if pid == 0:
-            gc.enable()
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, *STOPS):
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        if pid == 0:
+        own = numbers.pop(2)
+        if (pid := _fork()) == 0:
             for end in (control, woken, wake):
                 end.close()
-            for other in status.values():  # a process that holds them would hide the server's death from who waits for these
-                os.close(other)
-            # Its copy of its own status pipe: the server's is then the only one, and the pipe's end tells that the server died.
-            os.close(numbers.pop(2))
+            # Held here too, a status pipe would not end with the server, and hide its death from who waits at the other end.
+            for one in (*status.values(), own):
+                os.close(one)
             return order, numbers
-        status[pid] = numbers.pop(2)
-        _say(status[pid], pid)
+        status[pid] = own
+        _say(own, pid)
         for descriptor in numbers:
             os.close(descriptor)
+
+
+def _woken_by_ends() -> tuple[socket.socket, socket.socket]:
+    """Return a socket that can be read when a forked process has ended, and its other end, which must stay open."""
+    woken, wake = socket.socketpair()
+    for end in (woken, wake):
+        end.setblocking(False)
+    # A handler, though it does nothing: of a signal without one, nothing is written to the wake-up descriptor.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake.fileno())
+    return woken, wake
+
+
+def _import(order: Order) -> None:
+    tolerated = () if order.arguments else (Exception,)  # of what is imported ahead, which its process then meets itself
+    for module in order.imports:
+        with contextlib.suppress(*tolerated):
+            importlib.import_module(module)
+    gc.freeze()  # no collection of a forked process goes through what was imported
+
+
+def _fork() -> int:
+    """Fork a process to which signals come as to any; return 0 in it, and here its number."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # one that comes while the child still ignores it would be lost
+    pid = os.fork()
+    if pid == 0:
+        gc.enable()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, *STOPS):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    return pid
 
 
 def _ended() -> Iterator[tuple[int, int]]:

@@ -25,10 +25,11 @@ from mltrainer.configs.templates import BASELINE, newest_rules, production_templ
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
-from mltrainer.phases.probing import compare, data_of, estimate, fed, probe, probe_again, what_options_bring
+from mltrainer.phases.probing import Probes, compare, data_of, estimate, fed, probe, probe_again, what_options_bring
 from mltrainer.phases.sanity_check import rehearsal
 from mltrainer.records.common import FileRow, InputRow, Source, dumped
 from mltrainer.records.envelope import evidence_kind
+from mltrainer.records.planning import Environment, Option, Rehearsal
 from mltrainer.records.run import ProbeResult
 from mltrainer.redaction import redacted, scan_files, scan_text
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
@@ -65,8 +66,7 @@ def run(ctx: Context) -> Result:
     """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the one that is there."""
     production_template(ctx.project.root)  # a fault in it is reported before anything is probed
     plan = plan_config(ctx)
-    config, path = plan.config, ctx.folder / CONFIG_FILE
-    environment = capture(config.threads)
+    config, environment = plan.config, capture(plan.config.threads)
     evidence: dict[str, Any] = {
         "config": config.model_dump(),
         "generated": plan.generated,
@@ -81,31 +81,24 @@ def run(ctx: Context) -> Result:
         return _result(ctx, plan, {**evidence, "stopped": stopped}, source(ctx.project.root, []), [])
     # Begun here and waited for last, since a tracker's server may take its time to answer.
     trackers = ctx.try_trackers(config.tracking)
-    # Before the probes, whose own memory would count as taken.
-    free_mb = available_mb()
-    first = probe(ctx, config)
-    is_exported = "checkpoints" in ctx.trainer.capabilities
-    # Not before the first probe, which is timed alone on the machine.
-    rehearse = rehearsal(ctx, fed(config, first), first, environment) if is_exported else None
-    probes = probe_again(ctx, config, first)
-    options = what_options_bring(ctx, config, first)
-    rehearsed = rehearse() if rehearse else None
+    found = _measured(ctx, config, environment)
+    probes, first = found.probes, found.probes.first
     schedule = _schedule(config, first)
     write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:
-        write_atomic(path, plan.text.encode())
+        write_atomic(ctx.folder / CONFIG_FILE, plan.text.encode())
     opened, unsteady = opened_by(ctx, config, probes.both)
     evidence |= {
         "data": first.data,
         "probe": compare(ctx, config, probes).written(),
         "loader": first.loader,
-        "options": [row.written() for row in options],
-        "rehearsal": rehearsed.written() if rehearsed else None,
+        "options": [row.written() for row in found.options],
+        "rehearsal": found.rehearsed.written() if found.rehearsed else None,
         "numerics_class": first.numerics_class,
         "libraries": first.libraries,
         "precision": first.precision.model_dump(),
         "schedule": schedule,
-        "estimate": estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free).written(),
+        "estimate": estimate(config, probes, found.free_mb, shutil.disk_usage(ctx.project.root).free).written(),
         **({"program": probes.second.program.model_dump()} if probes.second.program else {}),
         "opened": None if opened is None else dumped(opened),
         "unsteady": unsteady,
@@ -114,8 +107,37 @@ def run(ctx: Context) -> Result:
     data = [*data_of(first).files, *(opened or [])]
     inputs = [*rows_with_role(data, "data"), *code_rows(first.code_files)]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
-    found = _source(ctx, config, first.code_files, [*bound, *(row.path for row in data)])
-    return _result(ctx, plan, evidence, found, inputs)
+    code = _source(ctx, config, first.code_files, [*bound, *(row.path for row in data)])
+    return _result(ctx, plan, evidence, code, inputs)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a config showed when it was tried.
+
+    Attributes:
+        probes: Two trainings of a few steps.
+        options: What each option that it uses brings.
+        rehearsed: The export of an untrained model; None where the trainer keeps no checkpoints.
+        free_mb: Memory that was free before.
+    """
+
+    probes: Probes
+    options: list[Option]
+    rehearsed: Rehearsal | None
+    free_mb: float
+
+
+def _measured(ctx: Context, config: TrainingConfig, environment: Environment) -> _Measured:
+    # Before the probes, whose own memory would count as taken.
+    free_mb = available_mb()
+    first = probe(ctx, config)
+    is_exported = "checkpoints" in ctx.trainer.capabilities
+    # Not before the first probe, which is timed alone on the machine.
+    rehearse = rehearsal(ctx, fed(config, first), first, environment) if is_exported else None
+    probes = probe_again(ctx, config, first)
+    options = what_options_bring(ctx, config, first)
+    return _Measured(probes, options, rehearse() if rehearse else None, free_mb)
 
 
 def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:

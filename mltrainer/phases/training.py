@@ -30,10 +30,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
     Raises:
         MltrainerError: Training was refused, failed or was stopped.
     """
-    trainer = ctx.trainer
-    if ctx.page.phase == "finalization" and "checkpoints" not in trainer.capabilities and not ctx.task.is_opaque:
-        mend = "name training_orchestrator on the pages of planning, baseline and finalization"
-        raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)
+    _require_checkpoints(ctx)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     run = run_id(contract)
     folder = ctx.project.runs_dir / run
@@ -42,7 +39,7 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
         for line in left_behind(ctx.project, ctx.page.phase, contract, config):
             ctx.note(line)
     known = existing_result(ctx.project, run, contract)
-    if known is not None and ("checkpoints" not in trainer.capabilities or keeps(known, config)):
+    if known is not None and ("checkpoints" not in ctx.trainer.capabilities or keeps(known, config)):
         ctx.note(f"run {run} exists and verifies: not trained again")
         # Another phase may have trained it: where the final config is the planned one, its run is the baseline's.
         return known.model_copy(update={"phase": ctx.page.phase})
@@ -66,3 +63,9 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
     tools = [*([REFERENCES] if is_compared(config) else []), *([] if formats is None else [MANAGER])]
     prepare(ctx, job.config, ctx.planning.evidence.estimate.peak_mb or 0, tools, formats or ())
     return ctx.trainer_that_tells(alerts).run(job)
+
+
+def _require_checkpoints(ctx: Context) -> None:
+    if ctx.page.phase == "finalization" and "checkpoints" not in ctx.trainer.capabilities and not ctx.task.is_opaque:
+        mend = "name training_orchestrator on the pages of planning, baseline and finalization"
+        raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)

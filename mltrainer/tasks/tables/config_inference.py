@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,18 +79,9 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     Raises:
         InputError: A column's content is not valid.
     """
-    codes = {name: parse_column(name, table.columns[name], "category") for name, c in plain.items() if _is_code(c, table)}
-    plain = {**plain, **codes}
-    said: dict[str, ColumnKind] = {name: _category_of(column) for name, column in codes.items()}
-    kinds = said | {n: kind for n, c in plain.items() if n not in codes and (kind := kind_of(c, table)) is not None}
-    features = [column for name, column in plain.items() if name != target]
-    ids = _without_use(features, [name for name in kinds if name not in codes])
-    if features and len(ids) == len(features):
-        what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
-        raise InputError(what, where=table.place, mend="bring columns that tell the target; numbers must come without units")
-    kinds = {name: kind for name, kind in kinds.items() if name not in ids}
+    read, kinds, ids = _columns(table, target, plain)
     # "missing", so that wrong cells stop nothing here: each becomes a warning, and planning asks what is done with them.
-    schema = schema_of(table, target, list(ids), kinds, "missing", plain)
+    schema = schema_of(table, target, list(ids), kinds, "missing", read)
     task, sentence = _kind(schema.target)
     metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
     explanation = [
@@ -104,7 +96,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     doubted = [
         one.question for one in sentinels(table, [*schema.features, schema.target], schema.used_rows, np.arange(len(schema)))
     ]
-    warnings += [*doubted, *(text for column in plain.values() for text in ambiguities(column, kinds.get(column.name)))]
+    warnings += [*doubted, *(text for column in read.values() for text in ambiguities(column, kinds.get(column.name)))]
     return InferredConfig(
         task,
         metric,
@@ -117,6 +109,32 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         width=width_of(schema),
         doubted=doubted,
     )
+
+
+class _Columns(NamedTuple):
+    """A table's columns, by name: as they are read, the kinds of those that are used, and the reasons that others are not."""
+
+    read: Mapping[str, Column]
+    kinds: dict[str, ColumnKind]
+    without_use: dict[str, str]
+
+
+def _columns(table: Table, target: str, plain: Mapping[str, Column]) -> _Columns:
+    """Return a table's columns, those of codes as categories.
+
+    Raises:
+        InputError: None is left that could tell the target.
+    """
+    codes = {name: parse_column(name, table.columns[name], "category") for name, c in plain.items() if _is_code(c, table)}
+    read = {**plain, **codes}
+    said: dict[str, ColumnKind] = {name: _category_of(column) for name, column in codes.items()}
+    kinds = said | {n: kind for n, c in read.items() if n not in codes and (kind := kind_of(c, table)) is not None}
+    features = [column for name, column in read.items() if name != target]
+    ids = _without_use(features, [name for name in kinds if name not in codes])
+    if features and len(ids) == len(features):
+        what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
+        raise InputError(what, where=table.place, mend="bring columns that tell the target; numbers must come without units")
+    return _Columns(read, {name: kind for name, kind in kinds.items() if name not in ids}, ids)
 
 
 def _without_use(features: list[Column], known: list[str]) -> dict[str, str]:

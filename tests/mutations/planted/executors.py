@@ -38,7 +38,7 @@ FAULTS = (
     Fault(
         "a forked process never collects its garbage",
         "mltrainer/executors/fork_server.py",
-        "            gc.enable()\n",
+        "        gc.enable()\n",
         "",
         f"{FORKS} -k collects_garbage",
     ),
