@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong at a place."""
+    """One thing that is wrong, and its place."""
 
     type: str
     loc: tuple[Any, ...]

@@ -24,7 +24,7 @@ KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEM
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a command may take.
+    """The most that a command may take.
 
     Attributes:
         seconds: Until it is ended, by the clock.
@@ -41,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Isolation:
-    """What a command that is closed off sees of the machine's files, read-only; everything else is not there.
+    """The machine's files that a closed-off command sees, read-only; everything else is not there.
 
     Attributes:
         visible: Files and folders, at their own paths.

@@ -94,7 +94,7 @@ class Popen(subprocess.Popen[bytes]):
 
 
 class Child(Protocol):
-    """What a process needs of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that a process needs."""
 
     pid: int
     stdin: IO[bytes] | None

@@ -15,7 +15,7 @@ KILLED = 128 + 9
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
+    """The end of a command.
 
     Attributes:
         code: Its exit code; of one that a signal ended, 128 and the signal's number.

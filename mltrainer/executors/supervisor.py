@@ -31,7 +31,7 @@ LONGEST_LOOK_S = 5.0  # chosen by us: what took longer between two looks at the 
 
 @dataclass(frozen=True)
 class Order:
-    """What a supervisor does.
+    """A supervisor's work: one worker, and how long is waited for what.
 
     Attributes:
         arguments: The worker's program and arguments, with `executor.EVENTS` for its pipe.
@@ -64,7 +64,7 @@ class Alive:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a worker ended.
+    """The end of a worker.
 
     Attributes:
         code: Its exit code, negative for a signal.

@@ -52,7 +52,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class _Result:
-    """What two attempts at a run must share, and why the run ended: only of those that went as far it can be compared."""
+    """The values that two attempts at a run must share, and why it ended: of those that did not go as far they may differ."""
 
     state: Any
     steps: Any
@@ -76,7 +76,7 @@ class _Result:
         return self.steps == other.steps or "pruned" not in (self.stop_reason, other.stop_reason)
 
     def different(self, other: _Result) -> list[str]:
-        """Return the names of what they do not share."""
+        """Return the names of the values that they do not share."""
         return [one.name for one in fields(self) if one.compare and getattr(self, one.name) != getattr(other, one.name)]
 
 
@@ -120,7 +120,7 @@ class Attempt:
 
     @property
     def ending(self) -> Ending | None:
-        """How its worker ended; None while it runs, and of one that was lost."""
+        """The end of its worker; None while it runs, and of one that was lost."""
         return Ending(**found) if (found := read_if_whole(self.folder / ENDED_FILE)) else None
 
     @property

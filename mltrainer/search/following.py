@@ -40,7 +40,7 @@ class Followed:
 
     @property
     def machine(self) -> str:
-        """Where it runs, for a sentence."""
+        """The place where it runs, for a sentence."""
         return self.where or "a machine that has not shown itself"
 
     @property

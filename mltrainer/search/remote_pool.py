@@ -35,7 +35,7 @@ SAME_PATHS = "the project's folder and the Python of this command must be there 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long what is waited for, in seconds. The defaults are chosen by us, for queues and file systems that are slow.
+    """Seconds to wait for each thing. The defaults are chosen by us, for queues and file systems that are slow.
 
     Attributes:
         files_s: Between two looks at the files of the attempts.

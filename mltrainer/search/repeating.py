@@ -16,7 +16,7 @@ POLL_S = 0.2
 
 
 class Workers(Protocol):
-    """Where runs are trained, several at a time; as a context manager it ends what is left of them."""
+    """A place where runs are trained, several at a time; as a context manager it ends what is left of them."""
 
     def __enter__(self) -> Self: ...
 

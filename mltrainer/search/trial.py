@@ -46,7 +46,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class FoldOutcome:
-    """What one of a trial's folds gave."""
+    """The outcome of one of a trial's folds."""
 
     fold: int
     run: str
@@ -55,7 +55,7 @@ class FoldOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run, or a trial with its folds, gave: the metric, NaN where it failed for a reason."""
+    """The outcome of a run, or of a trial with its folds: the metric, NaN where it failed for a reason."""
 
     state: State
     value: Any

@@ -44,7 +44,7 @@ class OpenFile(Protocol):
 
 
 class Location(Protocol):
-    """Where a file lies."""
+    """The place of a file."""
 
     @property
     def name(self) -> str:

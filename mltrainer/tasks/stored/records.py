@@ -53,13 +53,13 @@ class Records(ABC):
 
     @property
     def slots(self) -> tuple[np.ndarray, np.ndarray]:
-        """How many records each slot has, and how many bytes they take, int64."""
+        """The number of records of each slot, and of the bytes that they take, int64."""
         found = np.array([slot for one in self.files for slot in one.slots], dtype=np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
     @property
     def total(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return int(self.slots[0].sum())
 
     def where(self, row: int) -> str:

@@ -25,7 +25,7 @@ VECTOR = 16  # numbers of the widest vector of a CPU, AVX-512's: a kernel that b
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a parameter is cut: the process of rank r has the rows [r * each, (r + 1) * each), as far as there are some.
+    """The cuts of a parameter: the process of rank r has the rows [r * each, (r + 1) * each), as far as there are some.
 
     Attributes:
         shape: The parameter's.
@@ -67,7 +67,7 @@ def cut(shape: torch.Size, size: int) -> Cut:
 
 
 class Partition:
-    """What this process updates of each parameter: its rows of a large one, all of a small one.
+    """The part of each parameter that this process updates: its rows of a large one, all of a small one.
 
     Args:
         ranks: The processes.

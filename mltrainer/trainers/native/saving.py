@@ -35,7 +35,7 @@ CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256",
 
 
 class Due(enum.Enum):
-    """Why a checkpoint is due."""
+    """The reason for which a checkpoint is due."""
 
     KEPT = "by the calendar of epochs, or because the run ends or stops here"
     BEST = "it is the best so far"

@@ -30,7 +30,7 @@ WHOLE = "launch.parallel: zero1 shares the optimizer's state alone, and needs no
 
 
 class Shard(enum.Enum):
-    """What becomes of the gradients of a micro-batch."""
+    """The use of a micro-batch's gradients."""
 
     SUMMED = "they are summed with those of the other processes' micro-batches"
     FILLER = "nothing: this process computed it only because all must compute at the same time"
