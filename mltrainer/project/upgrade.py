@@ -10,6 +10,7 @@ from mltrainer.configs.loading import as_assignments, flatten
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import bits_config, of_task
 from mltrainer.configs.templates import TRAINING_KEYS, newest_rules
+from mltrainer.errors import InputError
 from mltrainer.gates.policy import policy_of
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import plan_config, planned_config
@@ -44,11 +45,14 @@ def upgrade_of(project: Project) -> Upgrade:
     """Return the changes that this version would make to a planned project; nothing is written.
 
     Raises:
-        InputError: The project has no plan yet, or a file of it is not valid.
+        InputError: The project has no plan yet or no sound record of it, or a file of it is not valid.
     """
     now = planned_config(project)
     adopted = of_task({"rules": max(now.rules, newest_rules())}, now.task)  # a program has none
     page, record = phase_page("planning", project.root), sound_record(project, "planning")
+    if record is None:
+        what = "there is no sound record of planning, which tells what it is judged by"
+        raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
     ctx = Context(project, page, {}, record, None, as_assignments(adopted), lambda _event: None, launch)
     then = plan_config(ctx).config
     before, after = flatten(_training_keys(now.model_dump())), flatten(_training_keys(then.model_dump()))

@@ -81,8 +81,9 @@ def user_code(root: Path, what: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
             raise
         text = getattr(error, "msg", None) if isinstance(error, SyntaxError) else str(error)
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         raise InputError(
-            f"{what}: {type(error).__name__}: {text}",
+            f"{what}: {type(error).__name__}: {text}{notes}",
             where=user_frame(error, root),
             mend="fix your code, then type the same command again",
         ) from error

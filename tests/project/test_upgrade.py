@@ -84,6 +84,19 @@ def test_a_project_without_a_plan_has_nothing_older(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
+@pytest.mark.parametrize("content", [b'{"schema": 1', None], ids=["cut off", "missing"])
+def test_a_plan_whose_record_is_not_sound_is_not_called_new(content: bytes | None, tmp_path: Path, cli: Cli) -> None:
+    kept("0.2/digits", tmp_path)
+    record = tmp_path / "phases/01_planning/record.json"
+    record.unlink()
+    if content is not None:
+        record.write_bytes(content)
+    said = cli("upgrade", "--dry-run", "--project", tmp_path)
+    assert (said.code, said.out) == (1, "")
+    assert "phases/01_planning: there is no sound record of planning" in said.err
+    assert "next: mltrainer phase run planning" in said.err
+
+
 def test_an_upgrade_plans_anew_and_leaves_nothing_to_upgrade(tmp_path: Path, cli: Cli) -> None:
     write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
     small: tuple[Any, ...] = ("--set", "epochs=1", "--set", "batch_size=6", "--project", tmp_path)

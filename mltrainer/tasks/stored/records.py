@@ -148,7 +148,12 @@ class Part(Dataset[Any]):
     def __getitem__(self, position: int) -> Any:
         slot, row = self._place(position)
         record = self.records.read(slot, row)
-        return record if self.make is None else self.make(record)
+        try:
+            return record if self.make is None else self.make(record)
+        except Exception as error:
+            has = f", which has {', '.join(map(str, record))}" if isinstance(record, dict) else ""
+            error.add_note(f"of the record {self.records.place(slot, row)}{has}")
+            raise
 
     def rows_at(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of the records at some positions, counted through all slots, int64."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -17,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility import seeds
 from mltrainer.runs.launcher import Placement, launch
@@ -152,6 +153,16 @@ def test_loader_processes_and_stops_change_no_bit(tmp_path: Path, values: dict[s
     stopped = train(project(tmp_path / "stopped"), stops=(3, 9), workers=(2, 0, 2), **values)
     assert stopped["chain"] == straight["chain"]
     assert stopped["weights_sha256"] == straight["weights_sha256"]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_record_of_which_no_sample_can_be_made_is_named(tmp_path: Path, workers: int) -> None:
+    (project(tmp_path) / "digits_task.py").write_text(TASK.replace('record["y"]', 'record["label"]'))
+    with pytest.raises(MltrainerError) as caught:
+        train(tmp_path, workers=(workers,), **TABLES)
+    said = str(caught.value)
+    assert "KeyError: 'label'" in said
+    assert re.search(r"of the record rows/\d\.parquet:\d+, which has x, y", said)
 
 
 @each_kind
