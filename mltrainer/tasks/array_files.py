@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays
+from mltrainer.tasks.content import WHOLE_FILE, Arrays
 
 CHANNELS = (1, 3, 4)  # what the last axis holds where images have their channels last
 
@@ -26,7 +26,7 @@ def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
             names = list(archive.files)
             found = {name: archive[name] for name in ("x", "y") if name in names}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"not readable as .npz without pickles: {error}", where=place) from error
+        raise InputError(f"not readable as .npz without pickles: {error}", where=place, mend=WHOLE_FILE) from error
     except TypeError as error:  # a single .npy array under the name of an archive
         raise InputError("a single array; an archive with x and y was expected", where=place) from error
     missing = [name for name in ("x", "y") if name not in found]
@@ -64,7 +64,7 @@ def read_npy(data: bytes, labels: bytes, place: str) -> tuple[Arrays, list[str]]
     try:
         x, y = (np.load(io.BytesIO(raw), allow_pickle=False) for raw in (data, labels))
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"not readable as .npy without pickles: {error}", where=place) from error
+        raise InputError(f"not readable as .npy without pickles: {error}", where=place, mend=WHOLE_FILE) from error
     return arrays(x, y, place)
 
 

@@ -1,5 +1,6 @@
 import builtins
 import gzip
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -208,9 +209,11 @@ def test_nested_parquet_columns_are_refused(tmp_path):
         read(tmp_path, "d.parquet")
 
 
-def test_damaged_parquet_is_refused(tmp_path):
-    with pytest.raises(InputError, match="not readable as Parquet"):
-        read(tmp_path, "d.parquet", "PAR1 no")
+@pytest.mark.parametrize(("name", "kind"), [("d.parquet", "Parquet"), ("d.npz", ".npz"), ("d.json", "JSON")])
+def test_a_damaged_file_is_refused_with_what_to_do_next(tmp_path, name, kind):
+    with pytest.raises(InputError, match=f"not readable as {re.escape(kind)}") as caught:
+        read(tmp_path, name, "PAR1 no")
+    assert (caught.value.where, caught.value.mend) == (name, "bring the whole file, or change data.source in mltrainer.yaml")
 
 
 @pytest.mark.parametrize(("module", "file", "extra"), [("PIL", "images", "images")])

@@ -209,7 +209,7 @@ def read_json(data: bytes, place: str) -> Table:
     try:
         rows = json.loads(decode(data, place))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not readable as JSON: {error}", where=place) from error
+        raise InputError(f"not readable as JSON: {error}", where=place, mend=WHOLE_FILE) from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InputError("a JSON list of objects was expected, one for each row", where=place, mend=WHOLE_FILE)
     objects = [_cells(row, f"{place}:{number}") for number, row in enumerate(rows, 1)]
