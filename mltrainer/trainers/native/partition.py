@@ -128,7 +128,7 @@ class Partition:
         found: dict[str, Tensor] = {}
         for names in self._buckets(gradients):
             sizes, like = [self._cuts[name].block for name in names], gradients[names[0]]
-            sent = torch.zeros(self._ranks.size, sum(sizes), dtype=like.dtype, device=like.device)
+            sent = self._ranks.room(like.dtype, sum(sizes)).zero_()
             for name, room in zip(names, sent.split(sizes, 1), strict=True):
                 for rank, block in enumerate(self._cuts[name].blocks(room)):
                     block.copy_(gradients[name][self._cuts[name].rows(rank)])
@@ -180,7 +180,7 @@ class Partition:
         """Return the norms of all processes' rows; they travel together, as they are few numbers."""
         cuts = [self._cuts[name] for name in norms]
         padded = [pad(own, (0, found.each - len(own))) for own, found in zip(norms.values(), cuts, strict=True)]
-        rooms = self._ranks.gather_blocks(torch.cat(padded)).split([found.each for found in cuts], 1)
+        rooms = self._ranks.gather_blocks(torch.cat(padded)).clone().split([found.each for found in cuts], 1)
         # Of several types they travel as the widest: in their own again, their norm is rounded as that of a whole gradient.
         return {
             name: room.reshape(-1)[: found.shape[0]].to(norms[name].dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,13 +19,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import FileStore
 
-from mltrainer.errors import InputError, KilledError
+from mltrainer.errors import InputError
 from mltrainer.executors.executor import RANK, RENDEZVOUS, WORLD_SIZE
-from mltrainer.trainers.native.shards import TreeSum
+from mltrainer.trainers.native.exchange import exchange_of, gathered
 
 T = TypeVar("T")
 LONGEST_WAIT = datetime.timedelta(minutes=30)  # for a process that lives; one that died or hangs is noticed by the executor
-PATIENCE_S = 20.0  # longer than an executor takes to notice that a process ended
 Poll = Callable[[], int]
 
 
@@ -75,16 +73,24 @@ class Ranks:
         """Return the tensors, each now its sum over all processes in the order of the tree."""
         return tensors
 
+    def room(self, dtype: torch.dtype, count: int) -> Tensor:
+        """Return memory for blocks that `scatter_sum` is to take: [processes, numbers]; what stands in it is not defined."""
+        return torch.empty(1, count, dtype=dtype)
+
     def scatter_sum(self, blocks: Tensor) -> Tensor:
         """Return this process's block of the sum over all processes, in the order of the tree.
 
         Args:
-            blocks: [processes, numbers]; what stands in it afterwards is not defined.
+            blocks: [processes, numbers], in memory that `room` gave; what stands in it afterwards is not defined, nor is what
+                this returns, after the next call.
         """
         return blocks[0]
 
     def gather_blocks(self, block: Tensor) -> Tensor:
-        """Return every process's block of so many numbers, in the order of ranks: [processes, numbers]."""
+        """Return every process's block of so many numbers, in the order of ranks: [processes, numbers].
+
+        What stands in it after the next call is not defined.
+        """
         return block[None]
 
     def decided(self) -> list[int]:
@@ -114,7 +120,7 @@ class Group(Ranks):
         super().__init__()
         self.rank, self.size, self._device = rank, size, device
         self._decided: list[int] = []
-        self._kept: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+        self._exchange = exchange_of(rank, size, device)
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors, each now its sum over all processes; what rank 0 polls rides along."""
@@ -134,65 +140,48 @@ class Group(Ranks):
 
     def gather(self, value: T) -> list[T]:
         """Return every process's value, in the order of ranks."""
-        found: list[Any] = [None] * self.size
-        with _others_may_be_lost():
-            dist.all_gather_object(found, value)
-        return found
+        return gathered(value, self.size)
 
     def _summed(self, tensors: list[Tensor]) -> list[Tensor]:
         """Sum tensors of several types; a type's tensors travel as one."""
         sums: dict[int, Tensor] = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            sums |= zip(places, self._exchange(dtype, [tensors[place] for place in places]), strict=True)
+            sums |= zip(places, self._summed_alike(dtype, [tensors[place] for place in places]), strict=True)
         return [sums[place] for place in range(len(tensors))]
 
-    def _exchange(self, dtype: torch.dtype, tensors: list[Tensor]) -> list[Tensor]:
+    def _summed_alike(self, dtype: torch.dtype, tensors: list[Tensor]) -> list[Tensor]:
         """Sum tensors of one type in place: each process adds up one slice of everybody's numbers, and hands its sum to all.
 
-        2 (W - 1) / W of the numbers go out of each process, as in a ring, but each sum's order is the tree's.
+        2 (W - 1) / W of the numbers leave each process, as in a ring, but each sum's order is the tree's.
         """
         sizes = [tensor.numel() for tensor in tensors]
         each = -(-sum(sizes) // self.size)
-        sent, received = self._buffers(dtype, each * self.size)
-        parts = [part.view(tensor.shape) for part, tensor in zip(sent[: sum(sizes)].split(sizes), tensors, strict=True)]
-        torch._foreach_copy_(parts, tensors)
-        total = self._own_sum(sent, received)
-        with _others_may_be_lost():
-            dist.all_gather_single(sent, total)
+        sent = self._exchange.room(dtype, each * self.size)
+        torch._foreach_copy_(_parts(sent, tensors), tensors)
+        summed = self._exchange.spread(self._exchange.own_sum(sent))
         # Back into the layout of the gradients: fused optimizers pair numbers by their place in memory, and norms add them so.
-        torch._foreach_copy_(tensors, parts)
+        torch._foreach_copy_(tensors, _parts(summed, tensors))
         return tensors
+
+    def room(self, dtype: torch.dtype, count: int) -> Tensor:
+        """Return memory for blocks that `scatter_sum` is to take."""
+        return self._exchange.room(dtype, self.size * count).view(self.size, count)
 
     def scatter_sum(self, blocks: Tensor) -> Tensor:
         """Return this process's block of the sum over all processes; all of them hand over a block for each."""
-        return self._own_sum(blocks.view(-1), torch.empty_like(blocks).view(-1))
+        return self._exchange.own_sum(blocks.view(-1))
 
     def gather_blocks(self, block: Tensor) -> Tensor:
         """Return every process's block, in the order of ranks: [processes, numbers]."""
-        found = torch.empty(self.size * len(block), dtype=block.dtype, device=block.device)
-        with _others_may_be_lost():
-            dist.all_gather_single(found, block)
-        return found.view(self.size, -1)
+        return self._exchange.gather(block)
 
-    def _own_sum(self, sent: Tensor, received: Tensor) -> Tensor:
-        """Return the sum of the blocks that all processes send to this one, in the memory that receives them."""
-        with _others_may_be_lost():
-            dist.all_to_all_single(received, sent)
-        tree = TreeSum()
-        # Received is ordered by rank, so that the tree is the same whichever process was faster.
-        for block in received.split(received.numel() // self.size):
-            tree.add([block])
-        return tree.total()[0]
 
-    def _buffers(self, dtype: torch.dtype, count: int) -> tuple[Tensor, Tensor]:
-        """Return memory to send from and to receive into; it is kept, as new pages for each step would cost more than the sum."""
-        kept = self._kept.get(dtype)
-        if kept is None or kept[0].numel() < count:
-            sent = torch.zeros(count, dtype=dtype, device=self._device)
-            kept = self._kept[dtype] = sent, torch.zeros_like(sent)
-        sent, received = kept
-        return sent[:count], received[:count]
+def _parts(numbers: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return views of numbers that lie one after another, shaped as some tensors."""
+    sizes = [tensor.numel() for tensor in tensors]
+    parts = numbers[: sum(sizes)].split(sizes)
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 @contextmanager
@@ -227,20 +216,6 @@ def _take_gpu(rank: int, size: int) -> None:
         mend = f"--processes {1 << (count.bit_length() - 1)}" if count else "device: cpu"
         raise InputError(f"{size} processes need a GPU each, and this machine has {count}", where="processes", mend=mend)
     torch.cuda.set_device(rank)
-
-
-@contextmanager
-def _others_may_be_lost() -> Iterator[None]:
-    """Wait, where another process is gone, to be ended by the executor, which knows which one and why.
-
-    Raises:
-        KilledError: Nobody ended this process.
-    """
-    try:
-        yield
-    except (RuntimeError, dist.DistError) as error:
-        time.sleep(PATIENCE_S)
-        raise KilledError(f"another process of this training was lost: {error}", mend="type the same command again") from error
 
 
 def require_alike(ranks: Ranks, facts: Mapping[str, Any], mend: str) -> None:

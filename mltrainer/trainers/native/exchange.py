@@ -1,0 +1,225 @@
+"""The ways by which the processes of one training read each other's numbers: through memory that they share, or by messages.
+
+Both give every process the numbers of all in the order of ranks, so that a sum of them is the same tree whichever way they came.
+What a call returns is overwritten by the next call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mltrainer.errors import KilledError
+from mltrainer.trainers.native.shards import TreeSum
+from mltrainer.workspace import machine_faults
+
+T = TypeVar("T")
+PATIENCE_S = 20.0  # longer than an executor takes to notice that a process ended
+_PAGE = mmap.PAGESIZE
+
+
+class Exchange(Protocol):
+    """One process's way to the numbers of the others; all make the same calls, with as many numbers, in the same order."""
+
+    def room(self, dtype: torch.dtype, count: int) -> Tensor:
+        """Return memory for numbers that `own_sum` is to take; what stands in it is not defined."""
+
+    def own_sum(self, sent: Tensor) -> Tensor:
+        """Return the sum, in the order of the tree, of the blocks that all processes have for this one.
+
+        Args:
+            sent: A block of numbers for each process, in the order of ranks; in memory that `room` gave.
+        """
+
+    def spread(self, own: Tensor) -> Tensor:
+        """Return the blocks of all processes after `own_sum`, one after another.
+
+        Args:
+            own: What `own_sum` returned.
+        """
+
+    def gather(self, block: Tensor) -> Tensor:
+        """Return the blocks of all processes: [processes, numbers]."""
+
+
+class Messages:
+    """torch's collective operations, over gloo or NCCL: between GPUs, and where memory cannot be shared.
+
+    Args:
+        size: The number of processes.
+        device: Where the numbers are.
+    """
+
+    def __init__(self, size: int, device: str) -> None:
+        self._size, self._device = size, device
+        self._kept: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+        self._sent = torch.empty(0)
+
+    def room(self, dtype: torch.dtype, count: int) -> Tensor:
+        """Return memory that is kept, as new pages for each step would cost more than the sum."""
+        kept = self._kept.get(dtype)
+        if kept is None or kept[0].numel() < count:
+            sent = torch.zeros(count, dtype=dtype, device=self._device)
+            kept = self._kept[dtype] = sent, torch.zeros_like(sent)
+        return kept[0][:count]
+
+    def own_sum(self, sent: Tensor) -> Tensor:
+        """Return the sum of the blocks, each of which travels to the process that adds it."""
+        received = self._kept[sent.dtype][1][: sent.numel()]
+        with others_may_be_lost():
+            dist.all_to_all_single(received, sent)
+        self._sent = sent
+        return _tree_sum(received.view(self._size, -1))
+
+    def spread(self, own: Tensor) -> Tensor:
+        """Return the blocks, in the memory that was summed from."""
+        with others_may_be_lost():
+            dist.all_gather_single(self._sent, own)
+        return self._sent
+
+    def gather(self, block: Tensor) -> Tensor:
+        """Return the blocks."""
+        found = torch.empty(self._size * len(block), dtype=block.dtype, device=block.device)
+        with others_may_be_lost():
+            dist.all_gather_single(found, block)
+        return found.view(self._size, -1)
+
+
+class SharedMemory:
+    """Memory of one machine in which each process writes numbers where all read them: none is copied into a message.
+
+    There is a slot for each process's numbers, and a last one for sums. It belongs to no file, and is gone with the processes.
+
+    Args:
+        rank: Which process this is.
+        size: How many there are.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank, self._size = rank, size
+        self._slots = torch.empty(size + 1, 0, dtype=torch.uint8)
+        self._is_read = False  # whether others may still read this process's slot
+
+    def room(self, dtype: torch.dtype, count: int) -> Tensor:
+        """Return this process's slot, once nobody reads what stood there."""
+        self._reserve(count * dtype.itemsize)
+        if self._is_read:
+            self._meet()
+            self._is_read = False
+        return self._numbers(dtype, count)[self._rank]
+
+    def own_sum(self, sent: Tensor) -> Tensor:
+        """Return the sum of the blocks, added where they lie: nobody else reads them."""
+        self._meet()
+        self._is_read = True
+        blocks = self._numbers(sent.dtype, sent.numel())[: self._size].unflatten(1, (self._size, -1))
+        return _tree_sum(blocks[:, self._rank])
+
+    def spread(self, own: Tensor) -> Tensor:
+        """Return the blocks from the slot of sums."""
+        sums = self._numbers(own.dtype, own.numel() * self._size)[-1]
+        sums.view(self._size, -1)[self._rank].copy_(own)
+        self._meet()
+        self._is_read = False  # all have added their blocks; sums are overwritten only after all meet again
+        return sums
+
+    def gather(self, block: Tensor) -> Tensor:
+        """Return the blocks where they lie."""
+        self.room(block.dtype, block.numel()).copy_(block)
+        self._meet()
+        self._is_read = True
+        return self._numbers(block.dtype, block.numel())[: self._size]
+
+    def _numbers(self, dtype: torch.dtype, count: int) -> Tensor:
+        """Return the first numbers of each slot."""
+        return self._slots[:, : count * dtype.itemsize].view(dtype)
+
+    @staticmethod
+    def _meet() -> None:
+        with others_may_be_lost():
+            dist.barrier()
+
+    def _reserve(self, size: int) -> None:
+        """Have slots of so many bytes at least; the numbers that stood there are lost.
+
+        Raises:
+            MachineError: The machine has not as much memory.
+        """
+        if size <= self._slots.shape[1]:
+            return
+        slot = -(-size // _PAGE) * _PAGE
+        descriptor = -1
+        with machine_faults("memory that processes share"):
+            if self._rank == 0:
+                descriptor = os.memfd_create("mltrainer")
+                # Now, and not page by page as they are written: a write that finds no page ends a process without a word.
+                os.posix_fallocate(descriptor, 0, (self._size + 1) * slot)
+        place = gathered(f"/proc/{os.getpid()}/fd/{descriptor}", self._size)[0]
+        opened = os.open(place, os.O_RDWR)
+        self._slots = torch.frombuffer(mmap.mmap(opened, 0), dtype=torch.uint8).view(self._size + 1, slot)
+        os.close(opened)
+        self._meet()
+        if self._rank == 0:
+            os.close(descriptor)
+
+
+def exchange_of(rank: int, size: int, device: str) -> Exchange:
+    """Return the quickest way between these processes."""
+    return SharedMemory(rank, size) if device == "cpu" and _share_memory(rank, size) else Messages(size, device)
+
+
+def _share_memory(rank: int, size: int) -> bool:
+    """Return True if every process reads memory that the first one made."""
+    mark, descriptor = os.urandom(16), -1
+    if rank == 0:
+        with contextlib.suppress(OSError, AttributeError):  # the second: not Linux
+            descriptor = os.memfd_create("mltrainer")
+            os.write(descriptor, mark)
+    place, mark = gathered((f"/proc/{os.getpid()}/fd/{descriptor}", mark), size)[0]
+    found = b""
+    # On another machine that name may stand for somebody else's file, or pipe.
+    with contextlib.suppress(OSError):
+        found = Path(place).read_bytes() if Path(place).stat().st_size == len(mark) else b""
+    shares = all(gathered(found == mark, size))
+    if descriptor >= 0:
+        os.close(descriptor)
+    return shares
+
+
+def gathered(value: T, size: int) -> list[T]:
+    """Return every process's value, in the order of ranks."""
+    found: list[Any] = [None] * size
+    with others_may_be_lost():
+        dist.all_gather_object(found, value)
+    return found
+
+
+def _tree_sum(blocks: Tensor) -> Tensor:
+    """Return the sum of rows in the order of the tree, in the memory of the first."""
+    tree = TreeSum()
+    for block in blocks:
+        tree.add([block])
+    return tree.total()[0]
+
+
+@contextlib.contextmanager
+def others_may_be_lost() -> Iterator[None]:
+    """Wait, where another process is gone, to be ended by the executor, which knows which one and why.
+
+    Raises:
+        KilledError: Nobody ended this process.
+    """
+    try:
+        yield
+    except (RuntimeError, dist.DistError) as error:
+        time.sleep(PATIENCE_S)
+        raise KilledError(f"another process of this training was lost: {error}", mend="type the same command again") from error
