@@ -222,4 +222,25 @@ FAULTS = (
         'f"{device.uuid}"',
         "tests/trainers/native/test_gpu.py",
     ),
+    Fault(
+        "each process adds the first one's blocks",
+        "mltrainer/trainers/native/exchange.py",
+        "_tree_sum(blocks[:, self._rank])",
+        "_tree_sum(blocks[:, 0])",
+        "tests/trainers/native/test_exchange.py",
+    ),
+    Fault(
+        "a process writes into its slot while others read it",
+        "mltrainer/trainers/native/exchange.py",
+        "        if self._is_read:\n            self._meet()\n",
+        "        if self._is_read:\n",
+        "tests/trainers/native/test_exchange.py",
+    ),
+    Fault(
+        "memory is taken for shared that nobody else can read",
+        "mltrainer/trainers/native/exchange.py",
+        "shares = all(gathered(found == mark, size))",
+        "shares = True",
+        "tests/trainers/native/test_exchange.py",
+    ),
 )
