@@ -38,6 +38,12 @@ def user_frame(error: BaseException, root: Path) -> str | None:
     return f"{Path(frames[-1].filename).relative_to(root).as_posix()}:{frames[-1].lineno}" if frames else None
 
 
+def is_of_layers(error: BaseException) -> bool:
+    """Return True where layers of a library raised an error which a task called as its model, with no line of the user's."""
+    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(PACKAGE)]
+    return bool(ours) and ours[-1].name == "forward" and Path(ours[-1].filename) == PACKAGE / "tasks" / "task.py"
+
+
 def user_line(root: Path) -> str | None:
     """Return `file:line` of the innermost of the calls that are being made now which is in the project, or None.
 

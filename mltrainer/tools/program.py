@@ -25,7 +25,7 @@ from mltrainer.errors import (
 from mltrainer.executors.executor import RANK, RENDEZVOUS
 from mltrainer.records.job import JobBase, parsed
 from mltrainer.redaction import redacted
-from mltrainer.tasks.user_code import user_frame
+from mltrainer.tasks.user_code import is_of_layers, user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_json, write_text
 
 CRASH_FILE = "crash.txt"
@@ -205,6 +205,12 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
             f"{type(error).__name__}: {error}",
             where=frame,
             mend=f"fix your code; the traceback is in {_place(folder, root)}",
+        )
+    if is_of_layers(error):
+        return InputError(
+            f"the model does not fit the data: forward raised {type(error).__name__}: {error}",
+            mend="change the model or the data, such as ids for which an embedding has no row; "
+            f"the traceback is in {_place(folder, root)}",
         )
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])

@@ -27,6 +27,7 @@ from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.splits import SPLITS
 from mltrainer.tasks.stored.row_groups import RowGroups
+from mltrainer.tools.program import explained
 from mltrainer.trainers.native.data.addresses import plan_for, training_steps
 from mltrainer.workspace import Project, read_json, seal, write_json
 from tests.trainers.native.digits_runs import job, train
@@ -163,6 +164,19 @@ def test_a_record_of_which_no_sample_can_be_made_is_named(tmp_path: Path, worker
     said = str(caught.value)
     assert "KeyError: 'label'" in said
     assert re.search(r"of the record rows/\d\.parquet:\d+, which has x, y", said)
+
+
+def test_an_id_for_which_the_model_has_no_row_is_no_fault_of_ours(tmp_path: Path) -> None:
+    tokens = np.fromfile(project(tmp_path) / "tokens.bin", dtype=np.uint16)
+    tokens[2000] = 999
+    tokens.tofile(tmp_path / "tokens.bin")
+    with pytest.raises(IndexError) as caught:
+        train(tmp_path, **TOKENS)
+    found = explained(caught.value, tmp_path, tmp_path)
+    assert found.exit_code == 1
+    assert "the model does not fit the data: forward raised IndexError: index out of range" in found.message
+    assert "such as ids for which an embedding has no row; the traceback is in crash.txt" in str(found.mend)
+    assert "embedding" in (tmp_path / "crash.txt").read_text()
 
 
 @each_kind
