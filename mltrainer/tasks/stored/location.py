@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.tasks.stored.held import Held
+from mltrainer.tasks.stored.lru_cache import LruCache
 from mltrainer.workspace import machine_faults
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.:-]*://", re.IGNORECASE)
@@ -154,7 +154,7 @@ class _Fetched:
         self._store, self._path = _store(name)
         with _answering(name):
             self._size = int(self._store.size(self._path))
-        self._held: Held[tuple[int, int], bytes] = Held(HELD_BYTES)
+        self._held: LruCache[tuple[int, int], bytes] = LruCache(HELD_BYTES)
 
     def read(self, offset: int, size: int) -> bytes:
         end = min(offset + size, self._size)

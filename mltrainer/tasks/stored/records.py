@@ -16,7 +16,7 @@ from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.ids import HELD, ComputedIds, Ids
 from mltrainer.tasks.splits import SPLITS, BySplit
-from mltrainer.tasks.stored.held import Held
+from mltrainer.tasks.stored.lru_cache import LruCache
 from mltrainer.tasks.stored.manifest import FileManifest
 from mltrainer.workspace import digest
 
@@ -134,7 +134,7 @@ class Part(Dataset[Any]):
         self.make = make
         self._ends = np.cumsum(counts)
         self._whole = records.slots[0]
-        self._held: Held[int, np.ndarray] = Held(HELD_SLOTS)
+        self._held: LruCache[int, np.ndarray] = LruCache(HELD_SLOTS)
 
     @classmethod
     def whole(cls, records: Records) -> Part:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.stored.held import Held
+from mltrainer.tasks.stored.lru_cache import LruCache
 from mltrainer.tasks.stored.manifest import FileManifest, Slots, StoredFile
 from mltrainer.tasks.stored.readable import Readable
 from mltrainer.tasks.stored.records import WINDOW_BYTES, Records
@@ -61,8 +61,8 @@ class RowGroups(Records):
         self._ignore = tuple(ignore)
         self._groups = [(file, group) for file, one in enumerate(files) for group in range(len(one.slots))]
         self._sizes = self.slots[1]
-        self._held: Held[int, dict[str, _Cells]] = Held(2 * WINDOW_BYTES)  # as a batch may lie in two windows
-        self._open: Held[int, Any] = Held(OPEN_FILES)
+        self._held: LruCache[int, dict[str, _Cells]] = LruCache(2 * WINDOW_BYTES)  # as a batch may lie in two windows
+        self._open: LruCache[int, Any] = LruCache(OPEN_FILES)
         self._schema: Any = None  # of the file that was opened first
 
     def read(self, slot: int, row: int) -> Any:

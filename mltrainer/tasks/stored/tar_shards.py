@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError
-from mltrainer.tasks.stored.held import Held
+from mltrainer.tasks.stored.lru_cache import LruCache
 from mltrainer.tasks.stored.manifest import READ, FileManifest, Slots, StoredFile, kept_content
 from mltrainer.tasks.stored.readable import Readable
 from mltrainer.tasks.stored.records import Records
@@ -111,7 +111,7 @@ class TarShards(Records):
         super().__init__(files)
         self._folder = root / STATE_DIR / FOLDER
         self._files = [StoredFile(one) for one in files]
-        self._held: Held[int, Index] = Held(HELD_INDEXES)
+        self._held: LruCache[int, Index] = LruCache(HELD_INDEXES)
 
     def read(self, slot: int, row: int) -> Any:
         """Return a sample's files by ending."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-from mltrainer.tasks.stored.held import Held
+from mltrainer.tasks.stored.lru_cache import LruCache
 
 
-def asked(held: Held[str, str], keys: str, size: int = 1) -> str:
+def asked(held: LruCache[str, str], keys: str, size: int = 1) -> str:
     """Return the keys for which a value was made."""
     made: list[str] = []
 
@@ -20,13 +20,13 @@ def asked(held: Held[str, str], keys: str, size: int = 1) -> str:
 
 
 def test_the_values_that_were_asked_for_last_are_held() -> None:
-    held: Held[str, str] = Held(2)
+    held: LruCache[str, str] = LruCache(2)
     assert asked(held, "abaca") == "abc"  # b goes, as a was asked for after it
     assert asked(held, "b") == "b"
 
 
 def test_older_ones_make_room_before_a_value_is_made_and_one_too_large_is_held_alone() -> None:
-    held: Held[str, str] = Held(10)
+    held: LruCache[str, str] = LruCache(10)
     asked(held, "ab", size=5)
     found: list[int] = []
     held.get("c", lambda: found.append(len(held._values)) or "C", 12)
@@ -35,6 +35,6 @@ def test_older_ones_make_room_before_a_value_is_made_and_one_too_large_is_held_a
 
 
 def test_none_goes_along_to_another_process() -> None:
-    held: Held[str, str] = Held(2)
+    held: LruCache[str, str] = LruCache(2)
     asked(held, "ab")
     assert asked(pickle.loads(pickle.dumps(held)), "aba") == "ab"

@@ -1,4 +1,4 @@
-"""Values that are held to be found sooner the next time, up to a total size."""
+"""A cache of the values that were asked for last, up to a total size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Held(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """The values that were asked for last; none of them goes along to another process.
 
     Args:
@@ -20,7 +20,7 @@ class Held(Generic[K, V]):
         self._most = most
         self._values: dict[K, tuple[V, int]] = {}
 
-    def __reduce__(self) -> tuple[type[Held[K, V]], tuple[int]]:
+    def __reduce__(self) -> tuple[type[LruCache[K, V]], tuple[int]]:
         return type(self), (self._most,)
 
     def get(self, key: K, make: Callable[[], V], size: int = 1) -> V:
