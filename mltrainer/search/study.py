@@ -91,9 +91,7 @@ class Study:
             InputError: A trial's config is not valid, where all are known before the first; or none could be trained.
             StoppedError: A signal stopped it.
         """
-        if not self._strategy.learns:
-            for nr in range(1, self._planned + 1):
-                trial_config(self._config, self._strategy.values(nr), f"trial {nr}")
+        self._require_valid_trials()
         if (told := self._budget.told()) is not None:
             self.events.send("note", text=told)
         self._show()
@@ -105,12 +103,7 @@ class Study:
             self._sharing.look()
             for nr in sorted(self._open):
                 self._take_up(nr)
-            while number <= self._planned and self._is_due(number):
-                if self._sharing.is_over(number, self._is_late(number)):
-                    self._planned = number - 1
-                else:
-                    self._begin(number)
-                    number += 1
+            number = self._begin_due(number)
             if number <= self._planned and self._is_decided(number):
                 self._choose(number)  # while the workers train: the next one that is idle then waits for nothing
             if self.runs.pool.busy or self._open:
@@ -123,6 +116,26 @@ class Study:
             mend = "fix it, then type the same command again"
             raise InputError(f"no trial could be trained; trial 1: {trials[0].reason}", mend=mend)
         return trials
+
+    def _require_valid_trials(self) -> None:
+        """Refuse a study in which some trial's config is not valid, where all are known before the first.
+
+        Raises:
+            InputError: With the trial's number.
+        """
+        if not self._strategy.learns:
+            for nr in range(1, self._planned + 1):
+                trial_config(self._config, self._strategy.values(nr), f"trial {nr}")
+
+    def _begin_due(self, number: int) -> int:
+        """Begin the trials that can begin, from a number on, and return the number of the next; none where the time is over."""
+        while number <= self._planned and self._is_due(number):
+            if self._sharing.is_over(number, self._is_late(number)):
+                self._planned = number - 1
+            else:
+                self._begin(number)
+                number += 1
+        return number
 
     def about(self) -> StudySummary:
         """Return the study's summary."""

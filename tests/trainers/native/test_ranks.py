@@ -200,7 +200,8 @@ def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path, monkeypat
     assert not ranks_of(root)
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
 def test_batch_norms_have_the_bits_of_one_process(tmp_path: Path, processes: int) -> None:
     changes = {"task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}, "batch_size": 7, "rules": 2}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
