@@ -19,6 +19,7 @@ from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.runs.find import describe_run, find_run, list_runs
 
 if TYPE_CHECKING:
+    from mltrainer.records.diagnostics import AdvisedDiagnosis
     from mltrainer.runs.fork import Fork
     from mltrainer.runs.reproduce import Reproduced
 
@@ -213,7 +214,6 @@ def diagnose(
         from mltrainer.questions.remediation.command import remedy
 
         return remedy(folder, run or "baseline", is_try, epochs, is_apply, as_json)
-    from mltrainer.questions.rows.ask import has_rows
     from mltrainer.records.common import dumped
     from mltrainer.runs.find import diagnose_run
 
@@ -223,15 +223,23 @@ def diagnose(
         emit({"diagnostics": dumped(rows)})
         return 0
     print(table([[row.state, row.id, row.reason] for row in rows], ["state", "diagnostic", "reason"]))
-    for row in (row for row in rows if row.state == "fired"):
-        print(f"\n{row.title} (mltrainer guide {row.page.removesuffix('.md')})")
-        if "mend" in row.evidence:
-            print(f"  {row.evidence['mend']}")
-        for change in row.changes:
-            print(f"  {change.why}: mltrainer phase run planning {as_typed(change.set)}")
-        if has_rows(row):
-            print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row.id]))
+    for row in rows:
+        if row.state == "fired":
+            _print_finding(row, run)
     return 0
+
+
+def _print_finding(row: AdvisedDiagnosis, run: str | None) -> None:
+    """Print a finding that fired: its page, its fix, and the commands of its changes and of its samples."""
+    from mltrainer.questions.rows.ask import has_rows
+
+    print(f"\n{row.title} (mltrainer guide {row.page.removesuffix('.md')})")
+    if "mend" in row.evidence:
+        print(f"  {row.evidence['mend']}")
+    for change in row.changes:
+        print(f"  {change.why}: mltrainer phase run planning {as_typed(change.set)}")
+    if has_rows(row):
+        print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row.id]))
 
 
 @app.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")
