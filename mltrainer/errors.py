@@ -158,3 +158,8 @@ def killed(code: int) -> str | None:
     """Return the machine's reason for ending a process, for a sentence; None for any other exit code."""
     number = signal_of(code)
     return _OF_THE_MACHINE.get(signal.Signals(number)) if number else None
+
+
+def notes_of(error: BaseException) -> str:
+    """Return the notes that were added to an exception, as the end of a message."""
+    return "".join(f"; {note}" for note in getattr(error, "__notes__", ()))

@@ -22,6 +22,7 @@ class RunRow:
         data_sha256: Of its data.
         code_sha256: Of its code.
         environment_sha256: Of its environment.
+        inputs_sha256: Of other files that planning bound; None where it bound none.
         numerics_class: What its bits depend on of the machine.
         weights_sha256: Of the weights that it ended with.
         steps: Optimizer steps that it took.
@@ -40,6 +41,7 @@ class RunRow:
     data_sha256: str | None
     code_sha256: str | None
     environment_sha256: str | None
+    inputs_sha256: str | None
     numerics_class: str | None
     weights_sha256: str | None
     steps: int | None

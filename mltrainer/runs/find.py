@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from mltrainer.records.envelope import Envelope
 
 Results = dict[str, dict[str, Any]]  # by run
-DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "weights_sha256")
+DIGESTS = (
+    *("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256"),
+    *("numerics_class", "weights_sha256"),
+)
 _SHOWN = [entry.name for entry in fields(RunRow)]
 _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
 

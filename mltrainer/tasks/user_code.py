@@ -15,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mltrainer import plugins
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import InputError, MltrainerError, notes_of
 from mltrainer.workspace import MACHINE_ERRNOS
 
 if TYPE_CHECKING:
@@ -87,9 +87,8 @@ def user_code(root: Path, what: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
             raise
         text = getattr(error, "msg", None) if isinstance(error, SyntaxError) else str(error)
-        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         raise InputError(
-            f"{what}: {type(error).__name__}: {text}{notes}",
+            f"{what}: {type(error).__name__}: {text}{notes_of(error)}",
             where=user_frame(error, root),
             mend="fix your code, then type the same command again",
         ) from error

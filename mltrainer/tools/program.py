@@ -19,6 +19,7 @@ from mltrainer.errors import (
     MltrainerError,
     interrupted,
     is_out_of_memory,
+    notes_of,
     out_of_memory,
     raise_terminated,
 )
@@ -202,7 +203,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     frame = user_frame(error, root)
     if frame is not None:
         return InputError(
-            f"{type(error).__name__}: {error}",
+            f"{type(error).__name__}: {error}{notes_of(error)}",
             where=frame,
             mend=f"fix your code; the traceback is in {_place(folder, root)}",
         )

@@ -124,6 +124,12 @@ def test_entries_of_weights_are_no_steps_that_were_compared(tmp_path: Path) -> N
     assert compare_runs(project, "aaaa00000000", "bbbb00000000").steps_compared == 3
 
 
+def test_runs_that_read_other_files_differ_by_their_digest(tmp_path: Path) -> None:
+    project = two_results(tmp_path, {"inputs_sha256": "a" * 64}, {})
+    (found,) = compare_runs(project, "aaaa00000000", "bbbb00000000").differences
+    assert (found.what, found.first, found.second) == ("inputs_sha256", "a" * 64, None)
+
+
 # --- how far apart two runs lie -------------------------------------------------------------------
 
 HITS = {"metric": {"name": "accuracy", "mode": "max"}, "measured_samples": {"train": 40, "validation": 10}}

@@ -155,7 +155,7 @@ class Checkpoints:
         return self.folder.parent / ROWS_FOLDER / folder_name(step)
 
     def _sync_recorded(self) -> None:
-        """Bring to the disk what a checkpoint continues, chain and gradient norms; runs in the writer's thread, before each save.
+        """Bring to the disk what a checkpoint continues, chain and gradient norms, before each save and at the end.
 
         They are appended to without waiting: after a power cut a checkpoint might be there, and the lines that it rests on not.
         """
@@ -184,7 +184,7 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Wait until everything that was submitted is on the disk, and end the writer.
+        """Wait until everything that was submitted, and the whole chain, is on the disk, and end the writer.
 
         Raises:
             MachineError: The disk is full, or failed.
@@ -192,6 +192,9 @@ class Checkpoints:
         if error is None and self._pending is not None:
             self._hand_over(self._pending)
             self._pending = None
+        elif error is None:
+            # The result that is written next rests on the chain, also where the policy has no checkpoint at the end.
+            self._writer.submit(self._sync_recorded)
         self._writer.__exit__(kind, error, trace)
 
     # --- reading ---

@@ -11,6 +11,7 @@ has made them.
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import re
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.trainers.native.partition import Partition
 
 WHOLE = "launch.parallel: zero1 shares the optimizer's state alone, and needs nothing of the model"
@@ -105,6 +106,16 @@ class SplitParameters:
             self.is_split = False
 
     # --- a micro-batch ---
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Add to what the user's code raises that it may have read a matrix where that is empty."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, MltrainerError):
+                error.add_note(f"with launch.parallel: fsdp a block's matrices are empty while another part computes; {WHOLE}")
+            raise
 
     def begin(self, shard: Shard) -> None:
         """Begin a micro-batch."""

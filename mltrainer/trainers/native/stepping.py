@@ -243,8 +243,9 @@ class Stepper:
         self.seed(number, 0)
         if self._split is not None:
             self._split.begin(Shard.ALONE)
-        loss, _ = self._loss(step.micro_batches[0])
-        self.scaler.scale(loss).backward()
+        with contextlib.nullcontext() if self._split is None else self._split.explained():
+            loss, _ = self._loss(step.micro_batches[0])
+            self.scaler.scale(loss).backward()
         if self._split is not None:
             self._hand_over(self.partition.in_order(self._split.end(), self._small_gradients()))
         elif self.partition.is_shared:
@@ -287,7 +288,8 @@ class Stepper:
 
     def _summed_shard(self, micro: Batch, split: SplitParameters, is_own: bool) -> list[Tensor]:
         """Return the sums over all processes of what `_weighted` returns of each one's micro-batch."""
-        loss, weight = self._backward_share(micro, is_noted=is_own)
+        with split.explained():
+            loss, weight = self._backward_share(micro, is_noted=is_own)
         small = self._small_gradients()
         tensors = [*small.values(), loss, weight]
         if not is_own:

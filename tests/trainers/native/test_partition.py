@@ -228,6 +228,16 @@ def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_a_matrix_that_is_read_outside_of_its_block_is_explained(tmp_path: Path) -> None:
+    changes = {"task": {"use": "digits_task:Digits", "options": {"model": "borrowing"}}, "batch_size": 5, "rules": 2}
+    root = make(tmp_path)
+    with pytest.raises(InputError, match=r"with launch\.parallel: fsdp a block's matrices are empty while another") as caught:
+        train_on(root, 2, launch={"parallel": "fsdp"}, **changes)
+    assert "zero1 shares the optimizer's state alone" in caught.value.message
+    assert "digits_task.py:" in str(caught.value.where)
+
+
+@pytest.mark.slow
 def test_blocks_that_are_computed_for_some_micro_batches_alone_are_refused_and_nothing_hangs(tmp_path: Path) -> None:
     changes = {"task": {"use": "digits_task:Digits", "options": {"model": "dropping"}}, "batch_size": 5, "rules": 2, "epochs": 9}
     root = make(tmp_path)

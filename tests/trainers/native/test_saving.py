@@ -154,11 +154,26 @@ def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(
     monkeypatch.setattr(saving, "sync", note)
     monkeypatch.setattr(saving, "save", lambda folder, *rest: [note(folder), save(folder, *rest)][1])
     train(make(tmp_path), **LEAST)
-    names = [name for name, _ in done]
-    assert names == [name for step in (6, 12, 18) for name in ("chain.txt", "gradients.f32", "run", f"step-{step:08d}")]
-    run = tmp_path / ".mltrainer/runs/run"
-    assert dict(done[-4:-2]) == {name: (run / name).stat().st_size for name in ("chain.txt", "gradients.f32")}
+    names, recorded = [name for name, _ in done], ("chain.txt", "gradients.f32", "run")
+    assert names == [*(name for step in (6, 12, 18) for name in (*recorded, f"step-{step:08d}")), *recorded]
+    sizes = {name: (tmp_path / ".mltrainer/runs/run" / name).stat().st_size for name in recorded[:2]}
+    assert dict(done[-7:-5]) == dict(done[-3:-1]) == sizes
     assert threads == {"checkpoint-writer"}
+
+
+def test_without_a_checkpoint_at_the_end_the_whole_chain_is_on_the_disk_before_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = dict[str, int]()
+
+    def note(path: Path) -> None:
+        assert not (tmp_path / ".mltrainer/runs/run/result.json").exists()
+        sizes[path.name] = path.stat().st_size
+
+    monkeypatch.setattr(saving, "sync", note)
+    train(make(tmp_path), **{**LEAST, "checkpoint": {**RARE, "save_last": False, "save_best": False}})
+    chain = tmp_path / ".mltrainer/runs/run/chain.txt"
+    assert sizes["chain.txt"] == chain.stat().st_size > 0
 
 
 def test_what_the_clock_had_saved_goes_once_something_newer_is_there(
