@@ -556,6 +556,8 @@ UPDATED_BY_NUMBER = (
     "sgd", "adam", "adamw", "adagrad", "nadam", "radam", "adamax", "rmsprop", "lion", "ranger", "schedule_free",
 )  # fmt: skip
 
+NEEDS_WHOLE_ROWS = ("ranger", "schedule_free")  # of these, what centers gradients by rows, or is measured by another average
+
 
 def require_power_of_two(processes: int) -> None:
     """Refuse a number of processes whose sums no tree over all of them gives.
@@ -680,6 +682,13 @@ class TrainingConfig(ProjectConfig):
         description="how a step is computed: 2, of new plans, so that with batch norm, large gradients and many samples too "
         "the bits depend on no number of processes; 1: as before version 0.3",
     )
+    tensor_parallel: Annotated[int, Later("0.3")] = Field(
+        1,
+        ge=1,
+        le=64,
+        description="processes that compute each micro-batch together, each with its parts of the matrices in the model's "
+        "`tp_plan`: their number decides the bits; 1: nothing is split",
+    )
     optimizer: Optimizer = Field(default_factory=lambda: AdamW())
     schedule: Schedule = Field(default_factory=lambda: Cosine(warmup_epochs=1))
     clip: Clip | None = Field(default_factory=lambda: Clip(norm=1.0))
@@ -721,7 +730,7 @@ class TrainingConfig(ProjectConfig):
     @model_validator(mode="after")
     def _processes_share_steps(self) -> Self:
         try:
-            self.require_processes(self.launch.processes)
+            self.require_processes(self.processes)
         except InputError as error:
             raise ValueError(f"{error.message}; {error.mend}") from None
         return self
@@ -732,6 +741,9 @@ class TrainingConfig(ProjectConfig):
         Raises:
             InputError: With what to type instead.
         """
+        if self.tensor_parallel > 1:
+            self._require_team(count)
+            return
         require_shared_steps(count, self.accumulate, self.batch_size)
         unshared = self._unshared if count > 1 and self.launch.parallel != "ddp" else None
         if unshared is not None:
@@ -739,6 +751,49 @@ class TrainingConfig(ProjectConfig):
             raise InputError(
                 f"launch.parallel: {self.launch.parallel} does not go with {what}", where="launch.parallel", mend=mend
             )
+
+    @property
+    def processes(self) -> int:
+        """How many processes train together, where no command names another number."""
+        return self.tensor_parallel if self.launch.processes == 1 else self.launch.processes
+
+    def _require_team(self, count: int) -> None:
+        """Refuse other processes than those that compute each micro-batch together, and what cannot be split among them.
+
+        Raises:
+            InputError: With the key and the reason.
+        """
+        planned = self.tensor_parallel
+        require_power_of_two(planned)
+        if count != planned:
+            what = (
+                f"tensor_parallel: {planned} has {planned} processes compute each micro-batch together; {count} give other bits"
+            )
+            mend = f"leave their number out; with another one it is another run: --set tensor_parallel={count} of planning"
+            raise InputError(what, where="processes", mend=mend)
+        if (refused := self._unsplit) is not None:
+            mend = "change that, or take tensor_parallel: 1, which computes whole matrices"
+            raise InputError(f"tensor_parallel: {planned} does not go with {refused}", where="tensor_parallel", mend=mend)
+
+    @property
+    def _unsplit(self) -> str | None:
+        """What keeps processes from computing with parts of matrices; None: nothing."""
+        name, launch = self.optimizer.name, self.launch
+        found = {
+            f"launch.parallel: {launch.parallel}, which shares parameters in a way of its own": launch.parallel != "ddp",
+            "rules: 1, under which a gradient's norm is one sum": self.rules < 2,
+            f"optimizer.name: {name}, which looks at whole parameters": name not in UPDATED_BY_NUMBER or name in NEEDS_WHOLE_ROWS,
+            "optimizer.sam, which looks at all parameters together": self.optimizer.sam is not None,
+            "optimizer.lookahead, which keeps whole parameters": self.optimizer.lookahead is not None,
+            "averaging, which keeps whole parameters": self.averaging is not None,
+            "start.unfreeze, which changes what is trained while the model is split": bool(self.start and self.start.unfreeze),
+            "clip.adaptive, which measures whole units": self.clip is not None and self.clip.adaptive is not None,
+            "gradients.noise, which is drawn for whole gradients": self.gradients.noise is not None,
+            "precision: fp16, whose loss scale follows from all gradients": self.precision == "fp16",
+            "compile: true, whose code holds whole parameters": self.compile,
+            "device: cuda, where it was never tried": self.device != "cpu",
+        }
+        return next((what for what, is_there in found.items() if is_there), None)
 
     @property
     def _unshared(self) -> tuple[str, str] | None:

@@ -263,7 +263,7 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
         "checkpoint_mb": probes.checkpoint_bytes / 2**20,
         "disk_free_mb": disk_free / 2**20,
     }
-    peak_mb = config.launch.processes * max(one.memory.peak_rss_mb for one in probes.both)
+    peak_mb = config.processes * max(one.memory.peak_rss_mb for one in probes.both)
     if config.task.is_opaque:  # its steps are known where a probe ran it to its end
         resumed = probes.second.program.resumed if probes.second.program else None
         steps = resumed.steps if resumed else None

@@ -129,7 +129,7 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
     Raises:
         InputError: Planning's record is not there, or damaged.
     """
-    processes = config.launch.processes
+    processes = config.processes
     record = sound_record(project, "planning")
     if record is None:
         what = "there is no sound record of planning, which measures memory and time"

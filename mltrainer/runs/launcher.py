@@ -279,7 +279,7 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
     """
     if not isinstance(job, TrainingJob) or job.purpose == "explore":
         return 1
-    processes = job.config.launch.processes if chosen is None or job.purpose == "probe" else chosen
+    processes = job.config.processes if chosen is None or job.purpose == "probe" else chosen
     if processes > 1 and page.tool != ORCHESTRATOR:
         what = f"{page.tool} trains in one process of its own, not in {processes}"
         raise InputError(what, where="processes", mend="leave out --processes and launch.processes")

@@ -64,7 +64,8 @@ class Callbacks:
         """
         if self._participants and stepper.splits:
             what = f"{self._participants[0].use} takes part in the steps of a model that lies split among processes"
-            raise InputError(what, where="launch.parallel", mend="launch.parallel: zero1, which keeps the model whole")
+            mend = "tensor_parallel: 1, and launch.parallel: zero1, which keeps the model whole"
+            raise InputError(what, where="callbacks", mend=mend)
         self._model, self._optimizer = stepper.model, stepper.optimizer
         if self._participants:
             stepper.before_step = self._before_step

@@ -10,7 +10,7 @@ import contextlib
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -211,9 +211,17 @@ def _tree_sum(blocks: Tensor) -> Tensor:
     return tree.total()[0]
 
 
+def tells_of_others(error: Exception) -> bool:
+    """Return True if an error of computations and exchanges together is one of an exchange."""
+    return isinstance(error, dist.DistError) or "/gloo/" in str(error)
+
+
 @contextlib.contextmanager
-def others_may_be_lost() -> Iterator[None]:
+def others_may_be_lost(is_told: Callable[[Exception], bool] = lambda _error: True) -> Iterator[None]:
     """Wait, where another process is gone, to be ended by the executor, which knows which one and why.
+
+    Args:
+        is_told: Whether an error tells of that; each does where nothing else than an exchange is done.
 
     Raises:
         KilledError: Nobody ended this process.
@@ -221,5 +229,7 @@ def others_may_be_lost() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, dist.DistError) as error:
+        if not is_told(error):
+            raise
         time.sleep(PATIENCE_S)
         raise KilledError(f"another process of this training was lost: {error}", mend="type the same command again") from error

@@ -30,7 +30,7 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
     Raises:
         MltrainerError: The job was refused, or a signal stopped it.
     """
-    with joined(job.config.device) as ranks:
+    with joined(job.config.device, is_team=job.config.tensor_parallel > 1) as ranks:
         if not ranks.writes:
             _take_part(job, root, events, ranks)
             return 0

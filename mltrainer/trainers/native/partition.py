@@ -240,21 +240,22 @@ class Partition:
 
     def own_state(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         """Return this process's part of an optimizer's state that is whole."""
+        return self._converted(state, names, self._own_part)
 
-        def rows(name: str, tensor: Tensor) -> Tensor:
-            found = self._cuts[name]
-            return tensor[found.rows(self._ranks.rank)] if tensor.shape == found.shape else tensor
-
-        return self._converted(state, names, rows)
+    def _own_part(self, name: str, tensor: Tensor) -> Tensor:
+        """Return this process's part of what belongs to a parameter that is cut, where it has the parameter's shape."""
+        found = self._cuts[name]
+        return tensor[found.rows(self._ranks.rank)] if tensor.shape == found.shape else tensor
 
     def _converted(
         self, state: Mapping[str, Any], names: Sequence[str], convert: Callable[[str, Tensor], Tensor | Rows]
     ) -> dict[str, Any]:
-        if not self._cuts:
+        cut = {*self.cut}
+        if not cut:
             return dict(state)
         entries = dict(state["state"])
         for place, name in enumerate(names):
-            if name in self._cuts and place in entries:
+            if name in cut and place in entries:
                 entries[place] = {
                     key: convert(name, value) if isinstance(value, Tensor) else value for key, value in entries[place].items()
                 }

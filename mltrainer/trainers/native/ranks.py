@@ -35,9 +35,10 @@ class Ranks:
         rank: Which process this is, from 0.
         size: How many there are.
         polls: What rank 0 alone can know and all must act on after the same step, such as a signal: numbers, 0 for nothing.
+        shares_steps: Whether each computes micro-batches of its own.
     """
 
-    rank, size = 0, 1
+    rank, size, shares_steps = 0, 1, True
 
     def __init__(self) -> None:
         self.polls: Sequence[Poll] = ()
@@ -184,13 +185,37 @@ def _parts(numbers: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
+class Team(Group):
+    """This process among others that compute every micro-batch together, each with its parts of the model."""
+
+    shares_steps = False
+
+    def own(self, count: int, planned: int) -> range:
+        """Return the numbers of all shards."""
+        return range(count)
+
+    def strided(self, count: int) -> list[int]:
+        """Return the numbers of all shards."""
+        return [*range(count)]
+
+    def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return the tensors: those of one process are of all."""
+        return tensors
+
+    def decided(self) -> list[int]:
+        """Return the numbers that rank 0 polls now."""
+        super().tree_sum([])
+        return super().decided()
+
+
 @contextmanager
-def joined(device: str, environment: Mapping[str, str] = os.environ) -> Iterator[Ranks]:
+def joined(device: str, environment: Mapping[str, str] = os.environ, is_team: bool = False) -> Iterator[Ranks]:
     """Yield this process's place among those that its executor started for one training; alone, where it started one.
 
     Args:
         device: Where the model is trained, "cpu" or "cuda"; each process takes the GPU of its number.
         environment: The executor's variables.
+        is_team: Whether they compute each micro-batch together.
 
     Raises:
         InputError: There are fewer GPUs than processes.
@@ -205,7 +230,7 @@ def joined(device: str, environment: Mapping[str, str] = os.environ) -> Iterator
     store = FileStore(str(Path(environment[RENDEZVOUS])), size)
     dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
     try:
-        yield Group(rank, size, device)
+        yield (Team if is_team else Group)(rank, size, device)
     finally:
         dist.destroy_process_group()
 

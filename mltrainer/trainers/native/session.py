@@ -93,6 +93,7 @@ class Session:
     def prepare(self) -> None:
         """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
         config = self.config
+        _refuse_other_team(config.tensor_parallel, self.ranks.size)
         determinism.switch_on(config.threads, fill_memory=self.job.fill_memory)
         self._tracer = self._begin_trace()
         self.opened = self._observe_files()
@@ -494,6 +495,18 @@ class Session:
         busy = self.trainer.recorder.timings.busy_s()
         step_s = statistics.median(busy) if busy else 0.0
         return workers_needed(self.task.split("train"), self.config, step_s, limits)
+
+
+def _refuse_other_team(planned: int, found: int) -> None:
+    """Refuse to compute a model that is split by its plan in another number of processes, which would give other bits.
+
+    Raises:
+        InputError: With both numbers.
+    """
+    if planned not in (1, found):
+        what = f"the model is computed by {planned} processes together, and here by {found}, which gives other bits"
+        mend = "train it as a run (baseline, finalization, reproduce): searches, ablations and explorations have one process each"
+        raise InputError(what, where="tensor_parallel", mend=mend)
 
 
 def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:

@@ -346,7 +346,7 @@ class Trainer:
     def leave_others(self) -> None:
         """Take every further step alone; weights and optimizer are put back before it."""
         self.ranks = self.stepper.ranks = Ranks()
-        if self.stepper.shares_state:
+        if self.stepper.shares_state or self.stepper.splits:
             self.stepper = self._stepper()
             self.callbacks.attach(self.stepper)
 
@@ -385,7 +385,7 @@ class Trainer:
 
     def _took_margins(self, step: Step) -> None:
         """Note the margins of a step that was taken, of each sample in one process alone."""
-        if step.count > 1 or self.ranks.writes:  # a step of one shard is computed by all
+        if (step.count > 1 and self.ranks.shares_steps) or self.ranks.writes:  # a step of one shard is computed by all
             own = [samples_of(step.ids, shard, self.plan.batch_size) for shard in step.shards if shard < step.count]
             self.margins.took(np.concatenate(own) if own else step.ids[:0], len(own))
 

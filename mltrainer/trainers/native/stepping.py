@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Batch, Step
+from mltrainer.trainers.native.exchange import others_may_be_lost, tells_of_others
 from mltrainer.trainers.native.optimization.custom import OwnUpdates, groups_of
 from mltrainer.trainers.native.optimization.gradients import gradient_norms, shape
 from mltrainer.trainers.native.optimization.groups import parameter_groups
@@ -27,6 +29,7 @@ from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.running_statistics import RunningStatistics
 from mltrainer.trainers.native.shards import TreeSum, shard_key, update_key
 from mltrainer.trainers.native.split_parameters import Shard, SplitParameters
+from mltrainer.trainers.native.tensor_parallel import PlannedModel
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,19 @@ class Stepper:
         self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
         self._statistics = RunningStatistics(model, config.rules)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.partition = Partition(self.ranks, trained, config.launch.parallel if own is None else "ddp")
+        self._autocast = autocast(config)
+        self._lowers = self._autocast._enabled
+        self._planned = None if self.ranks.shares_steps else PlannedModel(model, self.ranks, self._lowers)
+        self.partition = self._partition(trained)
         fully = config.launch.parallel == "fsdp" and self.partition.is_shared
         self._split = SplitParameters(model, self.partition) if fully else None
+        # What the backward pass leaves gradients in: of a planned parameter, what this process has of it.
+        self._leaves = self.parameters if self._planned is None else [*self.partition.own.values()]
         self.optimizer: Any = build_optimizer(config.optimizer, model, self.partition.own) if own is None else own.optimizer
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
         thaws = config.start is not None and bool(config.start.unfreeze)
         if self.scaler.is_enabled() or thaws:
             begin_momentum(self.optimizer)
-        self._autocast = autocast(config)
-        self._lowers = self._autocast._enabled
         self.looks = config.device == "cpu"  # to look at a GPU's numbers would be to wait for it
         self.before_step: Callable[[int], None] = lambda _number: None
         self.saw: Callable[[Any, Any], None] = lambda _outputs, _targets: None
@@ -101,6 +107,11 @@ class Stepper:
         self._made = {"optimizer": kind, "groups": [group.parameters for group in self.groups]}
         self._names = [name for group in self.groups for name in group.parameters]
 
+    def _partition(self, trained: dict[str, nn.Parameter]) -> Partition:
+        if self._planned is not None:
+            return self._planned.partition(trained)
+        return Partition(self.ranks, trained, self.config.launch.parallel if self.own is None else "ddp")
+
     @property
     def shares_state(self) -> bool:
         """Whether other processes have a part of the optimizer's state."""
@@ -109,12 +120,12 @@ class Stepper:
     @property
     def splits(self) -> bool:
         """Whether the parameters lie split among processes, unless they are gathered."""
-        return self._split is not None
+        return self._split is not None or self._planned is not None
 
     def gather(self) -> None:
         """Make all parameters whole, for whoever reads them between steps; the next step splits them again."""
-        if self._split is not None:
-            self._split.gather()
+        if (lying := self._split or self._planned) is not None:
+            lying.gather()
 
     def adopt(self) -> None:
         """Go on from the model's parameters, which were loaded."""
@@ -167,6 +178,25 @@ class Stepper:
         """
         if self._split is not None:
             (self._split.gather if whole else self._split.split)()
+        if self._planned is None:
+            return self._taken(number, rate, step)
+        with others_may_be_lost(tells_of_others):
+            self._planned.require_same_outputs(partial(self._evaluated, number, step))
+            measured = self._taken(number, rate, step)
+            if whole:
+                self._planned.gather()
+            return measured
+
+    def _evaluated(self, number: int, step: Step) -> Any:
+        """Return the outputs of a step's first micro-batch in evaluation mode."""
+        self.seed(number, 0)
+        with torch.no_grad(), buffers_kept(self.model), self._autocast:
+            self.model.eval()
+            outputs, _ = self.task.forward(self.model, step.micro_batches[0])
+            self.model.train()
+        return outputs
+
+    def _taken(self, number: int, rate: float, step: Step) -> Measured:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group[SHARE]
         # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
@@ -175,6 +205,8 @@ class Stepper:
         # Before norms and clipping, which are of the gradients and not of the loss scale.
         self.scaler.unscale_(self.optimizer)
         gradients = self._own_gradients()
+        if self._planned is not None:
+            self._planned.require_alike(dict(zip(self.partition.own, gradients, strict=True)))
         measured = Measured(loss, *self._norms(gradients))
         if self.looks and not self._is_finite(measured):
             return replace(measured, taken=False)
@@ -323,9 +355,9 @@ class Stepper:
     def _weighted(self, micro: Batch) -> list[Tensor]:
         """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
         loss, weight = self._backward_share(micro)
-        gradients = self._gradients(self.parameters)
+        gradients = self._gradients(self._leaves)
         # Taken away: autograd would add the next shard's into the same tensors, in its order and not in the tree's.
-        for p in self.parameters:
+        for p in self._leaves:
             p.grad = None
         return [*gradients, loss, weight]
 

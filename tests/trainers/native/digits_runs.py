@@ -172,6 +172,51 @@ class Borrowing(Penalized):
         return super().forward(x) + (self.blocks[0].high.weight @ torch.ones(264))[:10]
 
 
+class Planned(nn.Sequential):
+    """An MLP whose middle processes split, and its last layer."""
+
+    tp_plan = {"1": "colwise", "3": "rowwise", "5": "colwise_rep"}
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 96), nn.Dropout(0.1), nn.Linear(96, 32), nn.Tanh(), nn.Linear(32, 10))
+
+
+class PlannedBlock(nn.Module):
+    """A block of a transformer that takes the number of its heads from what its projections give."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        y = self.first(x)
+        q, k, v = (part(y).unflatten(-1, (-1, 8)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + nn.functional.dropout(self.o(y), 0.1, self.training)
+        return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+
+
+class PlannedTransformer(nn.Module):
+    """A transformer over the rows of an image, and a table that is looked up by processes together."""
+
+    def __init__(self):
+        super().__init__()
+        self.entry, self.layers = nn.Linear(8, 32), nn.ModuleList([PlannedBlock(), PlannedBlock()])
+        self.codes, self.head = nn.Embedding(64, 32), nn.Linear(32, 10)
+
+    def tp_plan(self):
+        split = {f"layers.*.{name}": "colwise" for name in "qkv"} | {"layers.*.o": "rowwise"}
+        return {"codes": "embedding_rowwise", **split, "layers.*.up": "colwise", "layers.*.down": "rowwise"}
+
+    def forward(self, x):
+        x = self.entry(x) + self.codes((x.sum(-1) * 9).long().clamp(0, 63))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+
+
 @dataclasses.dataclass
 class Given:
     """What a block returns, in a form of its own."""
@@ -215,7 +260,8 @@ class Digits(mltrainer.Task):
     def model(self):
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
                 "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
-                "borrowing": Borrowing, "wide": wide, "pictures": pictures}[self.name]()
+                "borrowing": Borrowing,
+                "wide": wide, "pictures": pictures, "planned": Planned, "planned_transformer": PlannedTransformer}[self.name]()
 
     def loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets)

@@ -1,0 +1,353 @@
+"""A model whose matrices lie split among processes by its plan, which compute each micro-batch together (tensor parallelism).
+
+Source: Shoeybi et al., 2019, arXiv 1909.08053; the parts are those of `torch.distributed.tensor.parallel`. Sums over processes
+stand inside the forward pass, so that their number decides the bits: it is `tensor_parallel` of the config, and part of a run's
+name. While steps are taken, a process holds its parts of the planned parameters, of their gradients and moments; around all that
+reads weights, the parameters are whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.utils.hooks import RemovableHandle
+
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.errors import InputError, MltrainerError
+from mltrainer.tasks.structures import tensors_in
+from mltrainer.trainers.native.exchange import others_may_be_lost, tells_of_others
+from mltrainer.trainers.native.optimization.gradients import norm_summands
+from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.ranks import Ranks, require_alike
+
+KEY, PLAN = "tensor_parallel", "tp_plan"
+STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the words of Hugging Face's plans
+    "colwise": ColwiseParallel,
+    "rowwise": RowwiseParallel,
+    "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
+    "colwise_rep": lambda: ColwiseParallel(output_layouts=Replicate()),
+    "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
+}
+CLOSE = 1e-3  # of outputs in fp32, between a whole and a split model; wrong plans are farther off
+CLOSE_LOWERED = 0.1  # in bf16
+MEND = f"mend the model's {PLAN}, or train it in one process: mltrainer phase run planning --set {KEY}=1"
+SEES_A_PART = (
+    "a parameter that is not planned must be used outside of what lies between a colwise and a rowwise module, "
+    f"where each process sees a part; {MEND}"
+)
+
+
+@dataclass(eq=False)
+class Part:
+    """A planned parameter.
+
+    Attributes:
+        whole: The model's own, which has no memory while the model is split.
+        own: What the optimizer updates in this process.
+        split: What the module holds while the model is split, in the memory of `own`.
+        owner: The module.
+        key: The parameter's name in it.
+    """
+
+    whole: nn.Parameter
+    own: nn.Parameter
+    split: nn.Parameter
+    owner: nn.Module
+    key: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether this process has a part of it alone."""
+        return self.own is not self.whole
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return this process's part of a whole tensor, in memory of its own."""
+        (place,) = self.dtensor.placements
+        assert isinstance(place, Shard)
+        mesh = self.dtensor.device_mesh
+        return tensor.chunk(mesh.size(), place.dim)[mesh.get_local_rank()].clone(memory_format=torch.contiguous_format)
+
+    def together(self, own: Tensor) -> Tensor:
+        """Return the whole of a tensor of which each process has a part as of this parameter."""
+        found = self.dtensor
+        whole = _dtensor(own, found, found.device_mesh, found.placements)
+        with others_may_be_lost():
+            return whole.full_tensor().detach()
+
+    @property
+    def dtensor(self) -> DTensor:
+        """Return the split parameter as what it is."""
+        assert isinstance(self.split, DTensor)
+        return self.split
+
+    def arrived(self, split: Tensor) -> None:
+        """Take a gradient to where the optimizer looks for it."""
+        assert isinstance(split.grad, DTensor)
+        part = split.grad.redistribute(placements=self.dtensor.placements).to_local()
+        self.own.grad, split.grad = part.contiguous(), None
+
+
+class PlannedModel:
+    """A model with a plan, whole until `split`.
+
+    Args:
+        model: On its device; its `tp_plan` tells by modules' names how each is split; `*` is any part between two dots.
+        ranks: The processes.
+        lowers: Whether it computes in 16 bits.
+
+    Attributes:
+        parts: The planned parameters by name.
+        is_split: Whether the modules hold this process's parts.
+
+    Raises:
+        InputError: The model has no plan, or one that it cannot be split by.
+    """
+
+    def __init__(self, model: nn.Module, ranks: Ranks, lowers: bool) -> None:
+        self._model, self._ranks, self._tolerance = model, ranks, CLOSE_LOWERED if lowers else CLOSE
+        self.parts: dict[str, Part] = {}
+        self.is_split = self._is_proven = self._is_alike = False
+        self._hooks: list[tuple[nn.Module, Any, Any]] = []
+        self._handles: list[RemovableHandle] = []
+        _refuse_shared(model, styles := _styles(model))
+        mesh = init_device_mesh(next(model.parameters()).device.type, (ranks.size,))
+        for path, style in styles.items():
+            self._plan(path, model.get_submodule(path), style, mesh)
+
+    def _plan(self, path: str, module: nn.Module, style: str, mesh: DeviceMesh) -> None:
+        # A stand-in without memory tells what torch's style does to a module: its placements, and what goes before and after it.
+        like = parallelize_module(_stand_in(path, module), mesh, STYLES[style](), src_data_rank=None)
+        (before,), (after,) = like._forward_pre_hooks.values(), like._forward_hooks.values()
+        self._hooks.append((module, before, after))
+        for key, whole in list(module.named_parameters(recurse=False)):
+            split = like.get_parameter(key)
+            assert isinstance(split, DTensor)
+            (place,) = split.placements
+            _refuse_uneven(f"{path}.{key}", whole, place, mesh.size())
+            self.parts[f"{path}.{key}"] = _part(module, key, whole, place, mesh)
+
+    def partition(self, trained: Mapping[str, nn.Parameter]) -> Partition:
+        """Return what this process updates of trained parameters."""
+        return Parts(self._ranks, trained, {name: self.parts[name] for name in trained if name in self.parts})
+
+    # --- between steps ---
+
+    @torch.no_grad()
+    def split(self) -> None:
+        """Let go of all but this process's parts."""
+        if self.is_split:
+            return
+        self.is_split = True
+        for part in self.parts.values():
+            setattr(part.owner, part.key, part.split)
+            if part.is_cut:
+                part.own.copy_(part.of(part.whole))  # which may have been loaded
+                part.whole.data = torch.empty(0, dtype=part.own.dtype, device=part.own.device)
+        for module, before, after in self._hooks:
+            self._handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+
+    def gather(self) -> None:
+        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+        if not self.is_split:
+            return
+        self.is_split = False
+        for part in self.parts.values():
+            if part.is_cut:
+                part.whole.data = part.together(part.own.detach())
+            setattr(part.owner, part.key, part.whole)
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    # --- what tells whether the plan is the model's ---
+
+    def require_same_outputs(self, forward: Callable[[], Any]) -> None:
+        """Refuse, once, a plan by which the model computes something else than whole; the model is split afterwards.
+
+        Args:
+            forward: Computes one batch in evaluation mode.
+
+        Raises:
+            InputError: With what differs.
+        """
+        if self._is_proven:
+            self.split()
+            return
+        expected = [tensor.detach() for tensor in tensors_in(forward())]
+        self.split()
+        found = [tensor.detach() for tensor in tensors_in(_explained(forward))]
+        self._is_proven = True
+        for one, other in zip(expected, found, strict=True):
+            if one.shape != other.shape:
+                what = f"split by its plan, the model gives {list(other.shape)}, where whole it gives {list(one.shape)}"
+                raise InputError(what, where=PLAN, mend=f"let the last module gather: colwise_gather_output; {MEND}")
+            off = float((one.double() - other.double()).norm() / (one.double().norm() + 1e-12))
+            if not off <= self._tolerance:
+                what = f"split by its plan, the model computes something else: its outputs differ by {off:.2g} of their norm"
+                raise InputError(what, where=PLAN, mend=MEND)
+
+    def require_alike(self, gradients: Mapping[str, Tensor]) -> None:
+        """Refuse, once, that a parameter which every process has whole is given another gradient in each.
+
+        Raises:
+            InputError: With the parameter's name.
+        """
+        if not self._is_alike:
+            whole = {name: g for name, g in gradients.items() if name not in self.parts or not self.parts[name].is_cut}
+            facts = {f"the gradient of {name}": weights_sha256({name: gradient}) for name, gradient in whole.items()}
+            require_alike(self._ranks, facts, SEES_A_PART)
+            self._is_alike = True
+
+
+class Parts(Partition):
+    """What a process updates of a model with a plan: its parts of what the plan cuts, all of the rest.
+
+    Args:
+        ranks: The processes.
+        parameters: The trainable ones, by name.
+        planned: Those of them that have a plan, by name.
+    """
+
+    def __init__(self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], planned: Mapping[str, Part]) -> None:
+        super().__init__(ranks, parameters, "ddp")
+        self._parts = {name: part for name, part in planned.items() if part.is_cut}
+        self.own |= {name: part.own for name, part in self._parts.items()}
+
+    @property
+    def cut(self) -> list[str]:
+        """The names of the parameters that are cut."""
+        return [*self._parts]
+
+    def norm_summands(self, gradients: Sequence[Tensor], rules: int) -> list[Tensor]:
+        """Return the numbers whose norm is each gradient's norm: of one that is cut the norms of all processes' parts."""
+        named = dict(zip(self._parameters, gradients, strict=True))
+        if not self._parts:
+            return norm_summands(gradients, rules)
+        own = torch.stack(torch._foreach_norm([named[name] for name in self._parts]))
+        norms = self._ranks.gather_blocks(own).clone()
+        of_parts = {name: norms[:, place].to(named[name].dtype) for place, name in enumerate(self._parts)}
+        small = [name for name in named if name not in of_parts]
+        others = norm_summands([named[name] for name in small], rules)
+        return self.in_order(of_parts, dict(zip(small, others, strict=True)))
+
+    def whole(self, name: str, rows: Tensor) -> Tensor:
+        """Return a tensor of all processes' parts, such as a moment; what is not cut is whole already."""
+        return self._parts[name].together(rows) if name in self._parts else rows
+
+    def marked(self, name: str, tensor: Tensor) -> Tensor:
+        """Return a tensor as a checkpoint takes it: whole, since the first process writes all."""
+        return self.whole(name, tensor) if tensor.shape == self.own[name].shape else tensor
+
+    def _own_part(self, name: str, tensor: Tensor) -> Tensor:
+        part = self._parts[name]
+        return part.of(tensor) if tensor.shape == part.dtensor.shape else tensor
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def _styles(model: nn.Module) -> dict[str, str]:
+    """Return the style of each planned module by its name.
+
+    Raises:
+        InputError: There is no plan, or an entry of it matches nothing or has an unknown style.
+    """
+    plan = getattr(model, PLAN, None)
+    plan = plan() if callable(plan) else plan
+    if not isinstance(plan, Mapping) or not plan:
+        what = f"the model has no plan by which it could be split: {PLAN} of {type(model).__name__} is {plan!r:.60}"
+        mend = f'in its class, write such as {PLAN} = {{"layers.*.up": "colwise", "layers.*.down": "rowwise"}}'
+        raise InputError(what, where=KEY, mend=mend)
+    found: dict[str, str] = {}
+    for pattern, style in plan.items():
+        matching = re.compile(re.escape(str(pattern)).replace(r"\*", "[^.]+")).fullmatch
+        names = [name for name, _ in model.named_modules() if name and matching(name)]
+        if style not in STYLES:
+            raise InputError(f"{style!r} of {pattern} is none of {', '.join(STYLES)}", where=PLAN, mend=MEND)
+        if not names:
+            shown = ", ".join([name for name, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Embedding))][:5])
+            raise InputError(f"{pattern!r} matches no module; there are {shown}, ...", where=PLAN, mend=MEND)
+        found |= dict.fromkeys(names, style)
+    return found
+
+
+def _stand_in(path: str, module: nn.Module) -> nn.Module:
+    """Return a module without memory that torch splits as it would split another one.
+
+    Raises:
+        InputError: torch splits no module of its kind.
+    """
+    if isinstance(module, nn.Linear):
+        return nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")
+    if isinstance(module, nn.Embedding) and not module.sparse and module.max_norm is None:
+        return nn.Embedding(module.num_embeddings, module.embedding_dim, device="meta")
+    what = f"{path} is a {type(module).__name__}; torch splits Linear, and an Embedding that is neither sparse nor has a max_norm"
+    raise InputError(what, where=PLAN, mend=MEND)
+
+
+def _refuse_shared(model: nn.Module, planned: Mapping[str, str]) -> None:
+    """Refuse planned modules whose parameters others use too.
+
+    Raises:
+        InputError: With the names.
+    """
+    names: dict[int, str] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        other = names.setdefault(id(p), name)
+        if other != name and not planned.keys().isdisjoint({name.rpartition(".")[0], other.rpartition(".")[0]}):
+            raise InputError(f"{name} is {other} at the same time, and each module is split by itself", where=PLAN, mend=MEND)
+
+
+def _refuse_uneven(name: str, whole: Tensor, place: Placement, size: int) -> None:
+    """Refuse a size that processes cannot share evenly.
+
+    Raises:
+        InputError: With the parameter's name.
+    """
+    if isinstance(place, Shard) and whole.shape[place.dim] % size:
+        what = (
+            f"{name} of {list(whole.shape)} is split along its dimension {place.dim}, whose size {size} processes do not divide"
+        )
+        raise InputError(what, where=KEY, mend=f"take a number of processes that divides it, or leave it out of {PLAN}")
+
+
+def _part(owner: nn.Module, key: str, whole: nn.Parameter, place: Placement, mesh: DeviceMesh) -> Part:
+    own, rank = whole, mesh.get_local_rank()
+    if isinstance(place, Shard):
+        held = whole.detach().chunk(mesh.size(), place.dim)[rank].clone(memory_format=torch.contiguous_format)
+        own = nn.Parameter(held, whole.requires_grad)
+    split = nn.Parameter(_dtensor(own.detach(), whole, mesh, [place]), whole.requires_grad)
+    part = Part(whole, own, split, owner, key)
+    if whole.requires_grad:
+        part.split.register_post_accumulate_grad_hook(part.arrived)
+    return part
+
+
+def _dtensor(own: Tensor, like: Tensor, mesh: DeviceMesh, places: Sequence[Placement]) -> DTensor:
+    """Return what processes have parts of as one tensor, of the shape of another."""
+    return DTensor.from_local(own, mesh, places, run_check=False, shape=like.shape, stride=like.stride())
+
+
+def _explained(forward: Callable[[], Any]) -> Any:
+    """Return what a split model gives.
+
+    Raises:
+        InputError: It cannot be computed.
+    """
+    try:
+        with others_may_be_lost(tells_of_others):
+            return forward()
+    except MltrainerError:
+        raise
+    except Exception as error:
+        what = f"split by its plan, the model cannot be computed: {type(error).__name__}: {error!s:.300}"
+        mend = f"let modules take sizes from what they are given: x.view(*x.shape[:-1], -1, self.head_size); {MEND}"
+        raise InputError(what, where=PLAN, mend=mend) from error
