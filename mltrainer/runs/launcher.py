@@ -277,6 +277,8 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
     Raises:
         InputError: The trainer, or the config's number of shards, does not go with so many.
     """
+    if isinstance(job, PooledJob):
+        _refuse_team(job.config)
     if not isinstance(job, TrainingJob) or job.purpose == "explore":
         return 1
     processes = job.config.processes if chosen is None or job.purpose == "probe" else chosen
@@ -285,6 +287,18 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
         raise InputError(what, where="processes", mend="leave out --processes and launch.processes")
     job.config.require_processes(processes)
     return processes
+
+
+def _refuse_team(config: TrainingConfig) -> None:
+    """Refuse to train many runs of a model that several processes compute together.
+
+    Raises:
+        InputError: With what to do in place of a search.
+    """
+    if config.tensor_parallel > 1:
+        what = f"{config.tensor_parallel} processes compute the model together, and the runs of a search have one process each"
+        mend = "change the config by hand, by mltrainer phase run planning --set KEY=VALUE, until the baseline meets acceptance"
+        raise InputError(what, where="tensor_parallel", mend=mend)
 
 
 def _variables(page: ToolPage, config: TrainingConfig, threads: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,9 @@ from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.running_statistics import RunningStatistics
 from mltrainer.trainers.native.shards import TreeSum, shard_key, update_key
 from mltrainer.trainers.native.split_parameters import Shard, SplitParameters
-from mltrainer.trainers.native.tensor_parallel import PlannedModel
+
+if TYPE_CHECKING:
+    from mltrainer.trainers.native.tensor_parallel import PlannedModel
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Stepper:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._autocast = autocast(config)
         self._lowers = self._autocast._enabled
-        self._planned = None if self.ranks.shares_steps else PlannedModel(model, self.ranks, self._lowers)
+        self._planned = self._planned_model()
         self.partition = self._partition(trained)
         fully = config.launch.parallel == "fsdp" and self.partition.is_shared
         self._split = SplitParameters(model, self.partition) if fully else None
@@ -106,6 +108,14 @@ class Stepper:
         kind = kind_of(config.optimizer) if own is None else f"own {type(own.optimizer).__name__}"
         self._made = {"optimizer": kind, "groups": [group.parameters for group in self.groups]}
         self._names = [name for group in self.groups for name in group.parameters]
+
+    def _planned_model(self) -> PlannedModel | None:
+        """Return the model as the processes compute it together; None where each computes the whole of it."""
+        if self.ranks.shares_steps:
+            return None
+        from mltrainer.trainers.native.tensor_parallel import PlannedModel  # whose own imports take most of a second
+
+        return PlannedModel(self.model, self.ranks, self._lowers)
 
     def _partition(self, trained: dict[str, nn.Parameter]) -> Partition:
         if self._planned is not None:

@@ -313,9 +313,7 @@ def _refuse_uneven(name: str, whole: Tensor, place: Placement, size: int) -> Non
         InputError: With the parameter's name.
     """
     if isinstance(place, Shard) and whole.shape[place.dim] % size:
-        what = (
-            f"{name} of {list(whole.shape)} is split along its dimension {place.dim}, whose size {size} processes do not divide"
-        )
+        what = f"{name} is {list(whole.shape)}, and {size} processes do not divide its dimension {place.dim}"
         raise InputError(what, where=KEY, mend=f"take a number of processes that divides it, or leave it out of {PLAN}")
 
 

@@ -178,7 +178,29 @@ class Planned(nn.Sequential):
     tp_plan = {"1": "colwise", "3": "rowwise", "5": "colwise_rep"}
 
     def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(64, 96), nn.Dropout(0.1), nn.Linear(96, 32), nn.Tanh(), nn.Linear(32, 10))
+        super().__init__(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32), nn.Dropout(0.1), nn.Linear(32, 10))
+
+
+class Wrong(nn.Module):
+    """Has a plan by which it cannot be split, each kind for another reason."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.scale = kind, nn.Parameter(torch.ones(()))
+        self.up, self.down = nn.Linear(64, 96), nn.Linear(96, 10)
+        self.tp_plan = {"up": "colwise", "down": "rowwise"} | ({"down": "colwise"} if kind == "open" else {})
+        if kind in ("open", "alone"):
+            del self.tp_plan["up"]
+        if kind == "alone":
+            self.tp_plan = {"up": "colwise"}
+
+    def forward(self, x):
+        x = self.up(x.flatten(1))
+        if self.kind == "normed":
+            x = nn.functional.layer_norm(x, x.shape[-1:])
+        if self.kind == "scaled":
+            x = x * self.scale
+        return self.down(x.relu())
 
 
 class PlannedBlock(nn.Module):
@@ -258,6 +280,8 @@ class Digits(mltrainer.Task):
         return Moved(self.n)
 
     def model(self):
+        if self.name.startswith("wrong "):
+            return Wrong(self.name.partition(" ")[2])
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
                 "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
                 "borrowing": Borrowing,

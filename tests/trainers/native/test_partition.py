@@ -159,11 +159,11 @@ def test_the_way_to_share_does_not_matter(tmp_path: Path, processes: int, parall
     assert states_of(several) == states_of(one)
 
 
-def weights_of(root: Path) -> dict[str, torch.Tensor]:
-    """Return new weights of the wide model."""
+def weights_of(root: Path, model: str = "wide") -> dict[str, torch.Tensor]:
+    """Return new weights of a model of the digits task."""
     names: dict[str, Any] = {}
     exec(compile((root / "digits_task.py").read_text(), "digits_task.py", "exec"), names)
-    return {name: tensor.contiguous() for name, tensor in names["wide"]().state_dict().items()}
+    return {name: tensor.contiguous() for name, tensor in names[model]().state_dict().items()}
 
 
 def states_of(root: Path) -> list[str]:
