@@ -37,6 +37,7 @@ LATER = {  # keys that came after version 0.1, each with a default that means "a
     "rules",
     "signals",
     "start",
+    "tensor_parallel",
     "text",
     "ties",
     "tokens",

@@ -26,6 +26,10 @@ from mltrainer.trainers.native.exchange import exchange_of, gathered
 T = TypeVar("T")
 LONGEST_WAIT = datetime.timedelta(minutes=30)  # for a process that lives; one that died or hangs is noticed by the executor
 Poll = Callable[[], int]
+PARTS_APART = (
+    "what is not in the model's tp_plan must be used outside of what lies between a colwise and a rowwise module, where each "
+    "process sees a part: mend the plan, or train in one process: mltrainer phase run planning --set tensor_parallel=1"
+)
 
 
 class Ranks:

@@ -33,7 +33,7 @@ from mltrainer.trainers.native.interval import Interval
 from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import counts_clipped
-from mltrainer.trainers.native.ranks import Ranks, require_alike
+from mltrainer.trainers.native.ranks import PARTS_APART, Ranks, require_alike
 from mltrainer.trainers.native.recording import EvaluationRow, NonFiniteError, Recorder
 from mltrainer.trainers.native.saving import Due
 from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, EarlySteps, update_ratios
@@ -444,7 +444,10 @@ class Trainer:
     def _note_weights(self) -> bool:
         if self.ranks.size > 1:
             self._require_alike_buffers()
-        return self._differs(self.recorder.note_weights(self.step, weights_sha256(self.model.state_dict())))
+        state = self.model.state_dict()
+        if not self.ranks.shares_steps:  # what each of them updates by itself may have gone apart
+            require_alike(self.ranks, {name: weights_sha256({name: tensor}) for name, tensor in state.items()}, PARTS_APART)
+        return self._differs(self.recorder.note_weights(self.step, weights_sha256(state)))
 
     # --- evaluation ---
 

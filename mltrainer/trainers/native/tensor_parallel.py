@@ -26,7 +26,7 @@ from mltrainer.tasks.structures import tensors_in
 from mltrainer.trainers.native.exchange import others_may_be_lost, tells_of_others
 from mltrainer.trainers.native.optimization.gradients import norm_summands
 from mltrainer.trainers.native.partition import Partition
-from mltrainer.trainers.native.ranks import Ranks, require_alike
+from mltrainer.trainers.native.ranks import PARTS_APART, Ranks, require_alike
 
 KEY, PLAN = "tensor_parallel", "tp_plan"
 STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the words of Hugging Face's plans
@@ -39,10 +39,6 @@ STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the words of Hugging Face'
 CLOSE = 1e-3  # of outputs in fp32, between a whole and a split model; wrong plans are farther off
 CLOSE_LOWERED = 0.1  # in bf16
 MEND = f"mend the model's {PLAN}, or train it in one process: mltrainer phase run planning --set {KEY}=1"
-SEES_A_PART = (
-    "a parameter that is not planned must be used outside of what lies between a colwise and a rowwise module, "
-    f"where each process sees a part; {MEND}"
-)
 
 
 @dataclass(eq=False)
@@ -112,7 +108,7 @@ class PlannedModel:
     """
 
     def __init__(self, model: nn.Module, ranks: Ranks, lowers: bool) -> None:
-        self._model, self._ranks, self._tolerance = model, ranks, CLOSE_LOWERED if lowers else CLOSE
+        self._ranks, self._tolerance = ranks, CLOSE_LOWERED if lowers else CLOSE
         self.parts: dict[str, Part] = {}
         self.is_split = self._is_proven = self._is_alike = False
         self._hooks: list[tuple[nn.Module, Any, Any]] = []
@@ -203,7 +199,7 @@ class PlannedModel:
         if not self._is_alike:
             whole = {name: g for name, g in gradients.items() if name not in self.parts or not self.parts[name].is_cut}
             facts = {f"the gradient of {name}": weights_sha256({name: gradient}) for name, gradient in whole.items()}
-            require_alike(self._ranks, facts, SEES_A_PART)
+            require_alike(self._ranks, facts, PARTS_APART)
             self._is_alike = True
 
 
@@ -243,8 +239,11 @@ class Parts(Partition):
         return self._parts[name].together(rows) if name in self._parts else rows
 
     def marked(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a tensor as a checkpoint takes it: whole, since the first process writes all."""
-        return self.whole(name, tensor) if tensor.shape == self.own[name].shape else tensor
+        """Return a tensor as a checkpoint takes it: whole in the first process, which writes all."""
+        if tensor.shape != self.own[name].shape:
+            return tensor
+        whole = self.whole(name, tensor)
+        return whole if self._ranks.writes else tensor
 
     def _own_part(self, name: str, tensor: Tensor) -> Tensor:
         part = self._parts[name]
@@ -287,9 +286,9 @@ def _stand_in(path: str, module: nn.Module) -> nn.Module:
     """
     if isinstance(module, nn.Linear):
         return nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")
-    if isinstance(module, nn.Embedding) and not module.sparse and module.max_norm is None:
+    if isinstance(module, nn.Embedding) and not module.sparse and module.max_norm is None and module.padding_idx is None:
         return nn.Embedding(module.num_embeddings, module.embedding_dim, device="meta")
-    what = f"{path} is a {type(module).__name__}; torch splits Linear, and an Embedding that is neither sparse nor has a max_norm"
+    what = f"{path} is a {type(module).__name__}; Linear is split, and Embedding without sparse, max_norm and padding_idx"
     raise InputError(what, where=PLAN, mend=MEND)
 
 

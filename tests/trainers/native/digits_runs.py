@@ -188,17 +188,17 @@ class Wrong(nn.Module):
         super().__init__()
         self.kind, self.scale = kind, nn.Parameter(torch.ones(()))
         self.up, self.down = nn.Linear(64, 96), nn.Linear(96, 10)
-        self.tp_plan = {"up": "colwise", "down": "rowwise"} | ({"down": "colwise"} if kind == "open" else {})
-        if kind in ("open", "alone"):
-            del self.tp_plan["up"]
+        self.tp_plan = {"down": "colwise"} if kind == "open" else {"up": "colwise", "down": "rowwise"}
         if kind == "alone":
             self.tp_plan = {"up": "colwise"}
+        if kind == "scaled late":  # nothing behind it has a gradient at first
+            nn.init.zeros_(self.down.weight)
 
     def forward(self, x):
         x = self.up(x.flatten(1))
         if self.kind == "normed":
             x = nn.functional.layer_norm(x, x.shape[-1:])
-        if self.kind == "scaled":
+        if self.kind.startswith("scaled"):
             x = x * self.scale
         return self.down(x.relu())
 
