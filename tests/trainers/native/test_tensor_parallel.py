@@ -232,3 +232,51 @@ def test_a_size_that_processes_do_not_divide_is_refused_with_the_parameters_name
     with pytest.raises(InputError, match=r"2.weight is \[32, 95\], and 2 processes do not divide its dimension 1") as caught:
         PlannedModel(model, team, lowers=False)
     assert caught.value.mend
+
+
+# --- a model of Hugging Face, by the plan that it comes with ----------------------------------------
+
+LLAMA = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from transformers import LlamaConfig, LlamaForCausalLM
+import mltrainer
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+
+
+class Digits(mltrainer.Task):
+    def samples(self):
+        places = torch.arange(17)
+        rows = torch.stack([(first + step * places) % 61 for first in range(10) for step in range(1, 13)])
+        return TensorDataset(rows[:, :-1], rows[:, 1:])
+
+    def model(self):
+        return LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=4, num_key_value_heads=2))
+
+    def forward(self, model, batch):
+        rows, next_ones = batch
+        return model(rows).logits, next_ones
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def loss_items(self, targets):
+        return targets.numel()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_llama_is_split_by_its_own_plan(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    roots = [make(tmp_path / name) for name in ("first", "second", "whole")]
+    for root in roots:
+        (root / "digits_task.py").write_text(LLAMA)
+    changes: dict[str, Any] = {"rules": 2, "task": {"use": "digits_task:Digits"}, "metric": {"name": "loss", "mode": "min"}}
+    found, again = (train_on(root, None, tensor_parallel=2, **changes) for root in roots[:2])
+    assert bits(found, roots[0]) == bits(again, roots[1])
+    alone = train(roots[2], **{**SETTING, **changes})
+    for one, other in zip(found["history"], alone["history"], strict=True):
+        assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-4)
