@@ -17,7 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.trainers.native.optimization.optimizers import build_optimizer
-from mltrainer.trainers.native.ranks import Team
+from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.tensor_parallel import PlannedModel
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_partition import states_of, weights_of
@@ -171,13 +171,15 @@ class Planned(nn.Sequential):
 
 
 @pytest.fixture
-def team() -> Iterator[Team]:
+def team() -> Iterator[Ranks]:
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    yield Team(0, 2)
+    ranks = Ranks()
+    ranks.size = 2
+    yield ranks
     torch.distributed.destroy_process_group()
 
 
-def test_a_process_holds_half_of_planned_matrices_gradients_and_moments(team: Team) -> None:
+def test_a_process_holds_half_of_planned_matrices_gradients_and_moments(team: Ranks) -> None:
     model, config = Planned(), TrainingConfig.model_validate({**CONFIG, **of("planned")})
     trained = dict(model.named_parameters())
     planned = PlannedModel(model, team, lowers=False)
@@ -220,13 +222,13 @@ def with_plan(plan: Any) -> nn.Module:
         (tied(), "2.weight is 0.weight at the same time"),
     ],
 )
-def test_a_plan_by_which_a_model_cannot_be_split_is_refused(team: Team, model: nn.Module, said: str) -> None:
+def test_a_plan_by_which_a_model_cannot_be_split_is_refused(team: Ranks, model: nn.Module, said: str) -> None:
     with pytest.raises(InputError) as caught:
         PlannedModel(model, team, lowers=False)
     assert said in caught.value.message
 
 
-def test_a_size_that_processes_do_not_divide_is_refused_with_the_parameters_name(team: Team) -> None:
+def test_a_size_that_processes_do_not_divide_is_refused_with_the_parameters_name(team: Ranks) -> None:
     model = Planned()
     model[2] = nn.Linear(95, 32)
     with pytest.raises(InputError, match=r"2.weight is \[32, 95\], and 2 processes do not divide its dimension 1") as caught:
