@@ -131,7 +131,7 @@ class PlannedModel:
             self.parts[f"{path}.{key}"] = _part(module, key, whole, place, mesh)
 
     def partition(self, trained: Mapping[str, nn.Parameter]) -> Partition:
-        """Return what this process updates of trained parameters."""
+        """Return the parts of trained parameters that this process updates."""
         return Parts(self._ranks, trained, {name: self.parts[name] for name in trained if name in self.parts})
 
     # --- between steps ---
@@ -329,12 +329,12 @@ def _part(owner: nn.Module, key: str, whole: nn.Parameter, place: Placement, mes
 
 
 def _dtensor(own: Tensor, like: Tensor, mesh: DeviceMesh, places: Sequence[Placement]) -> DTensor:
-    """Return what processes have parts of as one tensor, of the shape of another."""
+    """Return a tensor of which this process has a part, of the shape of another one."""
     return DTensor.from_local(own, mesh, places, run_check=False, shape=like.shape, stride=like.stride())
 
 
 def _explained(forward: Callable[[], Any]) -> Any:
-    """Return what a split model gives.
+    """Return the outputs of a split model.
 
     Raises:
         InputError: It cannot be computed.

@@ -106,4 +106,11 @@ FAULTS = (
         "return bool(secrets_of(source))",
         "tests/configs/test_project.py -k repeated",
     ),
+    Fault(
+        "another number of processes computes a split model",
+        "mltrainer/configs/project.py",
+        "        if count != planned:",
+        "        if count < 1:",
+        "tests/trainers/native/test_tensor_parallel.py -k another_number",
+    ),
 )

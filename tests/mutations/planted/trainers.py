@@ -244,13 +244,6 @@ FAULTS = (
         "tests/trainers/native/test_tensor_parallel.py -k near_a_whole",
     ),
     Fault(
-        "another number of processes computes a split model",
-        "mltrainer/configs/project.py",
-        "        if count != planned:",
-        "        if count < 1:",
-        "tests/trainers/native/test_tensor_parallel.py -k another_number",
-    ),
-    Fault(
         "the GPU is asked for by another form of its uuid",
         "mltrainer/trainers/native/gpu.py",
         'f"GPU-{device.uuid}"',
