@@ -200,10 +200,13 @@ class Stepper:
     def _evaluated(self, number: int, step: Step) -> Any:
         """Return the outputs of a step's first micro-batch in evaluation mode."""
         self.seed(number, 0)
+        # Module by module: a norm that is held for this step stays as it is.
+        modes = [(module, module.training) for module in self.model.modules()]
         with torch.no_grad(), buffers_kept(self.model), self._autocast:
             self.model.eval()
             outputs, _ = self.task.forward(self.model, step.micro_batches[0])
-            self.model.train()
+        for module, training in modes:
+            module.training = training
         return outputs
 
     def _taken(self, number: int, rate: float, step: Step) -> Measured:

@@ -185,7 +185,7 @@ class PlannedModel:
             if one.shape != other.shape:
                 what = f"split by its plan, the model gives {list(other.shape)}, where whole it gives {list(one.shape)}"
                 raise InputError(what, where=PLAN, mend=f"let the last module gather: colwise_gather_output; {MEND}")
-            off = float((one.double() - other.double()).norm() / (one.double().norm() + 1e-12))
+            off = _distance(one, other)
             if not off <= self._tolerance:
                 what = f"split by its plan, the model computes something else: its outputs differ by {off:.2g} of their norm"
                 raise InputError(what, where=PLAN, mend=MEND)
@@ -326,6 +326,12 @@ def _part(owner: nn.Module, key: str, whole: nn.Parameter, place: Placement, mes
     if whole.requires_grad:
         part.split.register_post_accumulate_grad_hook(part.arrived)
     return part
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the norm of a difference by that of the first tensor; numbers that are not finite, as of masks, count as 0."""
+    first, second = (torch.nan_to_num(tensor.double(), 0.0, 0.0, 0.0) for tensor in (one, other))
+    return float((first - second).norm() / (first.norm() + 1e-12))
 
 
 def _dtensor(own: Tensor, like: Tensor, mesh: DeviceMesh, places: Sequence[Placement]) -> DTensor:

@@ -181,6 +181,15 @@ class Planned(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32), nn.Dropout(0.1), nn.Linear(32, 10))
 
 
+class PlannedNorm(nn.Sequential):
+    """A norm before what processes split."""
+
+    tp_plan = {"2": "colwise", "4": "rowwise"}
+
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10))
+
+
 class Wrong(nn.Module):
     """Has a plan by which it cannot be split, each kind for another reason."""
 
@@ -285,7 +294,8 @@ class Digits(mltrainer.Task):
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
                 "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
                 "borrowing": Borrowing,
-                "wide": wide, "pictures": pictures, "planned": Planned, "planned_transformer": PlannedTransformer}[self.name]()
+                "wide": wide, "pictures": pictures, "planned": Planned, "planned_norm": PlannedNorm,
+                "planned_transformer": PlannedTransformer}[self.name]()
 
     def loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets)

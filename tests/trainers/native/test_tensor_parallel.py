@@ -90,6 +90,20 @@ def test_split_models_repeat(tmp_path: Path, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
+def test_a_held_norm_of_a_split_model_stays_held_where_the_run_goes_on(tmp_path: Path) -> None:
+    root, one = make(tmp_path / "run"), make(tmp_path / "one")
+    held = {"weights": "begin.safetensors", "freeze": ["1.*"]}
+    more = of("planned_norm", epochs=12, early_stopping=None, checkpoint={"every_n_steps": 5, "keep": 2}, start=held)
+    for folder in (root, one):
+        torch.manual_seed(0)
+        save_file(weights_of(folder, "PlannedNorm"), folder / "begin.safetensors")
+    with pytest.raises(StoppedError):
+        train_on(root, None, at_step(7, lambda: signal.raise_signal(signal.SIGINT)), **more)
+    assert bits(train_on(root, None, **more), root) == bits(train_on(one, None, **more), one)
+
+
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_all_processes_of_a_split_model(tmp_path: Path) -> None:
     root = make(tmp_path)
     changes = of("planned", optimizer={"name": "sgd", "lr": 1e12}, clip=None, schedule={"name": "constant"})
