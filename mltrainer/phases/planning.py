@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pydantic
 from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
-from mltrainer.configs.loading import apply, flatten, read_text, validate, validate_values
+from mltrainer.configs.loading import apply, as_typed, flatten, parse_assignment, read_text, validate, validate_values
 from mltrainer.configs.project import ProjectConfig, Task, TrainingConfig, config_digest, load_project, load_training, of_task
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
@@ -53,6 +54,7 @@ class Plan:
         template: The path of that template.
         edited: What a person changed against that, by dotted key.
         text: What `training_config.yaml` must hold, or None where it holds it already.
+        hidden: Changes of `mltrainer.yaml` or the template since the last planning that an earlier edit hides, each in a line.
     """
 
     config: TrainingConfig
@@ -60,12 +62,15 @@ class Plan:
     template: str
     edited: dict[str, Any]
     text: str | None
+    hidden: list[str]
 
 
 def run(ctx: Context) -> Result:
     """Plan: probe the config twice, measure, fingerprint; a config that cannot be run does not replace the one that is there."""
     production_template(ctx.project.root)  # a fault in it is reported before anything is probed
     plan = plan_config(ctx)
+    for line in plan.hidden:
+        ctx.note(line)
     config, environment = plan.config, capture(plan.config.threads)
     evidence: dict[str, Any] = {
         "config": config.model_dump(),
@@ -253,7 +258,19 @@ def plan_config(ctx: Context) -> Plan:
     if old is None or old.value != shown:
         kept = rewritten(path.read_text("utf-8-sig"), shown) if old is not None else None
         text = kept or config_text(shown)
-    return Plan(config, generated, template_file, edited, text)
+    hidden = _hidden(made, flatten(before or {}), flatten(final), [parse_assignment(typed)[0] for typed in ctx.assignments])
+    return Plan(config, generated, template_file, edited, text, hidden)
+
+
+def _hidden(made: dict[str, Any], before: dict[str, Any], final: dict[str, Any], typed: Collection[str]) -> list[str]:
+    """Return a line for each key of which what is generated changed, and an edit of an earlier value stands."""
+    keys = [key for key in made if key in before and before[key] != made[key] and final.get(key, made[key]) != made[key]]
+    return [
+        f"{key} stays {final[key]!r}, as training_config.yaml was edited; mltrainer.yaml or the template says {made[key]!r} now; "
+        f"to take that: {as_typed({key: made[key]})}"
+        for key in keys
+        if key not in typed
+    ]
 
 
 def planned_config(project: Project) -> TrainingConfig:

@@ -95,7 +95,14 @@ def test_an_edit_of_a_key_stays_although_the_project_file_changes_it_too(tmp_pat
     ctx, _ = planned(context(tmp_path))
     edit(ctx, "seed: 42", "seed: 43")
     project_file(ctx, seed=5)
-    assert plan_config(ctx).config.seed == 43
+    plan = plan_config(ctx)
+    assert plan.config.seed == 43
+    (told,) = plan.hidden
+    assert told.startswith("seed stays 43, as training_config.yaml was edited; mltrainer.yaml or the template says 5 now")
+    assert told.endswith("to take that: --set seed=5")
+    assert plan_config(replace(ctx, assignments=("seed=7",))).hidden == []
+    taken, _ = planned(replace(ctx, assignments=("seed=5",)))
+    assert plan_config(taken).hidden == []
 
 
 def test_an_option_that_leaves_the_project_file_leaves_the_config(tmp_path: Path) -> None:
