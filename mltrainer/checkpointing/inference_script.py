@@ -38,6 +38,8 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 DELIMITERS = "\t;|,"
 SAMPLE, LINES = 1 << 16, 20  # characters and lines of a table by which the delimiter is found
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
+# NumPy's names of what ONNX reads
+NUMBERS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64", "tensor(int32)": "int32"}
 
 
 class InvalidInputError(Exception):
@@ -619,8 +621,16 @@ def open_onnx(path: Path) -> Callable[[Inputs], np.ndarray]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [entry.name for entry in session.get_inputs()]
-    return lambda inputs: np.asarray(session.run(None, dict(zip(names, parts_of(inputs), strict=True)))[0])
+    types = {entry.name: NUMBERS.get(entry.type) for entry in session.get_inputs()}
+
+    def run(inputs: Inputs) -> np.ndarray:
+        parts = dict(zip(types, parts_of(inputs), strict=True))
+        for name, part in parts.items():
+            if types[name] not in (None, part.dtype.name):
+                raise InvalidInputError(f"{name} holds {part.dtype}, and the model reads {types[name]}: save it as {types[name]}")
+        return np.asarray(session.run(None, parts)[0])
+
+    return run
 
 
 def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:

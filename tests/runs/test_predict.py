@@ -6,11 +6,12 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from sklearn.datasets import load_digits
 
 import mltrainer
-from mltrainer.checkpointing.inference_script import InvalidInputError, decoded, read_rows, told
+from mltrainer.checkpointing.inference_script import InvalidInputError, decoded, open_onnx, read_rows, told
 from mltrainer.errors import InputError
 from mltrainer.runs.drift import drifted
 from mltrainer.runs.predict import as_file
@@ -36,6 +37,17 @@ def test_the_delivered_model_predicts_new_samples(digits: Project, pictures: Pat
     right = sum(answer["prediction"] == str(label) for answer, label in zip(answers, load_digits().target, strict=False))
     assert len(answers) == 40
     assert right >= 36
+
+
+def test_numbers_of_another_type_than_the_model_reads_are_told_with_what_to_do(tmp_path: Path) -> None:
+    given, out = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 2]) for name in ("x", "y"))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "same", [given], [out])
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), str(tmp_path / "model.onnx"))
+    same = open_onnx(tmp_path / "model.onnx")
+    assert same(np.ones((3, 2), np.float32)).tolist() == [[1, 1]] * 3
+    with pytest.raises(InvalidInputError, match="x holds float64, and the model reads float32: save it as float32"):
+        same(np.ones((3, 2)))
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "inference.py", "inference.json"])
