@@ -13,6 +13,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import is_sealed, read_json
 
 RESULT_FILE = "result.json"
+JOB_FILE = "job.json"
 
 
 def sound_result(folder: Path, contract: Mapping[str, str]) -> RunResult | None:

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mltrainer.errors import InputError
-from mltrainer.leftovers import TEMPORARY, new_file, new_folder
-from mltrainer.workspace import from_json, machine_faults, sync
+from mltrainer.errors import InputError, InUseError
+from mltrainer.leftovers import RUN_LOCK, TEMPORARY, new_file, new_folder
+from mltrainer.reproducibility.evidence import JOB_FILE, RESULT_FILE, set_aside
+from mltrainer.workspace import from_json, locked, machine_faults, sync
 
 MOST = 1_000  # runs of a pack: few files, and each is written in a few seconds
 # At the end of a pack: where that is cut off, zipfile takes the end of the last run in it for the pack's.
@@ -40,29 +41,34 @@ def packed(runs_dir: Path) -> dict[str, Path]:
 def pack(runs_dir: Path, runs: Iterable[str]) -> Path:
     """Write the folders of runs into a new pack, and remove them once it is on the disk; return its path.
 
+    A run that somebody went on with meanwhile keeps its folder, which comes before its copy in the pack.
+
     Raises:
-        MachineError: It cannot be written; then no folder was removed.
+        InputError: A file went away while it was packed.
+        MachineError: The pack cannot be written; then no folder was removed.
     """
-    runs = list(runs)
+    results = {run: (runs_dir / run / RESULT_FILE).read_bytes() for run in runs}
     numbers = [int(path.stem.removeprefix("pack-")) for path in _packs(runs_dir)]
     target = runs_dir / f"pack-{max(numbers, default=0) + 1:04d}.zip"
-    with machine_faults(str(target)):
+    with machine_faults(str(target)), _nothing_missing():
         descriptor, path = new_file(runs_dir, ".zip")
         try:
-            _write(path, runs_dir, runs)
+            _write(path, runs_dir, results)
             sync(path)
             path.rename(target)
         finally:
             path.unlink(missing_ok=True)
             os.close(descriptor)
         sync(runs_dir)
-        for run in runs:
-            _remove(runs_dir / run)
+        for run, result in results.items():
+            _remove(runs_dir / run, result)
     return target
 
 
 def restore(runs_dir: Path, run: str, packs: Mapping[str, Path] | None = None) -> None:
     """Put a packed run's folder back; nothing is done where it is there, or no pack holds it.
+
+    A folder that holds no job is set aside: somebody wrote there without knowing that the run was packed.
 
     Args:
         runs_dir: Where the runs are.
@@ -72,13 +78,16 @@ def restore(runs_dir: Path, run: str, packs: Mapping[str, Path] | None = None) -
     Raises:
         InputError: The pack is damaged.
     """
-    if (runs_dir / run).exists() or (path := (packed(runs_dir) if packs is None else packs).get(run)) is None:
+    if (runs_dir / run / JOB_FILE).exists() or (path := (packed(runs_dir) if packs is None else packs).get(run)) is None:
         return
     with machine_faults(str(runs_dir / run)), new_folder(runs_dir) as folder, _outer(path) as outer, _inner(outer, run) as inner:
         for entry in inner.infolist():
             _extract(inner, entry, folder, path)
+        if (runs_dir / run).exists() and not (runs_dir / run / JOB_FILE).exists():
+            set_aside(runs_dir / run)
         with contextlib.suppress(OSError):  # another command restored it meanwhile
             folder.rename(runs_dir / run)
+            sync(runs_dir)
 
 
 def read_packed(path: Path, name: str) -> Iterator[tuple[str, Any]]:
@@ -93,11 +102,44 @@ def read_packed(path: Path, name: str) -> Iterator[tuple[str, Any]]:
                 yield run, from_json(inner.read(name))
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder at once: by half, as a kill might leave it, it would be taken for the run."""
-    away = folder.with_name(f"{TEMPORARY}{folder.name}")
-    folder.rename(away)
-    shutil.rmtree(away)
+def _remove(folder: Path, result: bytes) -> None:
+    """Remove a folder at once, unless it is in use or no longer what was packed.
+
+    By half, as a kill might leave it, it would be taken for the run.
+    """
+    with contextlib.suppress(InUseError, FileNotFoundError), locked(folder / RUN_LOCK, f"run {folder.name}"):
+        if (folder / RESULT_FILE).read_bytes() == result:
+            away = folder.with_name(f"{TEMPORARY}{os.urandom(6).hex()}")
+            folder.rename(away)
+            shutil.rmtree(away)
+
+
+def is_plain(folder: Path) -> bool:
+    """Return True if a folder and all below it are files and folders: a pack has no links, pipes or sockets."""
+    return all(not path.is_symlink() and (path.is_dir() or path.is_file()) for path in _below(folder))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield all files and folders below a folder.
+
+    Raises:
+        OSError: One cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        yield from (Path(parent, name) for name in sorted([*folders, *files]))
+
+
+@contextlib.contextmanager
+def _nothing_missing() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        what = f"a file went away while it was packed: {error.filename}"
+        raise InputError(what, mend="type the same command again") from error
 
 
 def _packs(runs_dir: Path) -> list[Path]:
@@ -120,7 +162,7 @@ def _write(path: Path, runs_dir: Path, runs: Iterable[str]) -> None:
         for run in runs:
             with outer.open(f"{run}.zip", "w", force_zip64=True) as stream:
                 with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as inner:
-                    for file in sorted((runs_dir / run).rglob("*")):
+                    for file in _below(runs_dir / run):
                         inner.write(file, file.relative_to(runs_dir / run).as_posix())
 
 
@@ -136,6 +178,8 @@ def _extract(inner: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, path:
     if place.is_absolute() or ".." in place.parts:
         raise InputError(f"a file of a packed run lies outside it: {entry.filename!r}", where=str(path), mend="remove this pack")
     target = Path(inner.extract(entry, folder))
+    if target.is_file():
+        sync(target)
     # Runs are listed by the age of their jobs.
     os.utime(target, (time.mktime((*entry.date_time, 0, 0, -1)),) * 2)
 

@@ -17,13 +17,13 @@ from mltrainer.records.planning import Environment, Planning
 from mltrainer.records.reading import Record
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.environment import capture, difference, environment_digest
+from mltrainer.reproducibility.evidence import JOB_FILE as JOB_FILE
 from mltrainer.reproducibility.evidence import RESULT_FILE as RESULT_FILE
 from mltrainer.reproducibility.evidence import has_ended, sound_result
 from mltrainer.reproducibility.needed import reached
 from mltrainer.reproducibility.packs import restore
 from mltrainer.workspace import Project, digest, read_json, sha256_file
 
-JOB_FILE = "job.json"
 OTHERS_RECORD = re.compile(r"/phases/\d\d_\w+/record\.json$")
 ERROR_FILE = "error.json"  # why a run ended without a result
 

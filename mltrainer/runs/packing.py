@@ -10,7 +10,7 @@ from typing import Any
 from mltrainer.checkpointing.manifest import START_FOLDER
 from mltrainer.checkpointing.registry import referred_runs
 from mltrainer.reproducibility.evidence import RESULT_FILE
-from mltrainer.reproducibility.packs import MOST, pack
+from mltrainer.reproducibility.packs import MOST, is_plain, pack
 from mltrainer.runs.find import recorded_runs, runs_here
 from mltrainer.workspace import LOCK_FILE, Project, is_locked, is_sealed, locked, read_if_whole
 
@@ -61,7 +61,7 @@ def packable(project: Project) -> list[str]:
 
 def _may_go(folder: Path) -> bool:
     has_ended = is_sealed(read_if_whole(folder / RESULT_FILE)) and not is_locked(folder / "lock")
-    return has_ended and not any((folder / name).exists() for name in _KEEPS)
+    return has_ended and not any((folder / name).exists() for name in _KEEPS) and is_plain(folder)
 
 
 def _packed(project: Project, runs: list[str]) -> Packed:

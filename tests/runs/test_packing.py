@@ -164,6 +164,43 @@ def test_a_flipped_byte_of_a_packed_file_is_found(ended: Project) -> None:
     assert not (ended.runs_dir / RUNS[0]).exists()
 
 
+def test_a_folder_without_a_job_does_not_hide_a_packed_run(ended: Project) -> None:
+    held = content(ended.runs_dir / RUNS[0])
+    list(pack_runs(ended))
+    write_json(ended.runs_dir / RUNS[0] / "trackers" / "sent.json", {})  # as a tracker that sends late
+    assert content(ended.runs_dir / find_run(ended, RUNS[0])) == held
+    assert (ended.runs_dir / f"{RUNS[0]}.damaged-1" / "trackers" / "sent.json").exists()
+
+
+def test_a_run_that_is_gone_on_with_while_it_is_packed_keeps_its_folder(ended: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(_path: Path) -> None:
+        write_json(ended.runs_dir / RUNS[0] / "result.json", seal({"id": RUNS[0], "steps": 8}))
+
+    monkeypatch.setattr(packs, "sync", changed)
+    with locked(ended.runs_dir / RUNS[1] / "lock", "the run"):
+        packs.pack(ended.runs_dir, RUNS)
+    assert sorted(path.name for path in ended.runs_dir.iterdir()) == sorted([*RUNS[:2], "pack-0001.zip"])
+
+
+def test_a_run_that_was_half_removed_and_restored_is_packed_again(ended: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(_folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        list(pack_runs(ended))
+    monkeypatch.undo()
+    find_run(ended, RUNS[0])
+    assert [found.runs for found in pack_runs(ended)] == [RUNS]
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "link to a folder", "pipe"])
+def test_a_run_with_what_a_pack_cannot_hold_stays(ended: Project, tmp_path: Path, kind: str) -> None:
+    odd = ended.runs_dir / RUNS[0] / "checkpoints" / "odd"
+    os.mkfifo(odd) if kind == "pipe" else odd.symlink_to(tmp_path if kind == "link to a folder" else tmp_path / "gone")
+    assert [found.runs for found in pack_runs(ended)] == [RUNS[1:]]
+
+
 @pytest.mark.parametrize("name", ["../outside.txt", "a/../../outside.txt", "/outside.txt"])
 def test_a_pack_writes_nothing_outside_the_run(project: Project, name: str) -> None:
     project.runs_dir.mkdir(parents=True)

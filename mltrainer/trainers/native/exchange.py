@@ -10,6 +10,7 @@ import contextlib
 import mmap
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -25,6 +26,7 @@ from mltrainer.workspace import machine_faults
 T = TypeVar("T")
 PATIENCE_S = 20.0  # longer than an executor takes to notice that a process ended
 _PAGE = mmap.PAGESIZE
+_HEAD = 64  # bytes before a slot's numbers: how many they are, and their type
 
 
 class Exchange(Protocol):
@@ -97,7 +99,8 @@ class Messages:
 class SharedMemory:
     """Memory of one machine in which each process writes numbers where all read them: none is copied into a message.
 
-    There is a slot for each process's numbers, and a last one for sums. It belongs to no file, and is gone with the processes.
+    There is a slot for each process's numbers, after a word of what they are, and a last one for sums. It belongs to no file, and
+    is gone with the processes.
 
     Args:
         rank: Which process this is.
@@ -106,21 +109,24 @@ class SharedMemory:
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank, self._size = rank, size
-        self._slots = torch.empty(size + 1, 0, dtype=torch.uint8)
+        self._slots = torch.empty(size + 1, _HEAD, dtype=torch.uint8)
         self._is_read = False  # whether others may still read this process's slot
 
     def room(self, dtype: torch.dtype, count: int) -> Tensor:
         """Return this process's slot, once nobody reads what stood there."""
-        self._reserve(count * dtype.itemsize)
+        self._reserve(_HEAD + count * dtype.itemsize)
         if self._is_read:
             self._meet()
             self._is_read = False
+        head = torch.tensor([count, zlib.crc32(str(dtype).encode())])
+        self._heads[self._rank].copy_(head)
         return self._numbers(dtype, count)[self._rank]
 
     def own_sum(self, sent: Tensor) -> Tensor:
         """Return the sum of the blocks, added where they lie: nobody else reads them."""
         self._meet()
         self._is_read = True
+        self._require_same_numbers()
         blocks = self._numbers(sent.dtype, sent.numel())[: self._size].unflatten(1, (self._size, -1))
         return _tree_sum(blocks[:, self._rank])
 
@@ -137,11 +143,25 @@ class SharedMemory:
         self.room(block.dtype, block.numel()).copy_(block)
         self._meet()
         self._is_read = True
+        self._require_same_numbers()
         return self._numbers(block.dtype, block.numel())[: self._size]
+
+    @property
+    def _heads(self) -> Tensor:
+        return self._slots[: self._size, :_HEAD].view(torch.int64)[:, :2]
+
+    def _require_same_numbers(self) -> None:
+        """Refuse to add up what processes mean as different things: a message would not have fitted either.
+
+        Raises:
+            ValueError: They wrote other counts or types.
+        """
+        if not torch.equal(self._heads, self._heads[:1].expand(self._size, 2)):
+            raise ValueError(f"processes exchange different numbers: counts and types are {self._heads.tolist()}")
 
     def _numbers(self, dtype: torch.dtype, count: int) -> Tensor:
         """Return the first numbers of each slot."""
-        return self._slots[:, : count * dtype.itemsize].view(dtype)
+        return self._slots[:, _HEAD : _HEAD + count * dtype.itemsize].view(dtype)
 
     @staticmethod
     def _meet() -> None:

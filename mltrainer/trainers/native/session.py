@@ -178,7 +178,7 @@ class Session:
     def _begin_trace(self) -> Tracer | None:
         """Begin to trace before the user's module is imported, where this process looks for the cause of a difference."""
         first_step = self.job.trace_from
-        return None if first_step is None else Tracer(self.folder, self.root, first_step)
+        return None if first_step is None or not self.ranks.writes else Tracer(self.folder, self.root, first_step)
 
     def _observe_files(self) -> OpenedFiles | None:
         """Begin to note what is opened, before the user's module is imported; not of one of many runs of what planning saw."""

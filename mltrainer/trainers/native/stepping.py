@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Batch, Step
@@ -83,7 +85,8 @@ class Stepper:
     ) -> None:
         self.task, self.model, self.config, self.own = task, model, config, own
         self.ranks = ranks or Ranks()
-        self._loss_dtype: torch.dtype | None = None
+        self._types: tuple[torch.dtype, torch.dtype] | None = None  # of a shard's loss and weight
+        self._types_are_agreed = False
         self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
         self._statistics = RunningStatistics(model, config.rules)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -191,23 +194,27 @@ class Stepper:
         if self._planned is None:
             return self._taken(number, rate, step)
         with others_may_be_lost(tells_of_others):
-            self._planned.require_same_outputs(partial(self._evaluated, number, step))
+            self._planned.require_same_results(partial(self._tried, number, step))
             measured = self._taken(number, rate, step)
             if whole:
                 self._planned.gather()
             return measured
 
-    def _evaluated(self, number: int, step: Step) -> Any:
-        """Return the outputs of a step's first micro-batch in evaluation mode."""
+    def _tried(self, number: int, step: Step) -> tuple[Any, Tensor]:
+        """Return outputs and loss of a step's first micro-batch in evaluation mode, and leave its gradients in the parameters."""
+        self.clear()
         self.seed(number, 0)
         # Module by module: a norm that is held for this step stays as it is.
         modes = [(module, module.training) for module in self.model.modules()]
-        with torch.no_grad(), buffers_kept(self.model), self._autocast:
+        with buffers_kept(self.model), self._autocast:
             self.model.eval()
-            outputs, _ = self.task.forward(self.model, step.micro_batches[0])
+            # A copy: a forward pass may change its batch in place, which is yet to be trained on.
+            outputs, targets = self.task.forward(self.model, copy.deepcopy(step.micro_batches[0]))
+            loss = self.task.loss(full(outputs), targets)
+        loss.backward()
         for module, training in modes:
             module.training = training
-        return outputs
+        return outputs, loss.detach()
 
     def _taken(self, number: int, rate: float, step: Step) -> Measured:
         for group in self.optimizer.param_groups:
@@ -304,10 +311,26 @@ class Stepper:
             self.seed(number, shard)
             with self._statistics.captured(statistics, shard):
                 tree.add(self._weighted(micro))
+        self._agree_on_types()
         own = tree.total() if step.shards else self._nothing()
         *gradients, total, weight = own
         gradients, (total, weight, *statistics) = self.partition.sum(gradients, [total, weight, *statistics])
         return self._completed(number, gradients, total, weight, statistics)
+
+    def _agree_on_types(self) -> None:
+        """Learn, once, in which types the others add loss and weight: a process without a shard has seen none.
+
+        Raises:
+            InputError: They differ among processes.
+        """
+        if self._types_are_agreed:
+            return
+        found = dict.fromkeys(types for types in self.ranks.gather(self._types) if types is not None)
+        if len(found) > 1:
+            what = f"the losses of some micro-batches are of other types: {', '.join(str(loss) for loss, _ in found)}"
+            raise InputError(what, where="loss", mend="return a loss of one type, whatever the batch")
+        (self._types,) = found
+        self._types_are_agreed = True
 
     def _completed(self, number: int, gradients: list[Tensor], total: Tensor, weight: Tensor, statistics: list[Tensor]) -> Tensor:
         """Hand over the mean gradients of a step's shards, and return their mean loss."""
@@ -362,8 +385,8 @@ class Stepper:
 
     def _nothing(self) -> list[Tensor]:
         """Return the summands of a process without a shard: x + -0.0 has the bits of x, also where x is -0.0."""
-        scalar = torch.full((), -0.0, dtype=self._loss_dtype, device=self.config.device)
-        return [*(torch.full_like(p, -0.0) for p in self.parameters), scalar, scalar.float()]
+        scalars = [torch.full((), -0.0, dtype=dtype, device=self.config.device) for dtype in self._types or ()]
+        return [*(torch.full_like(p, -0.0) for p in self.parameters), *scalars]
 
     def _weighted(self, micro: Batch) -> list[Tensor]:
         """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
@@ -380,8 +403,9 @@ class Stepper:
         share = items / self.config.batch_size  # near 1, for the range of fp16
         self.scaler.scale(loss * share).backward()
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
-        self._loss_dtype = loss.dtype
-        return summed(loss.detach(), share), weight
+        total = summed(loss.detach(), share)
+        self._types = total.dtype, weight.dtype
+        return total, weight
 
     def _loss(self, batch: Batch, is_noted: bool = True) -> tuple[Tensor, int | Tensor]:
         """Return a batch's mean loss, and how many items it is the mean of."""

@@ -8,10 +8,12 @@ reads weights, the parameters are whole.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +40,8 @@ STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the words of Hugging Face'
 }
 CLOSE = 1e-3  # of outputs in fp32, between a whole and a split model; wrong plans are farther off
 CLOSE_LOWERED = 0.1  # in bf16
+NEGLIGIBLE = 1e-3  # of all gradients' norm: a gradient below, such as that of a key's bias, is nothing but rounding
+T = TypeVar("T")
 MEND = f"mend the model's {PLAN}, or train it in one process: mltrainer phase run planning --set {KEY}=1"
 
 
@@ -88,7 +92,9 @@ class Part:
         """Take a gradient to where the optimizer looks for it."""
         assert isinstance(split.grad, DTensor)
         part = split.grad.redistribute(placements=self.dtensor.placements).to_local()
-        self.own.grad, split.grad = part.contiguous(), None
+        # Added, as it comes in parts where a module that is computed anew is used twice.
+        self.own.grad = part.contiguous() if self.own.grad is None else self.own.grad + part
+        split.grad = None
 
 
 class PlannedModel:
@@ -110,6 +116,7 @@ class PlannedModel:
     def __init__(self, model: nn.Module, ranks: Ranks, lowers: bool) -> None:
         self._ranks, self._tolerance = ranks, CLOSE_LOWERED if lowers else CLOSE
         self.parts: dict[str, Part] = {}
+        self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.is_split = self._is_proven = self._is_alike = False
         self._hooks: list[tuple[nn.Module, Any, Any]] = []
         self._handles: list[RemovableHandle] = []
@@ -165,30 +172,54 @@ class PlannedModel:
 
     # --- what tells whether the plan is the model's ---
 
-    def require_same_outputs(self, forward: Callable[[], Any]) -> None:
+    def require_same_results(self, compute: Callable[[], tuple[Any, Tensor]]) -> None:
         """Refuse, once, a plan by which the model computes something else than whole; the model is split afterwards.
 
         Args:
-            forward: Computes one batch in evaluation mode.
+            compute: Returns outputs and loss of one batch in evaluation mode, and leaves its gradients.
 
         Raises:
-            InputError: With what differs.
+            InputError: With what differs: an output, the loss or a gradient.
         """
         if self._is_proven:
             self.split()
             return
-        expected = [tensor.detach() for tensor in tensors_in(forward())]
+        outputs, expected = self._results(compute)
         self.split()
-        found = [tensor.detach() for tensor in tensors_in(_explained(forward))]
+        split_outputs, found = self._results(partial(_explained, compute))
         self._is_proven = True
-        for one, other in zip(expected, found, strict=True):
+        for one, other in zip(outputs, split_outputs, strict=True):
             if one.shape != other.shape:
                 what = f"split by its plan, the model gives {list(other.shape)}, where whole it gives {list(one.shape)}"
                 raise InputError(what, where=PLAN, mend=f"let the last module gather: colwise_gather_output; {MEND}")
-            off = _distance(one, other)
-            if not off <= self._tolerance:
-                what = f"split by its plan, the model computes something else: its outputs differ by {off:.2g} of their norm"
-                raise InputError(what, where=PLAN, mend=MEND)
+            self._require_near("its output", one, other, 0.0)
+        # Outputs alone show no part that is multiplied by zero at first, and no term of the loss that they do not hold.
+        total = math.hypot(*(float(gradient.norm()) for gradient in expected.values()))
+        for what, one in expected.items():
+            self._require_near(what, one, found[what], NEGLIGIBLE * total)
+
+    def _results(self, compute: Callable[[], tuple[Any, Tensor]]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Return the outputs of a batch, and its loss and whole gradients in words; no gradient is left behind."""
+        outputs, loss = compute()
+        found = {"its loss": loss}
+        for name, p in self._trained.items():
+            part = self.parts.get(name) if self.is_split else None
+            leaf = p if part is None else part.own
+            gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.to_dense()
+            found[f"the gradient of {name}"] = gradient if part is None or not part.is_cut else part.together(gradient)
+            leaf.grad = None
+        return [tensor.detach() for tensor in tensors_in(outputs)], found
+
+    def _require_near(self, what: str, one: Tensor, other: Tensor, least: float) -> None:
+        """Refuse a difference of more than a share of the first tensor's norm, or of the least that counts.
+
+        Raises:
+            InputError: With what differs.
+        """
+        off = _distance(one, other, least)
+        if not off <= self._tolerance:
+            said = f"split by its plan, the model computes something else: {what}, which is off by {off:.2g} of its norm"
+            raise InputError(said, where=PLAN, mend=MEND)
 
     def require_alike(self, gradients: Mapping[str, Tensor]) -> None:
         """Refuse, once, that a parameter which every process has whole is given another gradient in each.
@@ -328,10 +359,16 @@ def _part(owner: nn.Module, key: str, whole: nn.Parameter, place: Placement, mes
     return part
 
 
-def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the norm of a difference by that of the first tensor; numbers that are not finite, as of masks, count as 0."""
+def _distance(one: Tensor, other: Tensor, least: float) -> float:
+    """Return the norm of a difference by that of the first tensor; numbers that are not finite, as of masks, count as 0.
+
+    Args:
+        one: The first tensor.
+        other: The second.
+        least: The norm that is taken where the first tensor's is smaller.
+    """
     first, second = (torch.nan_to_num(tensor.double(), 0.0, 0.0, 0.0) for tensor in (one, other))
-    return float((first - second).norm() / (first.norm() + 1e-12))
+    return float((first - second).norm() / max(float(first.norm()), least, 1e-12))
 
 
 def _dtensor(own: Tensor, like: Tensor, mesh: DeviceMesh, places: Sequence[Placement]) -> DTensor:
@@ -339,18 +376,19 @@ def _dtensor(own: Tensor, like: Tensor, mesh: DeviceMesh, places: Sequence[Place
     return DTensor.from_local(own, mesh, places, run_check=False, shape=like.shape, stride=like.stride())
 
 
-def _explained(forward: Callable[[], Any]) -> Any:
-    """Return the outputs of a split model.
+def _explained(compute: Callable[[], T]) -> T:
+    """Return what a split model computes.
 
     Raises:
         InputError: It cannot be computed.
     """
     try:
         with others_may_be_lost(tells_of_others):
-            return forward()
+            return compute()
     except MltrainerError:
         raise
     except Exception as error:
         what = f"split by its plan, the model cannot be computed: {type(error).__name__}: {error!s:.300}"
-        mend = f"let modules take sizes from what they are given: x.view(*x.shape[:-1], -1, self.head_size); {MEND}"
+        sizes = "let modules take sizes from what they are given: x.view(*x.shape[:-1], -1, self.head_size)"
+        mend = f"let the last module gather (colwise_gather_output), and {sizes}; {MEND}"
         raise InputError(what, where=PLAN, mend=mend) from error

@@ -91,4 +91,18 @@ FAULTS = (
         "for path in reversed(_packs(runs_dir)) for",
         "tests/runs/test_packing.py",
     ),
+    Fault(
+        "a stray folder hides a packed run",
+        "mltrainer/reproducibility/packs.py",
+        "if (runs_dir / run / JOB_FILE).exists() or (path",
+        "if (runs_dir / run).exists() or (path",
+        "tests/runs/test_packing.py",
+    ),
+    Fault(
+        "a run that went on is removed once an older copy is packed",
+        "mltrainer/reproducibility/packs.py",
+        "if (folder / RESULT_FILE).read_bytes() == result:",
+        "if True:",
+        "tests/runs/test_packing.py",
+    ),
 )

@@ -271,4 +271,32 @@ FAULTS = (
         "shares = True",
         "tests/trainers/native/test_exchange.py",
     ),
+    Fault(
+        "shared memory adds what processes mean as different things",
+        "mltrainer/trainers/native/exchange.py",
+        "if not torch.equal(self._heads, self._heads[:1].expand(self._size, 2)):",
+        "if False:",
+        "tests/trainers/native/test_exchange.py",
+    ),
+    Fault(
+        "a process without a shard adds nothing in a type of its own",
+        "mltrainer/trainers/native/stepping.py",
+        "for dtype in self._types or ()]",
+        "for dtype in (torch.float32, torch.float32)]",
+        "tests/trainers/native/test_ranks.py::test_a_process_without_a_shard_adds_nothing_in_the_type_of_the_others_loss",
+    ),
+    Fault(
+        "a plan is judged by outputs alone",
+        "mltrainer/trainers/native/tensor_parallel.py",
+        "for what, one in expected.items():",
+        "for what, one in ():",
+        "tests/trainers/native/test_tensor_parallel.py -k late",
+    ),
+    Fault(
+        "the gradients of a module that is used twice take each other's place",
+        "mltrainer/trainers/native/tensor_parallel.py",
+        "part.contiguous() if self.own.grad is None else self.own.grad + part",
+        "part.contiguous()",
+        "tests/trainers/native/test_tensor_parallel.py -k used_twice",
+    ),
 )

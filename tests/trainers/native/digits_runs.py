@@ -200,11 +200,15 @@ class Wrong(nn.Module):
         self.tp_plan = {"down": "colwise"} if kind == "open" else {"up": "colwise", "down": "rowwise"}
         if kind == "alone":
             self.tp_plan = {"up": "colwise"}
-        if kind == "scaled late":  # nothing behind it has a gradient at first
+        if kind.endswith("late"):  # nothing behind it has a gradient at first
             nn.init.zeros_(self.down.weight)
 
     def forward(self, x):
         x = self.up(x.flatten(1))
+        if self.kind == "mixed late":
+            return self.down(x.softmax(-1))
+        if self.kind == "penalized":
+            self.penalty = x.square().mean()
         if self.kind == "normed":
             x = nn.functional.layer_norm(x, x.shape[-1:])
         if self.kind.startswith("scaled"):
@@ -282,15 +286,16 @@ class Odd(nn.Module):
 
 
 class Digits(mltrainer.Task):
-    def __init__(self, model="mlp", n=120, greedy=False):
-        self.name, self.n, self.greedy = model, n, greedy
+    def __init__(self, model="mlp", n=120, greedy=False, double=False):
+        self.name, self.n, self.greedy, self.double = model, n, greedy, double
 
     def samples(self):
         return Moved(self.n)
 
     def model(self):
         if self.name.startswith("wrong "):
-            return Wrong(self.name.partition(" ")[2])
+            self.made = Wrong(self.name.partition(" ")[2])
+            return self.made
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
                 "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
                 "borrowing": Borrowing,
@@ -298,7 +303,10 @@ class Digits(mltrainer.Task):
                 "planned_transformer": PlannedTransformer}[self.name]()
 
     def loss(self, outputs, targets):
-        return nn.functional.cross_entropy(outputs, targets)
+        loss = nn.functional.cross_entropy(outputs, targets)
+        if self.name == "wrong penalized":
+            loss = loss + self.made.penalty
+        return loss.double() if self.double else loss
 
     def metrics(self, outputs, targets):
         if self.greedy:

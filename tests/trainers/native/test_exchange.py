@@ -47,12 +47,20 @@ def check(exchange: Exchange, rank: int, size: int) -> None:
         assert torch.equal(exchange.gather(blocks[rank]), torch.stack(blocks))
 
 
+def check_refused(memory: SharedMemory, rank: int) -> None:
+    """See other counts and types refused, where a message would not have fitted."""
+    for count, dtype in ((8 + 8 * rank, torch.float32), (8, (torch.float32, torch.int32)[min(rank, 1)])):
+        with pytest.raises(ValueError, match="processes exchange different numbers"):
+            memory.own_sum(memory.room(dtype, count))
+
+
 def in_process(rank: int, size: int, store: str) -> None:
     dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size)
     chosen = exchange_of(rank, size, "cpu")
     assert isinstance(chosen, SharedMemory)
     for exchange in (chosen, Messages(size, "cpu"), chosen):
         check(exchange, rank, size)
+    check_refused(chosen, rank)
     dist.destroy_process_group()
 
 

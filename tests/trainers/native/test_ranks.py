@@ -216,6 +216,13 @@ def test_images_in_the_layout_of_channels_last_have_the_bits_of_one_process(tmp_
     assert bits(train_on(several, 2, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
 
 
+@pytest.mark.slow
+def test_a_process_without_a_shard_adds_nothing_in_the_type_of_the_others_loss(tmp_path: Path) -> None:
+    changes = {"task": {"use": "digits_task:Digits", "options": {"double": True, "model": "cnn"}}, "accumulate": 3, "rules": 2}
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    assert bits(train_on(several, 4, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
+
+
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[Group]:
     """Yield a group of one process, which exchanges as several do."""
