@@ -377,7 +377,7 @@ def _dtensor(own: Tensor, like: Tensor, mesh: DeviceMesh, places: Sequence[Place
 
 
 def _explained(compute: Callable[[], T]) -> T:
-    """Return what a split model computes.
+    """Return the results of a split model.
 
     Raises:
         InputError: It cannot be computed.

@@ -80,8 +80,8 @@ FAULTS = (
     Fault(
         "a run's folder goes file by file once it is packed",
         "mltrainer/reproducibility/packs.py",
-        "    folder.rename(away)\n    shutil.rmtree(away)",
-        "    shutil.rmtree(folder)",
+        "            folder.rename(away)\n            shutil.rmtree(away)",
+        "            shutil.rmtree(folder)",
         "tests/runs/test_packing.py",
     ),
     Fault(
