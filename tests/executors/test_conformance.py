@@ -259,9 +259,9 @@ def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Repeating
     first = frozen(root, workers, "one", said)
     until(lambda: workers.wait(0.1) == [] and len(noted(root, "one", "begun")) == 2)
     engine.is_cut = False
-    (root / "do/go").touch()
     (second,) = set(supervisors(root)) - {first}
-    kill_tree(second, signal.SIGSTOP)
+    kill_tree(second, signal.SIGSTOP)  # before any of them may end, so that the first one does
+    (root / "do/go").touch()
     kill_tree(first, signal.SIGCONT)
     assert ends(workers) == [Ended(1)]
     until(lambda: workers.wait(0.1) == [] and not set(supervisors(root)))

@@ -171,15 +171,15 @@ def until(holds: Callable[[], bool]) -> None:
 
 def running(mark: str) -> list[bytes]:
     """Return the command lines of the processes that hold a text."""
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _is_readable(path)]
-    return [command for command in commands if mark.encode() in command]
+    return [command for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in (command := _command(path))]
 
 
-def _is_readable(path: Path) -> bool:
+def _command(path: Path) -> bytes:
+    """Return a command line; of a process that has ended meanwhile nothing."""
     try:
-        return bool(path.read_bytes())
+        return path.read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 @pytest.mark.parametrize(

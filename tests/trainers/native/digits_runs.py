@@ -286,8 +286,8 @@ class Odd(nn.Module):
 
 
 class Digits(mltrainer.Task):
-    def __init__(self, model="mlp", n=120, greedy=False, double=False):
-        self.name, self.n, self.greedy, self.double = model, n, greedy, double
+    def __init__(self, model="mlp", n=120, greedy=False):
+        self.name, self.n, self.greedy = model, n, greedy
 
     def samples(self):
         return Moved(self.n)
@@ -303,15 +303,26 @@ class Digits(mltrainer.Task):
                 "planned_transformer": PlannedTransformer}[self.name]()
 
     def loss(self, outputs, targets):
-        loss = nn.functional.cross_entropy(outputs, targets)
-        if self.name == "wrong penalized":
-            loss = loss + self.made.penalty
-        return loss.double() if self.double else loss
+        return nn.functional.cross_entropy(outputs, targets)
 
     def metrics(self, outputs, targets):
         if self.greedy:
             random.random(), np.random.permutation(9), torch.rand(7)
         return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
+
+
+class Doubled(Digits):
+    """Gives its loss in another type than that of the weights."""
+
+    def loss(self, outputs, targets):
+        return super().loss(outputs, targets).double()
+
+
+class Penalizing(Digits):
+    """Adds what the model leaves behind to the loss."""
+
+    def loss(self, outputs, targets):
+        return super().loss(outputs, targets) + self.made.penalty
 '''
 CONFIG: dict[str, Any] = {
     "name": "digits",

@@ -218,7 +218,7 @@ def test_images_in_the_layout_of_channels_last_have_the_bits_of_one_process(tmp_
 
 @pytest.mark.slow
 def test_a_process_without_a_shard_adds_nothing_in_the_type_of_the_others_loss(tmp_path: Path) -> None:
-    changes = {"task": {"use": "digits_task:Digits", "options": {"double": True, "model": "cnn"}}, "accumulate": 3, "rules": 2}
+    changes = {"task": {"use": "digits_task:Doubled", "options": {"model": "cnn"}}, "accumulate": 3, "rules": 2}
     one, several = make(tmp_path / "one"), make(tmp_path / "several")
     assert bits(train_on(several, 4, **changes), several) == bits(train(one, **{**SETTING, **changes}), one)
 

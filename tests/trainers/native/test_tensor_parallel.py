@@ -127,9 +127,10 @@ def test_a_loss_that_is_not_finite_ends_all_processes_of_a_split_model(tmp_path:
     ],
 )
 def test_a_plan_that_is_not_the_models_is_refused(tmp_path: Path, kind: str, said: str) -> None:
-    root = make(tmp_path)
+    root, changes = make(tmp_path), of(f"wrong {kind}")
+    changes["task"]["use"] = "digits_task:Penalizing" if kind == "penalized" else "digits_task:Digits"
     with pytest.raises(InputError, match=said) as caught:
-        train_on(root, None, **of(f"wrong {kind}"))
+        train_on(root, None, **changes)
     assert "--set tensor_parallel=1" in str(caught.value.mend)
     assert not (root / ".mltrainer/runs/run/result.json").exists()
 
