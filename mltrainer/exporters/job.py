@@ -26,6 +26,7 @@ from mltrainer.records.common import Export
 from mltrainer.records.finalization import Intervals
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
+from mltrainer.reproducibility.evidence import TEST_FILE
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
@@ -35,7 +36,6 @@ from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluat
 from mltrainer.trainers.native.intervals import Interval, intervals, no_intervals
 from mltrainer.workspace import digest, locked, machine_faults, plain, read_json, write_json
 
-TEST_FILE = "test.json"
 SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together, to see whether they differ in shape
 
 

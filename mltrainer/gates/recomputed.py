@@ -25,6 +25,7 @@ from mltrainer.records.finalization import Finalization
 from mltrainer.records.run import Run
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.evidence import TEST_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import contents, holds_commit, is_shallow, marks
 from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, read_if_whole, read_whole
@@ -182,7 +183,7 @@ def _checksums(claim: Claim) -> Iterator[str]:
 def _measured_test(claim: Claim) -> Iterator[str]:
     """The test split's metrics are those that the run's folder holds, of the weights that were delivered."""
     test = claim.final.test
-    path = claim.project.runs_dir / claim.final.run.id / "test.json"
+    path = claim.project.runs_dir / claim.final.run.id / TEST_FILE
     wrote = read_if_whole(path)
     # A later test of other weights may lie in its place: then nothing here can answer for these.
     if not test.samples or wrote.get("weights_sha256") != claim.final.delivered_sha256:

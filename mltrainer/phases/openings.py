@@ -14,12 +14,12 @@ from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
 from mltrainer.records.openings import LEDGER_FILE, Row, merged, missing, openings_in
+from mltrainer.reproducibility.evidence import TEST_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import ledgers
 from mltrainer.runs.contract import JOB_FILE, run_id
 from mltrainer.workspace import digest, read_if_whole, read_json
 
-TEST_FILE = "test.json"  # in the folder of a run that was tested
 ROWS = {"samples", "salt", "digests"}
 
 

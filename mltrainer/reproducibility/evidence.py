@@ -14,6 +14,7 @@ from mltrainer.workspace import is_sealed, read_json
 
 RESULT_FILE = "result.json"
 JOB_FILE = "job.json"
+TEST_FILE = "test.json"  # of a run that opened the test split
 
 
 def sound_result(folder: Path, contract: Mapping[str, str]) -> RunResult | None:

@@ -26,6 +26,7 @@ MOST = 1_000  # runs of a pack: few files, and each is written in a few seconds
 # At the end of a pack: where that is cut off, zipfile takes the end of the last run in it for the pack's.
 _MARK = b"mltrainer runs 1"
 _RUN = re.compile(r"([0-9a-f]{12})\.zip")
+# What zipfile raises of bytes that are no zip file, were cut off, or were changed in an entry's name, size, method or data.
 _FAULTS = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError, ValueError, KeyError)
 
 
@@ -116,10 +117,10 @@ def _remove(folder: Path, result: bytes) -> None:
 
 def is_plain(folder: Path) -> bool:
     """Return True if a folder and all below it are files and folders: a pack has no links, pipes or sockets."""
-    return all(not path.is_symlink() and (path.is_dir() or path.is_file()) for path in _below(folder))
+    return all(not path.is_symlink() and (path.is_dir() or path.is_file()) for path in below(folder))
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def below(folder: Path) -> Iterator[Path]:
     """Yield all files and folders below a folder.
 
     Raises:
@@ -162,7 +163,7 @@ def _write(path: Path, runs_dir: Path, runs: Iterable[str]) -> None:
         for run in runs:
             with outer.open(f"{run}.zip", "w", force_zip64=True) as stream:
                 with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as inner:
-                    for file in _below(runs_dir / run):
+                    for file in below(runs_dir / run):
                         inner.write(file, file.relative_to(runs_dir / run).as_posix())
 
 

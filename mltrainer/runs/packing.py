@@ -9,12 +9,13 @@ from typing import Any
 
 from mltrainer.checkpointing.manifest import START_FOLDER
 from mltrainer.checkpointing.registry import referred_runs
-from mltrainer.reproducibility.evidence import RESULT_FILE
-from mltrainer.reproducibility.packs import MOST, is_plain, pack
+from mltrainer.leftovers import RUN_LOCK
+from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
+from mltrainer.reproducibility.packs import MOST, below, is_plain, pack
 from mltrainer.runs.find import recorded_runs, runs_here
 from mltrainer.workspace import LOCK_FILE, Project, is_locked, is_sealed, locked, read_if_whole
 
-TEST_FILE = "test.json"  # of a run that opened the test split: who counts the openings looks for it
+# Who counts the openings of the test split looks for the one, who protects the checkpoints at which forks begin for the other.
 _KEEPS = (TEST_FILE, START_FOLDER)
 
 
@@ -60,11 +61,11 @@ def packable(project: Project) -> list[str]:
 
 
 def _may_go(folder: Path) -> bool:
-    has_ended = is_sealed(read_if_whole(folder / RESULT_FILE)) and not is_locked(folder / "lock")
+    has_ended = is_sealed(read_if_whole(folder / RESULT_FILE)) and not is_locked(folder / RUN_LOCK)
     return has_ended and not any((folder / name).exists() for name in _KEEPS) and is_plain(folder)
 
 
 def _packed(project: Project, runs: list[str]) -> Packed:
-    sizes = [path.stat().st_size for run in runs for path in (project.runs_dir / run).rglob("*") if path.is_file()]
+    sizes = [path.stat().st_size for run in runs for path in below(project.runs_dir / run) if path.is_file()]
     path = pack(project.runs_dir, runs)
     return Packed(project.relative(path), runs, len(sizes), sum(sizes), path.stat().st_size)
