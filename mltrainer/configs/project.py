@@ -764,7 +764,9 @@ class TrainingConfig(ProjectConfig):
             InputError: With the key and the reason.
         """
         planned = self.tensor_parallel
-        require_power_of_two(planned)
+        if planned & (planned - 1):
+            what, mend = f"{planned} is no power of two, as every number of processes is", "take 2, 4 or another one"
+            raise InputError(what, where="tensor_parallel", mend=mend)
         if count != planned:
             what = (
                 f"tensor_parallel: {planned} has {planned} processes compute each micro-batch together; {count} give other bits"

@@ -151,7 +151,7 @@ def test_another_number_of_processes_is_refused_by_all_that_train(tmp_path: Path
         ({"launch": {"processes": 4}}, "4 give other bits"),
         ({"launch": {"parallel": "fsdp"}}, "launch.parallel: fsdp"),
         ({"rules": 1}, "rules: 1"),
-        ({"tensor_parallel": 3}, "3 processes cannot share"),
+        ({"tensor_parallel": 3}, "3 is no power of two"),
         ({"optimizer": {"name": "lamb"}}, "optimizer.name: lamb"),
         ({"optimizer": {"name": "schedule_free"}}, "optimizer.name: schedule_free"),
         ({"optimizer": {"name": "sgd", "sam": {"rho": 0.05}}}, "optimizer.sam"),
