@@ -336,6 +336,7 @@ class RemotePool:
         mine = self._mine
         for one in mine:
             (one.attempt.folder / supervisor.STOP_FILE).touch()
+            self._hear(one)  # it may have begun since it was followed last
         # One that has not begun saves nothing.
         self._engine.cancel([one.job for one in mine if one.alive is None])
         late = time.monotonic() + (self._timing.grace_s + self._timing.gone_s if mine else 0)

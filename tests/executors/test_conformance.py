@@ -236,6 +236,15 @@ def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_succes
     assert len(noted(root, "one", "tries")) == 1
 
 
+def test_a_worker_that_began_since_the_last_look_saves_when_it_is_stopped(root: Path, said: list[str]) -> None:
+    with Repeating(remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK), said.append) as workers:
+        workers.begin(1, run(root, "one", waits_at=2))
+        until(lambda: steps(root, "one") == 2)
+        workers.stop(signal.SIGTERM)
+    assert attempts_at(root) == []
+    assert [path.name for path in (root / ".mltrainer/runs/one/checkpoints").iterdir()] == ["step-00000001", "step-00000002"]
+
+
 @pytest.mark.slow
 def test_what_a_lost_machine_saved_outlives_a_search_that_is_stopped_before_it_goes_on(
     root: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
