@@ -32,10 +32,10 @@ class Launching(Strict):
     restarts: int = Field(
         0, ge=0, le=1000, description="how often a training that was killed, or lost one of its processes, goes on by itself"
     )
-    parallel: Literal["ddp", "zero1", "fsdp"] = Field(
+    parallel: Literal["ddp", "zero1", "fsdp", "pipeline"] = Field(
         "ddp",
         description="what several processes share: the samples of a step (ddp), also the optimizer's state (zero1), also "
-        "gradients and parameters (fsdp)",
+        "gradients and parameters (fsdp); or the model, of which each computes a stage (pipeline)",
     )
     engine: Annotated[EngineName, Later("0.3")] = Field(
         "local", description="where the runs of a search or an ablation are trained: on this machine, or as jobs of SLURM or Ray"

@@ -812,8 +812,10 @@ class TrainingConfig(ProjectConfig):
             return "precision: fp16, whose loss scale follows from all gradients", "precision: bf16, or launch.parallel: ddp"
         if self.gradients.noise is not None:
             return "gradients.noise, which is drawn for whole gradients", "ddp"
-        if self.launch.parallel == "fsdp" and self.compile:
+        if self.launch.parallel in ("fsdp", "pipeline") and self.compile:
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
+        if self.launch.parallel == "pipeline" and self.device != "cpu":
+            return "device: cuda, where it was never tried", "fsdp"
         return None
 
     @field_validator("gradient_checkpointing")

@@ -1,7 +1,8 @@
 """The rows of large parameters that each process updates, where processes share the optimizer's state (ZeRO-1) or more.
 
 Source: Rajbhandari et al., 2020, arXiv 1910.02054. A parameter of which `rules: 2` takes the gradient's norm by rows is cut into
-blocks of rows, one for each process. All others are small, and every process updates them whole.
+blocks of rows, one for each process; where processes have stages of the model, one has all of them. All others are small, and
+every process updates them whole.
 """
 
 from __future__ import annotations
@@ -60,6 +61,21 @@ class Cut:
         ]
 
 
+@dataclass(frozen=True)
+class Owned(Cut):
+    """The cuts of a parameter that one process has whole, and the others nothing of.
+
+    Attributes:
+        owner: Its rank.
+    """
+
+    owner: int
+
+    def rows(self, rank: int) -> slice:
+        """Return all rows of the owner, none of others."""
+        return slice(0, self.shape[0] if rank == self.owner else 0)
+
+
 def cut(shape: torch.Size, size: int) -> Cut:
     """Return the blocks of a parameter for so many processes: each ends where a vector ends, as near to equal as that allows."""
     together = VECTOR // math.gcd(VECTOR, math.prod(shape[1:]))
@@ -73,27 +89,30 @@ class Partition:
         ranks: The processes.
         parameters: The trainable ones, by name.
         parallel: As `launch.parallel`; with `ddp` nothing is cut.
+        owners: With `pipeline`, the rank that has a parameter, by name; of one that is not named, every process has all.
 
     Attributes:
         own: What the optimizer updates, by name. With `zero1` rows share the memory of their parameter.
     """
 
-    def __init__(self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], parallel: str) -> None:
-        self._ranks, self._parameters = ranks, dict(parameters)
-        shares, self._keeps = parallel != "ddp", parallel == "fsdp"
-        self._cuts = {
-            name: cut(p.shape, ranks.size)
-            for name, p in parameters.items()
-            if shares and is_measured_by_rows(p) and ranks.size > 1
-        }
+    def __init__(
+        self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], parallel: str, owners: Mapping[str, int] | None = None
+    ) -> None:
+        self._ranks, self._parameters, self._parallel = ranks, dict(parameters), parallel
+        large = {name: p for name, p in parameters.items() if ranks.size > 1 and is_measured_by_rows(p)}
+        self._cuts: dict[str, Cut] = {}
+        if owners is not None:
+            self._cuts |= {n: Owned(p.shape, p.shape[0], ranks.size, owners[n]) for n, p in large.items() if n in owners}
+        elif parallel != "ddp":
+            self._cuts |= {name: cut(p.shape, ranks.size) for name, p in large.items()}
         self.own = {name: self._rows(name, p) for name, p in parameters.items()}
 
     def _rows(self, name: str, p: nn.Parameter) -> nn.Parameter:
         found = self._cuts.get(name)
-        if found is None:
+        if found is None or (isinstance(found, Owned) and found.owner == self._ranks.rank):
             return p
         rows = p.detach()[found.rows(self._ranks.rank)]
-        return nn.Parameter(rows.clone() if self._keeps else rows)
+        return nn.Parameter(rows if self._parallel == "zero1" else rows.clone())
 
     @property
     def is_shared(self) -> bool:
@@ -181,11 +200,14 @@ class Partition:
         cuts = [self._cuts[name] for name in norms]
         padded = [pad(own, (0, found.each - len(own))) for own, found in zip(norms.values(), cuts, strict=True)]
         rooms = self._ranks.gather_blocks(torch.cat(padded)).clone().split([found.each for found in cuts], 1)
+        whole = [
+            torch.cat(
+                [block[: rows.stop - rows.start] for block, rows in zip(room, map(found.rows, range(found.size)), strict=True)]
+            )
+            for room, found in zip(rooms, cuts, strict=True)
+        ]
         # Of several types they travel as the widest: in their own again, their norm is rounded as that of a whole gradient.
-        return {
-            name: room.reshape(-1)[: found.shape[0]].to(norms[name].dtype)
-            for name, room, found in zip(norms, rooms, cuts, strict=True)
-        }
+        return {name: found.to(norms[name].dtype) for name, found in zip(norms, whole, strict=True)}
 
     # --- parameters and what belongs to them ---
 
@@ -213,7 +235,7 @@ class Partition:
     @torch.no_grad()
     def adopt(self) -> None:
         """Take this process's rows from its parameters, which were loaded."""
-        for name in self._cuts if self._keeps else ():
+        for name in self._cuts if self._parallel == "fsdp" else ():
             self.own[name].copy_(self._parameters[name][self._cuts[name].rows(self._ranks.rank)])
 
     def whole(self, name: str, rows: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ shard alone adds. These summands are few numbers; with all shards' the updates a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -36,13 +36,19 @@ class RunningStatistics:
         return [torch.full((shards, 2 * len(mean) + 1), -0.0, dtype=mean.dtype, device=mean.device) for mean in means]
 
     @contextmanager
-    def captured(self, rows: list[Tensor], shard: int) -> Iterator[None]:
+    def captured(self, rows: list[Tensor], shard: int, among: Collection[nn.Module] | None = None) -> Iterator[None]:
         """Write what a shard's forward and backward pass add to the statistics into its rows, and leave the statistics alone.
 
         A row is the means, the variances and how many updates they are of: none where a norm is held in evaluation, several where
         a model calls it more than once, or computes its activations again in the backward pass.
+
+        Args:
+            rows: As `rows` returned them.
+            shard: Its number.
+            among: The modules that this process computes; None for all.
         """
-        training = [(norm, row) for norm, row in zip(self._norms, rows, strict=True) if norm.training]
+        each = zip(self._norms, rows, strict=True)
+        training = [(norm, row) for norm, row in each if norm.training and (among is None or norm in among)]
         kept = [_statistics(norm) for norm, _ in training]
         for norm, _ in training:
             _lend(norm, [torch.zeros_like(tensor) for tensor in _statistics(norm)])

@@ -170,7 +170,7 @@ class Session:
     def _tell_sharing(self) -> None:
         """Send a note where processes were to share more than the steps, and no parameter is large enough for that."""
         parallel = self.config.launch.parallel
-        if parallel != "ddp" and self.ranks.size > 1 and not self.trainer.stepper.shares_state:
+        if parallel in ("zero1", "fsdp") and self.ranks.size > 1 and not self.trainer.stepper.shares_state:
             self.events.send(
                 "note", text=f"launch.parallel: {parallel} shares nothing: no matrix has more than {BY_ROWS:,} numbers"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -284,9 +283,7 @@ class Trainer:
 
     def _training_steps(self) -> Iterator[Step]:
         """Yield the steps after the present one, each with the micro-batches that this process computes."""
-        block = functools.partial(self.ranks.own, planned=self.plan.accumulate)
-        own = self.ranks.strided if self.stepper.splits else block
-        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step, own)
+        steps = training_steps(self.task.split("train"), self.plan, self.config, self.step, self.stepper.shards)
         return altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
 
     def _more_to_do(self) -> bool:
@@ -362,8 +359,10 @@ class Trainer:
         epoch = self.plan.place(self.step)[0] + 1
         self.held.enter(epoch)
         self.margins.enter(epoch)
+        whole = whole or self.stepper.is_whole(step)
         if whole:
             self.stepper.gather()  # before the weights are looked at
+            step = self.stepper.computed(step)
         if self.step <= BATCHES and self.observes:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self._take(self.step, step, whole)

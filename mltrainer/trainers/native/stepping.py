@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from mltrainer.trainers.native.optimization.groups import parameter_groups
 from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, build_optimizer, kind_of, own_average
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
 from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.pipeline import Pass, Pipeline, in_turn
 from mltrainer.trainers.native.preparing import lay_out_like_parameters
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.running_statistics import RunningStatistics
@@ -93,6 +94,7 @@ class Stepper:
         self._autocast = autocast(config)
         self._lowers = self._autocast._enabled
         self._planned = self._planned_model()
+        self._pipeline = self._in_stages()
         self.partition = self._partition(trained)
         fully = config.launch.parallel == "fsdp" and self.partition.is_shared
         self._split = SplitParameters(model, self.partition) if fully else None
@@ -120,9 +122,17 @@ class Stepper:
 
         return PlannedModel(self.model, self.ranks, self._lowers)
 
+    def _in_stages(self) -> Pipeline | None:
+        """Return this process's stage of the model; None where each computes the whole of it."""
+        is_asked = self.config.launch.parallel == "pipeline" and self.own is None and self.ranks.shares_steps
+        return Pipeline(self.model, self.ranks) if is_asked and self.ranks.size > 1 else None
+
     def _partition(self, trained: dict[str, nn.Parameter]) -> Partition:
         if self._planned is not None:
             return self._planned.partition(trained)
+        if self._pipeline is not None:
+            self._pipeline.partition = Partition(self.ranks, trained, "pipeline", self._pipeline.stages.owners)
+            return self._pipeline.partition
         return Partition(self.ranks, trained, self.config.launch.parallel if self.own is None else "ddp")
 
     @property
@@ -133,12 +143,35 @@ class Stepper:
     @property
     def splits(self) -> bool:
         """Whether the parameters lie split among processes, unless they are gathered."""
-        return self._split is not None or self._planned is not None
+        return self._lying is not None
+
+    @property
+    def _lying(self) -> SplitParameters | PlannedModel | Pipeline | None:
+        return self._split or self._planned or self._pipeline
 
     def gather(self) -> None:
         """Make all parameters whole, for whoever reads them between steps; the next step splits them again."""
-        if (lying := self._split or self._planned) is not None:
-            lying.gather()
+        if self._lying is not None:
+            self._lying.gather()
+
+    # --- the shards of a step ---
+
+    def shards(self, count: int) -> Sequence[int]:
+        """Return the numbers of the shards, of a step of so many, that this process reads."""
+        if self._pipeline is not None:
+            return range(count)
+        return self.ranks.strided(count) if self.splits else self.ranks.own(count, self.config.accumulate)
+
+    def is_whole(self, step: Step) -> bool:
+        """Return True if every process computes whole micro-batches: of a step that is one, stages would wait for each other."""
+        return self._pipeline is not None and step.count == 1
+
+    def computed(self, step: Step) -> Step:
+        """Return a step that is taken with whole parameters with those micro-batches alone that this process computes."""
+        if self._pipeline is None:
+            return step
+        own = self.ranks.own(step.count, self.config.accumulate)
+        return replace(step, micro_batches=[step.micro_batches[shard] for shard in own], shards=own)
 
     def adopt(self) -> None:
         """Go on from the model's parameters, which were loaded."""
@@ -189,8 +222,10 @@ class Stepper:
             step: Its samples.
             whole: Whether the parameters are whole before and after it, also where they lie split otherwise.
         """
-        if self._split is not None:
-            (self._split.gather if whole else self._split.split)()
+        if self._pipeline is not None and not (whole or self._pipeline.is_proven):
+            self._prove(number, step, self._pipeline)
+        if (lying := self._split or self._pipeline) is not None:
+            (lying.gather if whole else lying.split)()
         if self._planned is None:
             return self._taken(number, rate, step)
         with others_may_be_lost(tells_of_others):
@@ -215,6 +250,19 @@ class Stepper:
         for module, training in modes:
             module.training = training
         return outputs, loss.detach()
+
+    def _prove(self, number: int, step: Step, pipeline: Pipeline) -> None:
+        """Refuse a model that computes something else in stages, by a step's first micro-batch."""
+        self.clear()
+        pipeline.gather()
+
+        def objective() -> Tensor:
+            self.seed(number, 0)
+            # A copy: a forward pass may change its batch in place, which is yet to be trained on.
+            return self._share(copy.deepcopy(step.micro_batches[0]), is_noted=False)[0]
+
+        with buffers_kept(self.model):
+            pipeline.prove(objective)
 
     def _taken(self, number: int, rate: float, step: Step) -> Measured:
         for group in self.optimizer.param_groups:
@@ -268,7 +316,7 @@ class Stepper:
         shape(gradients, [*self.partition.own.values()], total, self.config, number)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if self._split is None or not self._split.is_split:
+        if self._lying is None or not self._lying.is_split:
             self.partition.gather()
 
     def _sharp_step(self, number: int, step: Step, _gradients: list[Tensor], _total: Tensor) -> None:
@@ -290,6 +338,8 @@ class Stepper:
     def _backward(self, number: int, step: Step) -> Tensor:
         """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
         self.clear()
+        if self._pipeline is not None and self._pipeline.is_split:
+            return self._accumulate_in_stages(number, step, self._pipeline)
         if step.count > 1:
             return self._accumulate(number, step) if self._split is None else self._accumulate_split(number, step, self._split)
         self.seed(number, 0)
@@ -367,6 +417,41 @@ class Stepper:
         *gradients, loss, weight = self.ranks.tree_sum(tensors)
         return [*self.partition.in_order(rows, dict(zip(small, gradients, strict=True))), loss, weight]
 
+    def _accumulate_in_stages(self, number: int, step: Step, pipeline: Pipeline) -> Tensor:
+        """Add up micro-batches that flow through the processes, each of which has a stage of the model."""
+        tree, statistics = TreeSum(), self._statistics.rows(step.count)
+        passes: dict[int, tuple[Pass, tuple[Tensor, ...] | None]] = {}
+        for ahead, back in in_turn(step.count, pipeline.ahead):
+            if ahead is not None:
+                self.seed(number, ahead)
+                with self._statistics.captured(statistics, ahead, pipeline.norms):
+                    passes[ahead] = pipeline.forward(partial(self._share, step.micro_batches[ahead]))
+            if back is not None:
+                passed, shared = passes.pop(back)
+                pipeline.backward(passed, None if shared is None else shared[0])
+                tree.add([*pipeline.own_gradients().values(), *(() if shared is None else shared[1:])])
+        pipeline.end()
+        self._agree_on_types()
+        own = tree.total()
+        names = [name for name, home in pipeline.homes.items() if home == self.ranks.rank]
+        total, weight = own[len(names) :] or self._no_loss()
+        return self._completed(number, *self._joined(dict(zip(names, own, strict=False)), [total, weight, *statistics]))
+
+    def _joined(self, own: dict[str, Tensor], others: list[Tensor]) -> tuple[list[Tensor], Tensor, Tensor, list[Tensor]]:
+        """Return a step's gradients, of each what this process updates, and the sums over all processes of other tensors.
+
+        Args:
+            own: The gradients whose home is this process, by name.
+            others: Loss, weight and the statistics of norms; -0.0, which changes no sum, where another process has them.
+        """
+        cut = set(self.partition.cut)
+        small = {n: own[n] if n in own else torch.full_like(p, -0.0) for n, p in self.partition.own.items() if n not in cut}
+        summed = self.ranks.tree_sum([*small.values(), *others])
+        rows = {n: own[n] if n in own else torch.zeros_like(self.partition.own[n]) for n in cut}
+        gradients = self.partition.in_order(rows, dict(zip(small, summed, strict=False)))
+        total, weight, *statistics = summed[len(small) :]
+        return gradients, total, weight, statistics
+
     def _small_gradients(self) -> dict[str, Tensor]:
         """Return the gradients of the parameters that are not cut, by name, and leave none behind."""
         cut = set(self.partition.cut)
@@ -385,8 +470,11 @@ class Stepper:
 
     def _nothing(self) -> list[Tensor]:
         """Return the summands of a process without a shard: x + -0.0 has the bits of x, also where x is -0.0."""
-        scalars = [torch.full((), -0.0, dtype=dtype, device=self.config.device) for dtype in self._types or ()]
-        return [*(torch.full_like(p, -0.0) for p in self.parameters), *scalars]
+        return [*(torch.full_like(p, -0.0) for p in self.parameters), *self._no_loss()]
+
+    def _no_loss(self) -> list[Tensor]:
+        """Return loss and weight of a process that computes none."""
+        return [torch.full((), -0.0, dtype=dtype, device=self.config.device) for dtype in self._types or ()]
 
     def _weighted(self, micro: Batch) -> list[Tensor]:
         """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
@@ -399,13 +487,22 @@ class Stepper:
 
     def _backward_share(self, micro: Batch, is_noted: bool = True) -> tuple[Tensor, Tensor]:
         """Go forward and backward through a micro-batch; return its loss times its share of the items, and that share."""
+        objective, total, weight = self._share(micro, is_noted)
+        self.scaler.scale(objective).backward()
+        return total, weight
+
+    def _share(self, micro: Batch, is_noted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """Go forward through a micro-batch.
+
+        Returns:
+            Its loss times its share of the items, to differentiate, and to add; and that share.
+        """
         loss, items = self._loss(micro, is_noted)
         share = items / self.config.batch_size  # near 1, for the range of fp16
-        self.scaler.scale(loss * share).backward()
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
         total = summed(loss.detach(), share)
         self._types = total.dtype, weight.dtype
-        return total, weight
+        return loss * share, total, weight
 
     def _loss(self, batch: Batch, is_noted: bool = True) -> tuple[Tensor, int | Tensor]:
         """Return a batch's mean loss, and how many items it is the mean of."""
