@@ -35,7 +35,7 @@ from mltrainer.trainers.native.ranks import Group, Ranks
 from mltrainer.trainers.native.stepping import Stepper
 
 SHARDS, BATCH, TOKENS, WIDTH, BLOCKS, STEPS = 4, 2, 16, 512, 8, 3
-OWN, STOCK = ("ddp", "zero1", "fsdp"), ("torch DDP", "torch FSDP2")
+OWN, STOCK = ("ddp", "zero1", "fsdp", "pipeline"), ("torch DDP", "torch FSDP2")
 MIB = 2**20
 
 
@@ -75,7 +75,7 @@ def own_step(parallel: str, ranks: Ranks) -> Callable[[int], None]:
         }
     )
     stepper = Stepper(Sequences(), Sequences().model(), config, None, ranks)
-    shards, micros = ranks.strided(SHARDS) if parallel == "fsdp" else ranks.own(SHARDS, SHARDS), micro_batches()
+    shards, micros = stepper.shards(SHARDS), micro_batches()
     step = Step(np.arange(BATCH * SHARDS), [micros[shard] for shard in shards], shards, SHARDS)
     return lambda number: stepper.take(number, 1e-4, step) and None
 

@@ -251,8 +251,8 @@ class Pipeline:
             InputError: The model does not call its entries once each, in their order.
         """
         self._pass, self._next = Pass(), 0
-        # What comes before the stage is computed to get there, and differentiated by the first process alone.
-        with self._routed(self._called), torch.set_grad_enabled(self._first == 0), _explained():
+        # With gradients before the stage too, whose graph nobody keeps: a task may ask whether it is trained.
+        with self._routed(self._called), _explained():
             try:
                 found = compute()
             except _SentOn:
@@ -369,7 +369,6 @@ class Pipeline:
             name = [*self.stages.entries][self._first]
             what = f"{name} is given {len(leaves)} values here and {count} where the entry before it was computed"
             raise InputError(what, where=WHERE, mend=MEND)
-        torch.set_grad_enabled(True)
         for place, tensor, asks in zip(places, tensors, asking, strict=True):
             assert tensor is not None
             leaves[place] = self._pass.asking(tensor) if asks else tensor
@@ -413,7 +412,8 @@ class Pipeline:
         self.split()
         passed, found = self.forward(compute)
         self._lent = {}
-        self.backward(passed, found)
+        with _differentiated():
+            self.backward(passed, found)
         self.end()
         faults = self._agree_on_homes()
         self._join_lent()
@@ -476,6 +476,20 @@ def _explained() -> Iterator[None]:
         if not isinstance(error, MltrainerError):
             error.add_note(f"with {WHERE} a process computes its own stage alone, and has the matrices of no other; {MEND}")
         raise
+
+
+@contextlib.contextmanager
+def _differentiated() -> Iterator[None]:
+    """Refuse a model whose backward pass fails in stages, where it did not whole: as of a value that an earlier pass has left.
+
+    Raises:
+        InputError: With torch's own words.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        what = f"in stages the model cannot be differentiated: {str(error).partition('.')[0]}"
+        raise InputError(what, where=WHERE, mend=MEND) from error
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -50,5 +50,6 @@ class TreeSum:
 
     def _onto_last(self, tensors: list[Tensor]) -> list[Tensor]:
         _, earlier = self._subtrees.pop()
-        torch._foreach_add_(earlier, tensors)
+        if tensors:  # a stage may have no parameters
+            torch._foreach_add_(earlier, tensors)
         return earlier
