@@ -5,8 +5,8 @@ is a run of entries of one numbered container. Each process runs the user's own 
 over, what its first entry is given comes from the process before, and where the next stage would begin, its part ends. No sum
 crosses processes within a micro-batch, so that gradients have the bits of one process, whatever the number of stages.
 
-torch's own `torch.distributed.pipelining` adds up a step's micro-batches in the order in which they come and passes on no
-generators: with dropout, the weights would depend on the number of stages.
+torch's own `torch.distributed.pipelining` adds each micro-batch's gradients to those before it, and passes on no generators: with
+dropout, the weights would depend on the number of stages.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Pipeline:
 
     @property
     def is_proven(self) -> bool:
-        """Whether `prove` was called for the parameters that are trained now, of which some may be held for a while."""
+        """Whether `prove` was called since `gather`, for the parameters that are trained now: some may be held for a while."""
         return self._proven_for == self._asking()
 
     def _asking(self) -> set[str]:
@@ -222,10 +222,10 @@ class Pipeline:
                 p.data = torch.empty(0, dtype=p.dtype, device=p.device)
 
     def gather(self) -> None:
-        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+        """Make all parameters whole, as evaluations, checkpoints and signals read them; what follows is proven anew."""
         if not self.is_split:
             return
-        self.is_split = False
+        self.is_split, self._proven_for = False, None
         for name, layout in self._layouts.items():
             p = self._elsewhere[name]
             p.data = torch.empty_like(layout, device=p.device)

@@ -172,6 +172,59 @@ class Borrowing(Penalized):
         return super().forward(x) + (self.blocks[0].high.weight @ torch.ones(264))[:10]
 
 
+class Link(nn.Module):
+    """A block that draws from three generators, and hands on what the first of several makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.bias = nn.Linear(264, 264), nn.Linear(264, 8)
+
+    def forward(self, x, bias=None, mask=None):
+        bias = self.bias(x) if bias is None else bias
+        noise = random.random() * np.random.normal() + torch.randn(()).item()
+        return x + self.linear(x * mask).tanh() * (1 + 0.01 * noise) + bias.mean(-1, keepdim=True), bias
+
+
+class Chained(nn.Module):
+    """Blocks that hand on tuples, under a head that is a part of the table before them."""
+
+    around = False
+
+    def __init__(self):
+        super().__init__()
+        self.codes, self.links = nn.Embedding(600, 264), nn.ModuleList([Link() for _ in range(5)])
+
+    def forward(self, x):
+        first = x = self.codes((x.sum(-1) * 9).long().clamp(0, 599))
+        bias, mask = None, (x > 0).float()
+        for link in self.links:
+            x, bias = link(x, bias, mask=mask)
+        x = x + first if self.around else x
+        return x.mean(1) @ self.codes.weight[:10].T
+
+
+class Around(Chained):
+    """Adds what goes into its blocks to what comes out."""
+
+    around = True
+
+
+def changed_in_place():
+    """Entries that change what they are given in place."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 77), nn.ReLU(inplace=True), nn.BatchNorm1d(77), nn.Linear(77, 10))
+
+
+class NormBefore(nn.Module):
+    """A norm with running statistics before the blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.blocks = nn.BatchNorm1d(64), nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def forward(self, x):
+        return self.blocks(self.norm(x.flatten(1)))
+
+
 class Planned(nn.Sequential):
     """An MLP whose middle processes split, and its last layer."""
 
@@ -298,7 +351,8 @@ class Digits(mltrainer.Task):
             return self.made
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
                 "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
-                "borrowing": Borrowing,
+                "borrowing": Borrowing, "chained": Chained, "around": Around,
+                "changed in place": changed_in_place, "norm before": NormBefore,
                 "wide": wide, "pictures": pictures, "planned": Planned, "planned_norm": PlannedNorm,
                 "planned_transformer": PlannedTransformer}[self.name]()
 
@@ -316,6 +370,17 @@ class Doubled(Digits):
 
     def loss(self, outputs, targets):
         return super().loss(outputs, targets).double()
+
+
+class GoingAround(Digits):
+    """Has a model that goes around its blocks from some step on."""
+
+    def model(self):
+        self.made = Chained()
+        return self.made
+
+    def enter(self, step, length):
+        self.made.around = step > 7
 
 
 class Penalizing(Digits):

@@ -32,7 +32,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "GPT-2": {**OF_TEXTS, "task": texts.task("CausalLM", texts.GPT2 | LARGE, data="story.txt")},
     "BERT": {
         **OF_TEXTS,
-        "task": texts.task("MaskedLM", texts.BERT | {"hidden_size": 264, "num_attention_heads": 4, "intermediate_size": 520}),
+        "task": texts.task(
+            "MaskedLM",
+            texts.BERT | {"hidden_size": 264, "num_attention_heads": 4, "intermediate_size": 520, "num_hidden_layers": 2},
+        ),
     },
     "Lightning": {
         **STEPS,
@@ -76,6 +79,6 @@ def test_one_chain_and_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     given = KINDS[kind]
     one = make(tmp_path / "one", kind)
     expected = bits(train(one, **given), one)
-    for processes, parallel in [(2, "ddp"), (2, "zero1"), (2, "fsdp"), (4, "ddp"), (4, "zero1"), (4, "fsdp")]:
+    for processes, parallel in [(2, "ddp"), (2, "zero1"), (2, "fsdp"), (4, "ddp"), (4, "zero1"), (4, "fsdp"), (2, "pipeline")]:
         root = make(tmp_path / f"{parallel}-{processes}", kind)
         assert bits(train_on(root, processes, launch={"parallel": parallel}, **given), root) == expected, (processes, parallel)
