@@ -90,7 +90,7 @@ def _is_numbered(module: nn.Module) -> bool:
 def _is_called_in_order(module: nn.Module, size: int) -> bool:
     """Return True for a container of enough entries, each of which can be called and stands there once."""
     entries = [*module.children()]
-    if not (_is_numbered(module) and len(entries) >= size and len(entries) == len(module)):  # type: ignore[arg-type]
+    if not (_is_numbered(module) and len(entries) >= size and len(entries) == len(module)):  # type: ignore[arg-type]  # numbered ones have a length
         return False
     return all(type(entry).forward is not nn.Module.forward for entry in entries)
 
@@ -120,7 +120,7 @@ def _owners(model: nn.Module, stages: Stages, size: int) -> dict[str, int]:
 
 
 def _largest(model: nn.Module, stages: Stages) -> int:
-    """Return how many numbers the process has that has most; what belongs to no stage, every process has."""
+    """Return the count of numbers in the process that has most; what belongs to no stage, every process has."""
     counts = dict.fromkeys(range(len(stages.first)), 0)
     outside = 0
     for name, p in model.named_parameters():
@@ -358,7 +358,7 @@ class Pipeline:
         self._mail.send(self._ranks.rank + 1, [leaves[place].detach() for place in places], told)
 
     def _take_up(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return what this stage's first entry is given, with the numbers from the stage before in their places.
+        """Return the arguments of this stage's first entry, with the numbers from the stage before in their places.
 
         Raises:
             InputError: It is of another form there.
@@ -543,7 +543,7 @@ class Mail:
         head = self._received(
             torch.empty(int(self._received(torch.empty(1, dtype=torch.int64), sender)), dtype=torch.uint8), sender
         )
-        forms, told = pickle.loads(head.numpy().tobytes())  # noqa: S301  # from a process of this training
+        forms, told = pickle.loads(head.numpy().tobytes())  # noqa: S301  # a process of this training sent it
         found: Tensors = []
         for form in forms:
             found.append(None if form is None else self._laid_out(form, sender))
@@ -578,7 +578,7 @@ def _memory(tensor: Tensor) -> Tensor:
 
 
 def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return how many numbers lie between a tensor's first and its last one, with both."""
+    """Return the count of numbers between a tensor's first and its last one, with both."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
