@@ -543,7 +543,7 @@ class Mail:
         head = self._received(
             torch.empty(int(self._received(torch.empty(1, dtype=torch.int64), sender)), dtype=torch.uint8), sender
         )
-        forms, told = pickle.loads(head.numpy().tobytes())  # noqa: S301  # a process of this training sent it
+        forms, told = pickle.loads(head.numpy().tobytes())  # noqa: S301 - a process of this training sent it
         found: Tensors = []
         for form in forms:
             found.append(None if form is None else self._laid_out(form, sender))
