@@ -6,11 +6,13 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
+from mltrainer.checkpointing.weights_tree import Layout, leaf, root, share
 from mltrainer.errors import InputError
 from mltrainer.workspace import read_json
 
@@ -38,13 +40,20 @@ def file_weights_sha256(path: Path, names: Mapping[str, str] | None = None) -> s
     Raises:
         InputError: The file cannot be read, or is no whole safetensors file.
     """
-    try:
-        with open(path, "rb") as file:
-            return _digest(file, names)
-    except OSError as error:
-        raise _damaged(path, error.strerror or str(error)) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+    return _digested(path, names, _whole)
+
+
+def file_weights_tree_sha256(path: Path, names: Mapping[str, str] | None = None) -> str:
+    """Return the digest of a safetensors file's tensors, as `weights.weights_tree_sha256` gives it of the same ones in memory.
+
+    Args:
+        path: The file.
+        names: As of `file_weights_sha256`.
+
+    Raises:
+        InputError: The file cannot be read, or is no whole safetensors file.
+    """
+    return _digested(path, names, _tree)
 
 
 def checkpoint_weights_sha256(folder: Path) -> str:
@@ -53,21 +62,52 @@ def checkpoint_weights_sha256(folder: Path) -> str:
     Raises:
         InputError: A file of it cannot be read.
     """
-    path = folder / "state.json"
+    return file_weights_sha256(folder / "state.safetensors", _names(folder / "state.json"))
+
+
+def checkpoint_weights_tree_sha256(folder: Path, *, trained: bool = False) -> str:
+    """Return the digest as a tree over chunks of what a checkpoint's folder would deliver, or of its `trained` weights.
+
+    Raises:
+        InputError: A file of it cannot be read.
+    """
+    return file_weights_tree_sha256(folder / "state.safetensors", _names(folder / "state.json", trained))
+
+
+def _names(path: Path, trained: bool = False) -> dict[str, str]:
+    """Return the names of a checkpoint's weights, each with its name in the tensors' file."""
     tree = read_json(path)
     try:
-        part = tree.get("delivered") or tree["model"]
-        names = {name: str(entry["$tensor"]) for name, entry in part.items()}
+        part = tree["model"] if trained else tree.get("delivered") or tree["model"]
+        return {name: str(entry["$tensor"]) for name, entry in part.items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, f"no weights are in it ({type(error).__name__}: {error})") from error
-    return file_weights_sha256(folder / "state.safetensors", names)
 
 
 def _damaged(path: Path, why: str) -> InputError:
     return InputError(f"not readable as tensors: {why}", where=str(path))
 
 
-def _digest(file: IO[bytes], names: Mapping[str, str] | None) -> str:
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor's layout, and where its bytes begin in the file."""
+
+    layout: Layout
+    begin: int
+
+
+def _digested(path: Path, names: Mapping[str, str] | None, digest: Callable[[IO[bytes], list[_Stored]], str]) -> str:
+    try:
+        with open(path, "rb") as file:
+            return digest(file, _stored(file, names))
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
+def _stored(file: IO[bytes], names: Mapping[str, str] | None) -> list[_Stored]:
+    """Return the tensors that are hashed, sorted by the names that they are hashed under; the file orders them by width."""
     size = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(LENGTH_BYTES), "little")
     # Bounded before it is read: the file itself says how long its header is.
@@ -75,24 +115,35 @@ def _digest(file: IO[bytes], names: Mapping[str, str] | None) -> str:
         raise ValueError(f"a header of {length} bytes, in a file of {size}")
     header: Header = json.loads(file.read(length))
     wanted = {name: name for name in header if name != "__metadata__"} if names is None else names
+    base = LENGTH_BYTES + length
+    return [_one(name, header[wanted[name]], base, size - base) for name in sorted(wanted)]
+
+
+def _one(name: str, row: Header, base: int, room: int) -> _Stored:
+    kind, dimensions, (begin, end) = _entries(row)
+    dtype, width = TYPES[kind]
+    if not 0 <= begin <= end <= room or end - begin != width * math.prod(dimensions):
+        raise ValueError(f"tensor {name!r} lies from {begin} to {end}")
+    return _Stored(Layout(name, dtype, tuple(dimensions), end - begin), base + begin)
+
+
+def _whole(file: IO[bytes], tensors: list[_Stored]) -> str:
+    """Return the digest of all headers and bytes, one after the other."""
     total = hashlib.sha256()
-    # By name, as the digest in memory is made; the file orders them by width.
-    for name in sorted(wanted):
-        _add(total, name, header[wanted[name]], file, LENGTH_BYTES + length, size)
+    for stored in tensors:
+        total.update(stored.layout.header)
+        file.seek(stored.begin)
+        left = stored.layout.size
+        while left and (piece := file.read(min(left, READ_BYTES))):
+            total.update(piece)
+            left -= len(piece)
     return total.hexdigest()
 
 
-def _add(total: Any, name: str, row: Header, file: IO[bytes], base: int, size: int) -> None:
-    """Add one tensor to a digest: its name, type, shape and number of bytes, then its bytes."""
-    kind, dimensions, (begin, end) = _entries(row)
-    dtype, width = TYPES[kind]
-    if not 0 <= begin <= end <= size - base or end - begin != width * math.prod(dimensions):
-        raise ValueError(f"tensor {name!r} lies from {begin} to {end}")
-    encoded = name.encode("utf-8", "surrogatepass")
-    shape = ",".join(map(str, dimensions))
-    total.update(b"%d:%s %s %s %d\n" % (len(encoded), encoded, dtype.encode(), shape.encode(), end - begin))
-    file.seek(base + begin)
-    left = end - begin
-    while left and (piece := file.read(min(left, READ_BYTES))):
-        total.update(piece)
-        left -= len(piece)
+def _tree(file: IO[bytes], tensors: list[_Stored]) -> str:
+    """Return the digest as a tree over chunks."""
+    layouts, leaves = [stored.layout for stored in tensors], []
+    for chunk in share(layouts, 0, 1):
+        file.seek(tensors[chunk.tensor].begin + chunk.begin)
+        leaves.append(leaf(file.read(chunk.end - chunk.begin)))
+    return root(layouts, leaves)

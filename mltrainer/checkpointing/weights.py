@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from mltrainer.checkpointing.weights_tree import Chunk, Layout, leaf, root, share
 from mltrainer.errors import InputError
+
+THREADED_BYTES = 32 << 20  # of weights, which take 20 ms: below, starting threads is not worth it
+
+
+class Sharing(Protocol):
+    """The processes that hold the same weights, of which each hashes a share: this one's number, their count, and an exchange."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, from 0."""
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+
+    def gather(self, value: bytes) -> list[bytes]:
+        """Return every process's value, in the order of ranks."""
 
 
 def delivered(tree: Mapping[str, Any], *, trained: bool = False) -> dict[str, Tensor]:
@@ -51,14 +70,61 @@ def weights_sha256(state_dict: Mapping[str, Any]) -> str:
         InputError: An entry is not a tensor.
     """
     total = hashlib.sha256()
-    for name in sorted(state_dict):
-        tensor = state_dict[name]
-        if not isinstance(tensor, Tensor):
-            raise InputError(f"expected a tensor, found {type(tensor).__name__}", where=f"state_dict[{name!r}]")
-        data = raw_bytes(tensor)
-        shape = ",".join(map(str, tensor.shape))
-        # With its length before it, so that no name can look like another one's name and type.
-        encoded = name.encode("utf-8", "surrogatepass")
-        total.update(b"%d:%s %s %s %d\n" % (len(encoded), encoded, dtype_name(tensor).encode(), shape.encode(), data.nbytes))
-        total.update(data)
+    for layout in layouts_of(state_dict):
+        total.update(layout.header)
+        total.update(raw_bytes(state_dict[layout.name]))
     return total.hexdigest()
+
+
+def weights_tree_sha256(state_dict: Mapping[str, Any], ranks: Sharing | None = None, threads: int = 1) -> str:
+    """Return the digest of a model's weights as a tree over chunks, whose bytes `weights_tree` describes.
+
+    Device, strides, order of insertion, sharing of memory, processes and threads make no difference; a zero's sign and a NaN's
+    bits do.
+
+    Args:
+        state_dict: `model.state_dict()`, or the part `model` of a checkpoint's tree.
+        ranks: The processes that hold the same weights and call this together; None: this one hashes all.
+        threads: By how many of each.
+
+    Raises:
+        InputError: An entry is not a tensor.
+    """
+    layouts = layouts_of(state_dict)
+    tensors = [state_dict[layout.name] for layout in layouts]
+    threads = threads if sum(layout.size for layout in layouts) >= THREADED_BYTES else 1
+    rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+    shares = [share(layouts, rank * threads + thread, size * threads) for thread in range(threads)]
+    if threads == 1:
+        own = [_leaves(tensors, *shares)]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            own = list(pool.map(lambda chunks: _leaves(tensors, chunks), shares))
+    joined = b"".join(own)
+    return root(layouts, [joined] if ranks is None else ranks.gather(joined))
+
+
+def layouts_of(state_dict: Mapping[str, Any]) -> list[Layout]:
+    """Return the layouts of a model's tensors, sorted by name.
+
+    Raises:
+        InputError: An entry is not a tensor.
+    """
+    return [_layout(name, state_dict[name]) for name in sorted(state_dict)]
+
+
+def _layout(name: str, tensor: Any) -> Layout:
+    if not isinstance(tensor, Tensor):
+        raise InputError(f"expected a tensor, found {type(tensor).__name__}", where=f"state_dict[{name!r}]")
+    return Layout(name, dtype_name(tensor), tuple(tensor.shape), tensor.numel() * tensor.element_size())
+
+
+def _leaves(tensors: Sequence[Tensor], chunks: Iterable[Chunk]) -> bytes:
+    """Return the digests of some chunks; of tensors elsewhere than in this memory a chunk at a time is copied."""
+    found, number, flat = [], -1, torch.empty(0)
+    for chunk in chunks:
+        if chunk.tensor != number:  # a view, or of other strides than a row-major order's one copy
+            number, flat = chunk.tensor, tensors[chunk.tensor].detach().contiguous().reshape(-1)
+        width = flat.element_size()
+        found.append(leaf(raw_bytes(flat[chunk.begin // width : chunk.end // width])))
+    return b"".join(found)
