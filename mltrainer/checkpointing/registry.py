@@ -11,13 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mltrainer.checkpointing.manifest import START_FOLDER, faults, file_fault, folders, read_manifest, step_of
-from mltrainer.checkpointing.tensors import WEIGHTS_FILE, file_weights_sha256
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, START_FOLDER, faults, file_fault, folders, read_manifest, step_of
+from mltrainer.checkpointing.tensors import (
+    WEIGHTS_FILE,
+    checkpoint_weights_tree_sha256,
+    file_weights_sha256,
+    file_weights_tree_sha256,
+)
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.checkpoint import BoundFiles, Manifest, RunCheckpoints
 from mltrainer.records.job import ExportJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import CheckpointRow
+from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import MODEL_FOLDER, PHASES, Project, read_if_whole, sha256_file
 
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class")
@@ -136,7 +142,7 @@ def _delivered(project: Project, run: str | None) -> list[Verified]:
         return []
     try:
         reasons = [fault for row in found.model_files if (fault := _file_fault(project.root / row.path, row.sha256))]
-        reasons += _weights_fault(folder / WEIGHTS_FILE, found.delivered_sha256)
+        reasons += _weights_fault(folder / WEIGHTS_FILE, found.delivered_sha256, found.delivered_tree_sha256)
     except TypeError:
         return []  # a damaged record is the gate's to report
     return [Verified(project.relative(folder), _joined(reasons))]
@@ -147,12 +153,14 @@ def _file_fault(path: Path, expected: str) -> str | None:
     return None if found == expected else f"{path.name}: expected sha256 {expected[:12]}, found {found[:12]}"
 
 
-def _weights_fault(path: Path, expected: str) -> list[str]:
+def _weights_fault(path: Path, expected: str, expected_tree: str | None) -> list[str]:
     try:
         found = file_weights_sha256(path)
+        tree = None if expected_tree is None else file_weights_tree_sha256(path)
     except InputError as error:
         return [f"{path.name}: {error.message}"]
-    return [] if found == expected else [f"{path.name}: expected weights of sha256 {expected[:12]}, found {found[:12]}"]
+    pairs = ((expected, found), (expected_tree, tree))
+    return [f"{path.name}: expected weights of sha256 {one:.12}, found {other:.12}" for one, other in pairs if one != other]
 
 
 def _reasons(project: Project, run: str, folder: Path | None, listed: CheckpointRow | None) -> list[str]:
@@ -166,6 +174,17 @@ def _reasons(project: Project, run: str, folder: Path | None, listed: Checkpoint
         path = project.root / row.path
         if path.parent == folder and (fault := file_fault(path, row)) and not any(f.startswith(f"{path.name}:") for f in found):
             found.append(f"{path.name}: the run's result {fault}")
+    return found or _tree_faults(project.runs_dir / run / fingerprint.CHAIN_FILE, folder)
+
+
+def _tree_faults(chain: Path, folder: Path) -> list[str]:
+    """Return the faults of the digest over chunks that a checkpoint's manifest has of its weights: to these, and to the chain."""
+    manifest = read_manifest(folder)
+    told, found = manifest.weights_tree_sha256, []
+    if told is not None and (weights := checkpoint_weights_tree_sha256(folder, trained=True)) != told:
+        found.append(f"{MANIFEST_FILE}: expected weights of sha256 {told[:12]} over chunks, found {weights[:12]}")
+    if chain.is_file() and (noted := fingerprint.trees_of(fingerprint.read(chain)).get(manifest.step)) != told:
+        found.append(f"{MANIFEST_FILE}: weights_tree_sha256 is {told}, the chain has {noted} after step {manifest.step}")
     return found
 
 

@@ -18,7 +18,7 @@ from mltrainer.checkpointing.calling import Call, as_called, call_of
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
 from mltrainer.checkpointing.export import Inputs, export, format_of
 from mltrainer.checkpointing.format import load
-from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
@@ -51,8 +51,8 @@ def work(job: ExportJob, root: Path, events: Events) -> int:
 def export_run(job: ExportJob, root: Path, checkpoint: str) -> list[Export]:
     """Export a run's checkpoint, and write the job's result.
 
-    The result holds `exports`; `inference`, the task's description of its inputs and outputs; `test` (as `measure_test`) and
-    `weights_sha256`.
+    The result holds `exports`; `inference`, the task's description of its inputs and outputs; `test` (as `measure_test`);
+    `weights_sha256` and, from `rules: 2` on, `weights_tree_sha256`.
 
     Args:
         job: The export.
@@ -84,14 +84,16 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     preprocess = preprocess_of(inference, root)
     exports = _all_formats(job, model, calls, out)
     weights = weights_sha256(state)
+    # From those rules on, by which the chain has such digests, too.
+    tree = {"weights_tree_sha256": weights_tree_sha256(state, threads=config.threads)} if config.rules >= 2 else {}
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
     files = task.task.delivered()
-    origin = _origin(job, manifest, weights)
+    origin = {**_origin(job, manifest, weights), **tree}
     write_deployment(out, exports, {**inference, **names}, job.config.model_dump(), origin, files, preprocess)
     # Again: what an exporter did to the model must not show in the test's metrics.
     model.load_state_dict(state, strict=True)
     test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
-    _write_result(job, root, exports, {"inference": inference, "test": test, "weights_sha256": weights})
+    _write_result(job, root, exports, {"inference": inference, "test": test, "weights_sha256": weights, **tree})
     return exports
 
 

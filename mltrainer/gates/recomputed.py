@@ -14,7 +14,13 @@ from typing import Any
 import mltrainer
 from mltrainer import handbook
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE
-from mltrainer.checkpointing.tensors import WEIGHTS_FILE, checkpoint_weights_sha256, file_weights_sha256
+from mltrainer.checkpointing.tensors import (
+    WEIGHTS_FILE,
+    checkpoint_weights_sha256,
+    checkpoint_weights_tree_sha256,
+    file_weights_sha256,
+    file_weights_tree_sha256,
+)
 from mltrainer.configs.pages import PhasePage, page_path, policy_changes, tool_pages
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.digests import NOT_HASHED, WHY_NOT_HASHED, FileDigests
@@ -131,17 +137,27 @@ def _changes(claim: Claim) -> Iterator[str]:
 
 def _delivered_weights(claim: Claim) -> Iterator[str]:
     """The delivered file holds the weights that were measured; so does the checkpoint that they were exported from."""
-    expected = claim.final.delivered_sha256
-    places = [(claim.model_folder / WEIGHTS_FILE, file_weights_sha256)] if _has_weights(claim) else []
-    for path, compute in [*places, *_best_checkpoint(claim)]:
-        name = claim.project.relative(path)
-        try:
-            found = claim.computed(path, "weights", compute)
-        except InputError as error:
-            yield f"{name} cannot be read as the weights that were delivered: {error.message}"
-            continue
-        if found is not None and found != expected:
-            yield f"{name} holds other weights than those that were measured: sha256 {expected[:12]} -> {found[:12]}"
+    places = [claim.model_folder / WEIGHTS_FILE] if _has_weights(claim) else []
+    for path in [*places, *_best_checkpoint(claim)]:
+        is_file = path.name == WEIGHTS_FILE
+        whole = file_weights_sha256 if is_file else lambda path: checkpoint_weights_sha256(path.parent)
+        tree = file_weights_tree_sha256 if is_file else lambda path: checkpoint_weights_tree_sha256(path.parent)
+        yield from _other_weights(claim, path, "weights", whole, claim.final.delivered_sha256)
+        yield from _other_weights(claim, path, "weights over chunks", tree, claim.final.delivered_tree_sha256)
+
+
+def _other_weights(claim: Claim, path: Path, what: str, compute: Callable[[Path], str], expected: str | None) -> Iterator[str]:
+    """Yield the difference of a file's weights from a digest of those that were measured, where that is recorded."""
+    name = claim.project.relative(path)
+    if expected is None:
+        return
+    try:
+        found = claim.computed(path, what, compute)
+    except InputError as error:
+        yield f"{name} cannot be read as the weights that were delivered: {error.message}"
+        return
+    if found is not None and found != expected:
+        yield f"{name} holds other weights than those that were measured: sha256 {expected[:12]} -> {found[:12]}"
 
 
 def _has_weights(claim: Claim) -> bool:
@@ -150,12 +166,12 @@ def _has_weights(claim: Claim) -> bool:
     return WEIGHTS_FILE in written
 
 
-def _best_checkpoint(claim: Claim) -> list[tuple[Path, Callable[[Path], str]]]:
-    """Return the tensors of the checkpoint that was exported, with how their digest is computed."""
+def _best_checkpoint(claim: Claim) -> list[Path]:
+    """Return the tensors' file of the checkpoint that was exported."""
     best = next((row for row in claim.final.run.checkpoints if "best" in row.roles), None)
     if best is None or not _has_weights(claim):
         return []
-    return [(claim.project.root / best.path / "state.safetensors", lambda path: checkpoint_weights_sha256(path.parent))]
+    return [claim.project.root / best.path / "state.safetensors"]
 
 
 def _checksums(claim: Claim) -> Iterator[str]:
@@ -197,7 +213,8 @@ def _exported(claim: Claim) -> Iterator[str]:
     wrote = read_if_whole(path)
     if wrote.get("weights_sha256") == claim.final.delivered_sha256:
         exports = [row.written() for row in claim.final.exports]
-        yield from _unlike(claim, path, wrote, {"exports": exports, "inference": claim.final.inference})
+        told = {"exports": exports, "inference": claim.final.inference, "weights_tree_sha256": claim.final.delivered_tree_sha256}
+        yield from _unlike(claim, path, wrote, told)
 
 
 def _reproduced(claim: Claim) -> Iterator[str]:
@@ -208,12 +225,13 @@ def _reproduced(claim: Claim) -> Iterator[str]:
     # Told apart by its duration: two reproductions of one run have all else in common.
     if wrote.get("wall_s") != told.wall_s:  # another reproduction than the recorded one
         return
-    heads = {"weights_sha256": told.weights_sha256, "chain": told.chain_head}
+    trees = {"weights_tree_sha256": told.weights_tree_sha256}
+    heads = {"weights_sha256": told.weights_sha256, "chain": told.chain_head, **trees}
     yield from _unlike(claim, path, {**wrote, "chain": (wrote.get("chain") or {}).get("head")}, heads)
 
 
 def _chain(claim: Claim) -> Iterator[str]:
-    """The chain of fingerprints leads to the head that the record has, and passes through the delivered weights."""
+    """The chain of fingerprints leads to the head that the record has, and to the weights at its end."""
     run: Run = claim.record.evidence.run
     path = claim.project.runs_dir / run.id / CHAIN_FILE
     if not path.is_file() or run.program:
@@ -221,11 +239,14 @@ def _chain(claim: Claim) -> Iterator[str]:
     name, told = claim.project.relative(path), f"{run.chain.head} after {run.chain.entries} entries"
     try:
         found = claim.computed(path, "chain", lambda path: _head(path, name))
+        last = claim.computed(path, "weights of the chain", lambda path: fingerprint.last_tree(fingerprint.read(path)))
     except GateError as error:
         yield f"{error.where}: {error.message}"
         return
     if found is not None and found != told:
         yield f"{name} ends in {found}, the record in {told}"
+    if last is not None and (fault := fingerprint.tree_fault(last, run.steps, run.weights_tree_sha256)):
+        yield f"{name}: {fault}"
 
 
 def _head(path: Path, name: str) -> str:

@@ -74,6 +74,7 @@ def run(ctx: Context) -> Result:
         exports=exported.exports,
         inference=exported.inference,
         delivered_sha256=exported.weights_sha256,
+        **({"delivered_tree_sha256": exported.weights_tree_sha256} if exported.weights_tree_sha256 else {}),
         test=test,
         model_files=files,
         acceptance=final_acceptance(config, result, test),

@@ -214,7 +214,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> Probe:
 def _side(result: ProbeResult) -> ProbeRun:
     """Return a probe as planning's record holds it."""
     keys = ("steps", "weights_sha256", "init_sha256", "draws", "determinism", "wall_s", "parameters")
-    same = {key: getattr(result, key) for key in keys}
+    same = {key: getattr(result, key) for key in (*keys, *(("weights_tree_sha256",) if result.weights_tree_sha256 else ()))}
     return ProbeRun(**same, chain_head=result.chain.head, step_time_us=result.step_time_us.median)
 
 

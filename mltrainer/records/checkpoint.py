@@ -19,6 +19,7 @@ class Manifest(Part):
         periodic: Whether it was saved by the calendar of epochs or steps.
         contract: What the run's bits are a function of.
         files: The files of state.
+        weights_tree_sha256: Digest over chunks of the trained weights, where the chain has one after that step.
         seal: Digest of everything else.
     """
 
@@ -31,6 +32,7 @@ class Manifest(Part):
     periodic: bool | None
     contract: dict[str, str]
     files: list[FileRow]
+    weights_tree_sha256: str | None = None
     seal: str
 
 
@@ -53,6 +55,7 @@ class DeliveredFiles(Part):
     run: RunId
     model_files: list[FileRow]
     delivered_sha256: str | None
+    delivered_tree_sha256: str | None
 
 
 class BoundFiles(Part):

@@ -36,12 +36,14 @@ class Compared(Part):
 class Reproduction(Compared):
     """What the same training in a fresh process showed; numbers are compared only where bits differ.
 
+    `weights_tree_sha256`: as of the run, where that has one.
     `outputs`: of each file that a program left, whether it was the same again.
     """
 
     weights_sha256: str
     chain_head: str
     wall_s: Number
+    weights_tree_sha256: str | None = None
     outputs: dict[str, bool] | None = None
 
 
@@ -109,6 +111,7 @@ class Finalization(Part):
     exports: list[Export]
     inference: dict[str, Any]
     delivered_sha256: str
+    delivered_tree_sha256: str | None = None
     test: Test
     model_files: list[InputRow]
     acceptance: list[Acceptance]

@@ -145,6 +145,7 @@ class ProbeRun(Part):
     steps: int
     chain_head: str
     weights_sha256: str
+    weights_tree_sha256: str | None = None
     init_sha256: str
     draws: dict[str, str]
     determinism: Determinism

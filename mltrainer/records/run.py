@@ -510,7 +510,11 @@ class Program(Part):
 
 
 class TrainingResult(Part):
-    """What every training ends with, its entries as of `Run`; of a probe no contract is known. `processes`: None for one."""
+    """What every training ends with, its entries as of `Run`; of a probe no contract is known. `processes`: None for one.
+
+    `weights_tree_sha256`: the digest over chunks of the weights, where the chain has digests of that form.
+    `delivered_sha256`: that over all bytes of the weights that were delivered, where a reproduction was asked for it.
+    """
 
     schema_number: int = Field(alias="schema")
     id: str
@@ -526,6 +530,8 @@ class TrainingResult(Part):
     code_files: list[FileRow]
     code_as_contracted: bool
     weights_sha256: str
+    weights_tree_sha256: str | None = None
+    delivered_sha256: str | None = None
     init_sha256: str
     draws: dict[str, str]
     determinism: Determinism

@@ -25,6 +25,7 @@ class RunRow:
         inputs_sha256: Of other files that planning bound; None where it bound none.
         numerics_class: What its bits depend on of the machine.
         weights_sha256: Of the weights that it ended with.
+        weights_tree_sha256: The same as a tree over chunks; None where the run's chain has no digest of that form.
         steps: Optimizer steps that it took.
         epochs: Epochs that it trained.
         metrics: Of its best evaluation; those of the training set begin with `train_`.
@@ -44,6 +45,7 @@ class RunRow:
     inputs_sha256: str | None
     numerics_class: str | None
     weights_sha256: str | None
+    weights_tree_sha256: str | None
     steps: int | None
     epochs: int | None
     metrics: dict[str, Any] | None

@@ -28,7 +28,8 @@ def sound_result(folder: Path, contract: Mapping[str, str]) -> RunResult | None:
         if not is_sealed(content) or any(content.get(key) != value for key, value in {**contract, "purpose": TRAIN}.items()):
             return None
         result = parsed_result(content, RunResult)
-        return result if _has_chain(folder, result) and _has_history(result) and _has_manifests(folder, result) else None
+        is_sound = _has_chain(folder, result) and _has_history(result) and _has_manifests(folder, result)
+        return result if is_sound else None
     except (MltrainerError, TypeError, AttributeError):  # the last two: somebody's manifest may hold anything
         return None
 
@@ -51,8 +52,11 @@ def set_aside(folder: Path) -> Path:
 
 
 def _has_chain(folder: Path, result: RunResult) -> bool:
-    head = fingerprint.verify(fingerprint.read(folder / fingerprint.CHAIN_FILE), fingerprint.CHAIN_FILE)
-    return result.chain == Chain(entries=head.entries, head=head.value)
+    """Return True if the chain leads to the result's head, and has the result's digest of the weights at the end."""
+    lines = fingerprint.read(folder / fingerprint.CHAIN_FILE)
+    head = fingerprint.verify(lines, fingerprint.CHAIN_FILE)
+    is_same = result.chain == Chain(entries=head.entries, head=head.value)
+    return is_same and fingerprint.tree_fault(fingerprint.last_tree(lines), result.steps, result.weights_tree_sha256) is None
 
 
 def _has_history(result: RunResult) -> bool:
@@ -66,8 +70,10 @@ def _has_history(result: RunResult) -> bool:
 
 
 def _has_manifests(folder: Path, result: RunResult) -> bool:
-    """Return True if the checkpoints that are here hold the metrics of the history's rows."""
+    """Return True if the checkpoints that are here hold the metrics of the history's rows, and the chain's digests of weights."""
     measured = {row.step: row.validation for row in result.history}
     paths = (folder / "checkpoints" / Path(row.path).name / "manifest.json" for row in result.checkpoints)
     manifests = [partial(Manifest, read_json(path)) for path in paths if path.exists()]
-    return all(found.metrics == measured.get(found.step, {}) for found in manifests)
+    trees = fingerprint.trees_of(fingerprint.read(folder / fingerprint.CHAIN_FILE))
+    same = (found.weights_tree_sha256 == trees.get(found.step) for found in manifests)
+    return all(same) and all(found.metrics == measured.get(found.step, {}) for found in manifests)

@@ -1,13 +1,15 @@
 """The chain of fingerprints: one line per step, each covering the one before.
 
 A line holds the digest of the step's sample ids, the bits of its loss and of its gradient norm, and the
-head of the chain up to it; a line that begins with `w` holds the digest of all weights after that step.
+head of the chain up to it; a line that begins with `w` holds the digest of all weights after that step, from `rules: 2` on
+one over chunks, with `tree:` before it. A chain has one form of them from its first line to its last.
 Two runs with equal heads did the same thing, and unequal lines name the first step that differed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from mltrainer.workspace import machine_faults, read_whole
 GENESIS = "0" * 32
 CHAIN_FILE = "chain.txt"
 MOST_CHAIN_BYTES = 1 << 27  # 1.8 million steps, for who only looks
+TREE = "tree:"  # before a digest of weights that is one over chunks: it can be taken for none of all their bytes
+_NOTED_TREE = re.compile(rf"w ([0-9]{{1,15}}) {TREE}([0-9a-f]{{64}}) ")
 NO_IDS = "0" * 16  # the samples of a step, where nobody tells them one by one
 
 
@@ -56,9 +60,40 @@ def step_entry(step: int, ids: str, loss: float, norm: float) -> str:
     return f"{step} {ids} {bits(loss)} {bits(norm)}"
 
 
-def weights_entry(step: int, sha256: str) -> str:
-    """Return the chain's entry of the weights after a step."""
-    return f"w {step} {sha256}"
+def weights_entry(step: int, sha256: str, *, is_tree: bool = False) -> str:
+    """Return the chain's entry of the weights after a step; `is_tree`: the digest is one over chunks."""
+    return f"w {step} {TREE if is_tree else ''}{sha256}"
+
+
+def trees_of(lines: Iterable[str]) -> dict[int, str]:
+    """Return the weights' digests over chunks that a chain has, by the step after which they were so; none of the other form."""
+    return {int(found[1]): found[2] for line in lines if (found := _NOTED_TREE.match(line))}
+
+
+def has_trees(lines: Iterable[str]) -> bool | None:
+    """Return True if a chain's digests of weights are over chunks, as its first one tells; None where it has none."""
+    first = next((line for line in lines if line.startswith("w ")), None)
+    return None if first is None else first.split(" ", 2)[-1].startswith(TREE)
+
+
+def last_tree(lines: Iterable[str]) -> str:
+    """Return the last of a chain's digests of weights over chunks, its step before it; empty where it has none of that form."""
+    trees = trees_of(lines)
+    return f"{max(trees)} {trees[max(trees)]}" if trees else ""
+
+
+def tree_fault(last: str, steps: int, sha256: str | None) -> str | None:
+    """Return a result's contradiction to its chain in the digest over chunks of the weights at the end, or None.
+
+    Args:
+        last: The chain's `last_tree`.
+        steps: The steps that the run took; weights that it ended with elsewhere than at an evaluation are in no line.
+        sha256: The digest in the result; None where it has none.
+    """
+    step, _, expected = last.partition(" ")
+    if bool(last) == bool(sha256) and (not last or step != str(steps) or expected == sha256):
+        return None
+    return f"weights_tree_sha256 is {sha256}, the chain has {last or 'no digest of that form'}"
 
 
 def extend(head: Head, entries: Iterable[str]) -> tuple[Head, list[str]]:
@@ -123,11 +158,22 @@ def cut(path: Path, head: Head) -> None:
 
 
 def first_divergence(expected: list[str], found: list[str]) -> Divergence | None:
-    """Return the first step at which two chains differ, or None where one continues the other."""
+    """Return the first step at which two chains differ, or None where one continues the other.
+
+    Where they hold weights' digests of unlike forms, these cannot be compared: the steps alone are.
+    """
+    forms = {has_trees(expected), has_trees(found)}
+    if len(forms - {None}) == 2:
+        expected, found = _steps(expected), _steps(found)
     for left, right in zip(expected, found, strict=False):
         if left != right:
             return _divergence(left.split(), right.split())
     return None
+
+
+def _steps(lines: Iterable[str]) -> list[str]:
+    """Return a chain's entries of steps, without the heads, which cover the others too."""
+    return [line.rpartition(" ")[0] for line in lines if not line.startswith("w ")]
 
 
 def _divergence(left: list[str], right: list[str]) -> Divergence:

@@ -32,6 +32,7 @@ class Exported(Part):
     exports: list[Export]
     inference: dict[str, Any]
     weights_sha256: str
+    weights_tree_sha256: str | None = None
     test: Test
 
 

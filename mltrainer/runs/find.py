@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 Results = dict[str, dict[str, Any]]  # by run
 DIGESTS = (
     *("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256"),
-    *("numerics_class", "weights_sha256"),
+    *("numerics_class", "weights_sha256", "weights_tree_sha256"),
 )
+TREE_DIGEST = DIGESTS[-1]
 _SHOWN = [entry.name for entry in fields(RunRow)]
 _ID = re.compile(r"[0-9a-f]{12}")  # a run that was set aside has a longer name
 
@@ -212,6 +213,8 @@ def compare_runs(project: Project, first: str, second: str) -> RunComparison:
     """Return the differences of two runs: config keys, digests, metrics, and the first step at which they part."""
     sides = [_side(project, run) for run in (first, second)]
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
+    # Of two runs of which one has digests of weights over all bytes alone, those are compared.
+    names = [name for name in names if name != TREE_DIGEST or all(side.get(name) for side in sides)]
     differences = [Difference(n, sides[0].get(n), sides[1].get(n)) for n in names if sides[0].get(n) != sides[1].get(n)]
     chains = [fingerprint.read(project.runs_dir / run / fingerprint.CHAIN_FILE) for run in (first, second)]
     return RunComparison(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.configs.pages import trained_by, verification_page
@@ -65,7 +65,7 @@ def reproduce_recorded(tools: Tools, phase: str, result: Run, *, elsewhere: bool
         job = _job(phase, result, config, planning, project.relative(folder))
         page = trained_by(phase, project.root, config.task.trainer)
         found = trainer_for(tools, page.tool, phase).run(job)
-        delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE))
+        delivered = _delivered(project, phase, fingerprint.read(folder / fingerprint.CHAIN_FILE), found)
     is_other = computes_otherwise(result, found) or (elsewhere and is_class_of_environment(result))
     reachable = grades.NUMERICAL if is_other else grades.BITWISE
     row = reproduction_row(result, found, _numbers(result, found), limits, reachable, parted=_divergence(result, found))
@@ -121,6 +121,9 @@ def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any
         threads=config.threads,
         expected_numerics=result.numerics_class,
         to_the_end=True,
+        # The record has no chain that would tell: a run has this digest where its chain has digests of that form.
+        notes_trees=result.weights_tree_sha256 is not None,
+        delivers_after=result.best_checkpoint.step if result.best_checkpoint else None,
         **files,
     )
 
@@ -144,10 +147,13 @@ def _losses(result: Run) -> list[float]:
     return [float(row.train_loss) for row in result.history if row.train_loss is not None]
 
 
-def _delivered(project: Project, phase: str, chain: Iterable[str]) -> bool | None:
+def _delivered(project: Project, phase: str, chain: Sequence[str], found: Run) -> bool | None:
     """Return True if the training passed through the weights that were delivered; None where the chain cannot tell."""
     evidence = _sound(project, phase).evidence
     if phase != "finalization" or evidence.run.program or evidence.config.get("averaging"):
         return None
+    if fingerprint.has_trees(chain):
+        passed = {*fingerprint.trees_of(chain).values()}
+        return evidence.delivered_tree_sha256 in passed and found.delivered_sha256 == evidence.delivered_sha256
     passed = {words[2] for words in map(str.split, chain) if words[0] == "w"}
     return evidence.delivered_sha256 in passed

@@ -67,7 +67,7 @@ def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
         result = parsed_result(content, RunResult)
     except MltrainerError as error:
         raise _damaged(project, folder / RESULT_FILE, error.message) from error
-    _verify_chain(project, folder / fingerprint.CHAIN_FILE, result.chain)
+    _verify_chain(project, folder / fingerprint.CHAIN_FILE, result)
     return result, job
 
 
@@ -125,16 +125,18 @@ def _train_again(folder: Path) -> str:
     return "mltrainer ablate" if names[0] == "ablation" else f"mltrainer phase run {names[0]}"
 
 
-def _verify_chain(project: Project, path: Path, expected: Chain) -> None:
-    """Raise a `GateError` where a chain is not the one whose head the result holds; the first bad line is named."""
+def _verify_chain(project: Project, path: Path, result: RunResult) -> None:
+    """Raise a `GateError` where a chain is not the one whose head and last weights the result holds; a bad line is named."""
     lines = fingerprint.read(path)
     try:
         head = fingerprint.verify(lines, project.relative(path))
     except GateError as error:
         raise _damaged(project, path, f"line {(error.where or '').rpartition(':')[2]}: {error.message}") from error
     found = Chain(entries=head.entries, head=head.value)
-    if found != expected:
-        raise _damaged(project, path, f"its result has {expected.model_dump()}, the file {found.model_dump()}")
+    if found != result.chain:
+        raise _damaged(project, path, f"its result has {result.chain.model_dump()}, the file {found.model_dump()}")
+    if fault := fingerprint.tree_fault(fingerprint.last_tree(lines), result.steps, result.weights_tree_sha256):
+        raise _damaged(project, path.with_name(RESULT_FILE), fault)
 
 
 def reproduce(
@@ -240,10 +242,13 @@ def reproduction_row(
     in_part = again.stop_reason == "max_steps"
     divergence = again.first_divergence or parted or (None if in_part else _unlike_metric(result, again))
     same_end = in_part or (again.weights_sha256, again.metrics) == (result.weights_sha256, result.metrics)
+    same_end = same_end and (in_part or again.weights_tree_sha256 == result.weights_tree_sha256)
     left = _same_outputs(result, again) if result.program and not in_part else None
     same_end = same_end and all((left or {}).values())
     identical = divergence is None and same_end and again.data_sha256 == result.data_sha256
     went_on = not identical and again.stop_reason == result.stop_reason and again.steps == result.steps
+    told = {"weights_tree_sha256": again.weights_tree_sha256, "outputs": left}
+    more: dict[str, Any] = {key: value for key, value in told.items() if value is not None}  # others' records have no such entry
     return records.Reproduction(
         run=result.id,
         identical=identical,
@@ -256,7 +261,7 @@ def reproduction_row(
         weights_sha256=again.weights_sha256,
         chain_head=again.chain.head,
         wall_s=again.wall_s,
-        **({"outputs": left} if left is not None else {}),  # records of other trainings have no such entry
+        **more,
     )
 
 

@@ -57,6 +57,7 @@ class _Result:
     state: Any
     steps: Any
     weights_sha256: Any
+    weights_tree_sha256: Any
     chain: Any
     metrics: Any
     best: Any

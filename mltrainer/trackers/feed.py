@@ -92,7 +92,7 @@ class Feed:
         """Return the run's id, phase, digests and parent, and once it has ended the digest of its weights."""
         result = read_if_whole(self.folder / RESULT_FILE)
         digests = {**(self._job.contract or {}), **result}
-        named = {key: str(digests[key]) for key in (*DIGESTS, "weights_sha256") if digests.get(key)}
+        named = {key: str(digests[key]) for key in (*DIGESTS, "weights_sha256", "weights_tree_sha256") if digests.get(key)}
         parent = {"parent": str(self._job.parent)} if self._job.parent else {}
         return {"run": self.folder.name, "phase": self.phase, **named, **parent}
 

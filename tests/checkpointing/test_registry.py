@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.checkpointing.registry import checkpoints, protected_steps, verify
+from mltrainer.checkpointing.weights import weights_tree_sha256
 from mltrainer.cli.checkpoints import list_
 from mltrainer.errors import InputError
+from mltrainer.reproducibility import fingerprint
 from mltrainer.workspace import Project, sha256_file, write_json
 
 RUN, OTHER = "a1b2c3d4e5f6", "0123456789ab"
@@ -128,6 +131,35 @@ def test_a_checkpoint_of_another_run_is_found(project: Project) -> None:
     source = project.runs_dir / RUN / "checkpoints" / "step-00000020"
     shutil.copytree(source, project.runs_dir / OTHER / "checkpoints" / "step-00000020")
     assert [row.reason for row in verify(project, OTHER) if not row.is_intact] == [f"it belongs to run {RUN}, not to {OTHER}"]
+
+
+WEIGHTS = {"a": torch.arange(3.0)}
+
+
+def checkpoint_of_weights(project: Project, tree: str, noted: str | None) -> list[str | None]:
+    """Leave a run with a checkpoint of weights, whose manifest and whose chain tell digests over chunks; return what is wrong."""
+    folder = project.runs_dir / RUN / "checkpoints" / "step-00000030"
+    save(folder, snapshot({"model": WEIGHTS}), {"step": 30, "run": RUN, "weights_tree_sha256": tree})
+    if noted is not None:
+        entries = [fingerprint.weights_entry(30, noted, is_tree=True)]
+        fingerprint.append(project.runs_dir / RUN / "chain.txt", fingerprint.extend(fingerprint.Head(), entries)[1])
+    return [row.reason for row in verify(project, RUN) if row.path.endswith("30")]
+
+
+def test_the_digest_over_chunks_of_a_manifest_is_the_weights_and_the_chains(tmp_path: Path) -> None:
+    project, tree, other = Project(tmp_path), weights_tree_sha256(WEIGHTS), "0" * 64
+    assert checkpoint_of_weights(project, tree, None) == [None]
+    assert checkpoint_of_weights(project, tree, tree) == [None]
+    (told,) = checkpoint_of_weights(project, other, None)
+    assert f"manifest.json: expected weights of sha256 {other[:12]} over chunks, found {tree[:12]}" in str(told)
+    assert f"weights_tree_sha256 is {other}, the chain has {tree} after step 30" in str(told)
+
+
+def test_a_chain_that_tells_other_weights_than_a_manifest_is_found(tmp_path: Path) -> None:
+    project, tree, other = Project(tmp_path), weights_tree_sha256(WEIGHTS), "0" * 64
+    assert checkpoint_of_weights(project, tree, other) == [
+        f"manifest.json: weights_tree_sha256 is {tree}, the chain has {other} after step 30"
+    ]
 
 
 def test_what_a_phase_refers_to_is_protected(project: Project) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ STATE = {
 
 def reference(arrays: dict[str, np.ndarray]) -> str:
     """Return the digest by what `weights_tree` says in its text, with nothing of this library."""
-    total = hashlib.sha256(b"\1mltrainer weights tree 4194304\n")
+    total = hashlib.sha256(b"\1weights tree, chunks of 4194304 bytes\n")
     for name in sorted(arrays):
         data, shape = arrays[name].tobytes(), ",".join(map(str, arrays[name].shape))
         encoded = name.encode()
@@ -44,6 +45,14 @@ def reference(arrays: dict[str, np.ndarray]) -> str:
 
 def test_the_digest_is_what_the_documented_bytes_give_with_hashlib_and_numpy_alone() -> None:
     assert weights_tree_sha256(STATE) == reference({name: tensor.numpy() for name, tensor in STATE.items()})
+
+
+def test_the_lines_of_the_page_compute_it_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs/TRUST.md").read_text("utf-8")
+    safetensors.torch.save_file(STATE, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    monkeypatch.chdir(tmp_path)
+    exec(page.partition("```python\n")[2].partition("```")[0], {})
+    assert capsys.readouterr().out == f"{weights_tree_sha256(STATE)}\n"
 
 
 def test_it_is_another_digest_than_that_of_all_bytes() -> None:
@@ -140,8 +149,8 @@ def test_each_chunk_counts() -> None:
 
 def test_a_leaf_is_neither_a_chunk_nor_a_root() -> None:
     layout = Layout("a", "uint8", (1,), 1)
-    whole = b"\1mltrainer weights tree 4194304\n" + layout.header
-    assert root([], []) == hashlib.sha256(b"\1mltrainer weights tree 4194304\n").hexdigest()
+    whole = b"\1weights tree, chunks of 4194304 bytes\n" + layout.header
+    assert root([], []) == hashlib.sha256(b"\1weights tree, chunks of 4194304 bytes\n").hexdigest()
     assert (
         root([layout], [hashlib.sha256(b"\0x").digest()]) == hashlib.sha256(whole + hashlib.sha256(b"\0x").digest()).hexdigest()
     )

@@ -227,7 +227,17 @@ def test_a_gate_has_the_promised_keys(project: Project, cli: Cli) -> None:
 
 RUN_KEYS = {
     *("id", "phase", "state", "config_sha256", "data_sha256", "code_sha256", "environment_sha256", "numerics_class", "steps"),
-    *("inputs_sha256", "epochs", "weights_sha256", "metrics", "step_time_us", "wall_s", "interruptions", "parent"),
+    *(
+        "inputs_sha256",
+        "epochs",
+        "weights_sha256",
+        "weights_tree_sha256",
+        "metrics",
+        "step_time_us",
+        "wall_s",
+        "interruptions",
+        "parent",
+    ),
 }
 
 

@@ -107,6 +107,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         ],
         "probe_identical": [
             put("probe.runs.1.weights_sha256", "0"),
+            put("probe.runs.1.weights_tree_sha256", "0"),
             put("probe.runs.1.chain_head", "0"),
             put("probe.runs.0.steps", 1),
         ],
@@ -159,6 +160,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         "reproduction_verified": [
             put("reproduction.identical", False),
             put("reproduction.weights_sha256", "0"),
+            put("reproduction.weights_tree_sha256", "0"),
             put("reproduction.steps_compared", 1),
         ],
         "final_run_diagnosed": [

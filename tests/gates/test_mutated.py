@@ -97,7 +97,8 @@ DECIDED_BY = {
         "environment.distributions.*.version environment.python.version",
         "source_recorded": "source.sha256",
         "data_valid": "data.findings.*.severity data.sha256 data.splits.train.samples data.splits.validation.samples",
-        "probe_identical": "probe.runs probe.runs.*.chain_head probe.runs.*.steps probe.runs.*.weights_sha256",
+        "probe_identical": "probe.runs probe.runs.*.chain_head probe.runs.*.steps probe.runs.*.weights_sha256 "
+        "probe.runs.*.weights_tree_sha256",
         "export_rehearsed": "rehearsal.exports rehearsal.exports.*.agrees rehearsal.exports.*.state rehearsal.fault",
         "memory_fits": "estimate.available_mb estimate.device_peak_mb estimate.peak_mb",
         "time_within_budget": "config estimate.minutes",
@@ -131,7 +132,8 @@ DECIDED_BY = {
         "exports_agree": "exports exports.*.agrees exports.*.max_difference exports.*.relative_difference exports.*.state",
         "documentation_written": "model_files model_files.*.path model_files.*.size",
         "reproduction_verified": "reproduction.chain_head reproduction.identical reproduction.steps_compared "
-        "reproduction.weights_sha256 run.chain.head run.steps run.weights_sha256",
+        "reproduction.weights_sha256 reproduction.weights_tree_sha256 run.chain.head run.steps run.weights_sha256 "
+        "run.weights_tree_sha256",
         "test_opened_once": "delivered_sha256 test.openings test.openings.*.weights_sha256 test.samples",
         "acceptance_met": "config test.metrics test.samples",
         "source_committed": "source.commit source.dirty",

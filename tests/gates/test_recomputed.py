@@ -200,11 +200,21 @@ def other_end(evidence: Record) -> None:
     evidence["reproduction"]["chain_head"] = evidence["run"]["chain"]["head"] = "0" * 32
 
 
+def other_delivered(evidence: Record) -> None:
+    evidence["delivered_tree_sha256"] = "0" * 64
+
+
+def other_weights_again(evidence: Record) -> None:
+    evidence["reproduction"]["weights_tree_sha256"] = evidence["run"]["weights_tree_sha256"] = "0" * 64
+
+
 FORGED = {
     better: "the record tells of metrics what .mltrainer/runs/RUN/test.json does not",
     one_more: "the record tells of samples what .mltrainer/runs/RUN/test.json does not",
     exact: "the record tells of exports what .mltrainer/exports/RUN/result.json does not",
     other_inputs: "the record tells of inference what .mltrainer/exports/RUN/result.json does not",
+    other_delivered: "the record tells of weights_tree_sha256 what .mltrainer/exports/RUN/result.json does not",
+    other_weights_again: "the record tells of weights_tree_sha256 what .mltrainer/reproductions/RUN/result.json does not",
     other_end: "the record tells of chain what .mltrainer/reproductions/RUN/result.json does not",
 }
 
@@ -219,6 +229,24 @@ def test_a_number_that_the_runs_own_files_do_not_hold_is_told(digits: Project, c
 def test_a_chain_that_does_not_lead_to_the_records_head_is_told(digits: Project, phase: str) -> None:
     found = forge(digits, lambda record: record["evidence"]["run"]["chain"].update(head="0" * 32), phase)
     assert f"in the record in {'0' * 32} after" in found.replace(", the record", " in the record")
+
+
+@pytest.mark.parametrize("phase", ["baseline", "finalization"])
+@pytest.mark.parametrize("value", ["0" * 64, None], ids=["another", "none"])
+def test_another_digest_of_the_weights_than_the_chains_is_told(digits: Project, phase: str, value: str | None) -> None:
+    def change(record: Record) -> None:
+        record["evidence"]["run"].pop("weights_tree_sha256")
+        record["evidence"]["run"].update({} if value is None else {"weights_tree_sha256": value})
+
+    assert f"chain.txt: weights_tree_sha256 is {value}, the chain has " in forge(digits, change, phase)
+
+
+def test_a_digest_over_chunks_that_the_delivered_weights_do_not_have_is_told(digits: Project, cli: Cli) -> None:
+    found = forge(digits, lambda record: other_delivered(record["evidence"]))
+    assert f"{MODEL}/model.safetensors holds other weights than those that were measured: sha256 {'0' * 12}" in found
+    assert f"state.safetensors holds other weights than those that were measured: sha256 {'0' * 12}" in found
+    said = cli("checkpoints", "verify", "--project", digits.root)
+    assert (said.code, f"model.safetensors: expected weights of sha256 {'0' * 12}" in said.out) == (4, True)
 
 
 def test_a_chain_with_a_changed_line_is_told(digits: Project) -> None:

@@ -41,10 +41,19 @@ def test_equal_records_contradict_each_other_in_nothing() -> None:
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "weights_sha256", "init_sha256")
 
 
-@pytest.mark.parametrize("key", [*DIGESTS, "steps", "first_loss", "parameters", "seed"])
+@pytest.mark.parametrize("key", [*DIGESTS, "steps", "first_loss", "parameters", "seed", "weights_tree_sha256"])
 def test_the_same_run_has_one_value_of_all_that_its_bits_decide(key: str) -> None:
     before = final()["finalization"]["evidence"]["run"][key]
     assert changed(lambda evidence: evidence["run"].update({key: "other"})) == [("run", key, before, "other")]
+
+
+def test_a_run_trained_again_by_a_version_that_notes_weights_over_chunks_has_another_chain() -> None:
+    chain = {"entries": 1, "head": "b"}
+    before, now = final(), final()
+    before["finalization"]["evidence"]["run"].pop("weights_tree_sha256")
+    now["finalization"]["evidence"]["run"].update(chain=chain)
+    assert contradictions(typed(now), typed(before)) == []
+    assert {row.key for row in contradictions(typed(before), typed(now))} >= {"weights_tree_sha256", "chain.head"}
 
 
 def test_of_metrics_the_one_that_differs_is_named() -> None:

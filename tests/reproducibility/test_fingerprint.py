@@ -48,6 +48,62 @@ def test_a_difference_in_the_weights_is_named() -> None:
     assert (found.step, found.what) == (5, "weights")
 
 
+TREE = fingerprint.weights_entry(5, "a" * 64, is_tree=True)
+WHOLE = fingerprint.weights_entry(5, "a" * 64)
+
+
+def test_a_digest_over_chunks_is_none_over_all_bytes() -> None:
+    assert f"w 5 tree:{'a' * 64}" == TREE
+    assert fingerprint.trees_of(chain([TREE, fingerprint.weights_entry(6, "b" * 64, is_tree=True)])) == {5: "a" * 64, 6: "b" * 64}
+    assert fingerprint.trees_of(chain([*ENTRIES, WHOLE])) == {}
+
+
+@pytest.mark.parametrize(("entries", "expected"), [([], None), (ENTRIES, None), ([WHOLE, TREE], False), ([TREE, WHOLE], True)])
+def test_the_form_is_that_of_the_first_line_of_weights(entries: list[str], expected: bool | None) -> None:
+    assert fingerprint.has_trees(chain(entries)) is expected
+
+
+@pytest.mark.parametrize("entry", ["w", "w 5", "w 5 tree:", f"w x tree:{'a' * 64}", f"w {'9' * 5000} tree:{'a' * 64}"])
+def test_a_line_that_nobody_wrote_is_no_digest(entry: str) -> None:
+    lines = chain([entry])
+    assert fingerprint.trees_of(lines) == {}
+    assert fingerprint.has_trees(lines) in (None, False, True)
+
+
+def test_chains_with_digests_of_unlike_forms_are_compared_by_their_steps() -> None:
+    old, new = [WHOLE.replace("w 5", "w 0"), *ENTRIES, WHOLE], [TREE.replace("w 5", "w 0"), *ENTRIES, TREE]
+    assert fingerprint.first_divergence(chain(old), chain(new)) is None
+    other = [*new[:3], fingerprint.step_entry(3, f"{3:016x}", 1.5, 3 / 7), *new[4:]]
+    found = fingerprint.first_divergence(chain(old), chain(other))
+    assert found is not None
+    assert (found.step, found.what) == (3, "loss")
+
+
+def test_digests_over_chunks_that_differ_are_named() -> None:
+    left, right = ([*ENTRIES, fingerprint.weights_entry(5, sha * 64, is_tree=True)] for sha in "ab")
+    found = fingerprint.first_divergence(chain(left), chain(right))
+    assert found is not None
+    assert (found.step, found.what, found.expected) == (5, "weights", f"tree:{'a' * 64}")
+
+
+@pytest.mark.parametrize(
+    ("entries", "sha256", "holds"),
+    [
+        ([TREE], "a" * 64, True),
+        ([TREE], "b" * 64, False),
+        ([TREE], None, False),
+        ([TREE.replace("w 5", "w 4")], "b" * 64, True),  # ended after a step that no evaluation came after
+        ([WHOLE], None, True),
+        ([WHOLE], "a" * 64, False),
+        ([], None, True),
+        ([], "a" * 64, False),
+    ],
+)
+def test_a_results_digest_over_chunks_is_the_chains(entries: list[str], sha256: str | None, holds: bool) -> None:
+    fault = fingerprint.tree_fault(fingerprint.last_tree(chain(entries)), 5, sha256)
+    assert (fault is None) is holds
+
+
 def test_an_edited_line_breaks_the_chain_there() -> None:
     lines = chain(ENTRIES)
     lines[2] = lines[2].replace(f"{3:016x}", f"{4:016x}")

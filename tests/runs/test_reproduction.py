@@ -75,10 +75,24 @@ def test_the_row_of_one_that_parts_is_what_a_record_holds_with_the_tensor_that_d
     assert row.written()["first_divergence"] == parted
 
 
-@pytest.mark.parametrize("change", [{"weights_sha256": "other"}, {"metrics": {"accuracy": 0.8}}, {"data_sha256": "other"}])
+OTHER_ENDS = (
+    {"weights_sha256": "other"},
+    {"weights_tree_sha256": "other"},
+    {"metrics": {"accuracy": 0.8}},
+    {"data_sha256": "other"},
+)
+
+
+@pytest.mark.parametrize("change", OTHER_ENDS)
 def test_equal_steps_with_another_end_are_no_reproduction(change: dict[str, Any]) -> None:
     assert reproduction_row(run_result(), run_result()).identical is True
     assert reproduction_row(run_result(), run_result(**change)).identical is False
+
+
+def test_the_row_has_a_digest_over_chunks_where_the_run_has_one() -> None:
+    assert "weights_tree_sha256" not in reproduction_row(run_result(), run_result()).written()
+    both = [run_result(weights_tree_sha256="t")] * 2
+    assert (reproduction_row(*both).identical, reproduction_row(*both).weights_tree_sha256) == (True, "t")
 
 
 def test_a_part_of_a_run_on_other_data_is_no_reproduction() -> None:

@@ -63,6 +63,12 @@ def test_another_result_is_a_difference_however_long_it_took(tmp_path: Path, ste
     assert read_json(tmp_path / PLACE / "result.json") == FINISHED
 
 
+def test_another_digest_over_chunks_is_a_difference(tmp_path: Path) -> None:
+    attempt(tmp_path, 3, {**FINISHED, "weights_tree_sha256": "t"}).publish()
+    with pytest.raises(DifferenceError, match="gave another weights_tree_sha256"):
+        attempt(tmp_path, 3, {**FINISHED, "weights_tree_sha256": "u"}).publish()
+
+
 def test_an_equal_result_changes_nothing_and_is_not_the_first(tmp_path: Path) -> None:
     attempt(tmp_path, 3, FINISHED).publish()
     assert attempt(tmp_path, 3, FINISHED).publish() is False

@@ -56,6 +56,7 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
     """The final training, repeated in a fresh process, gave the same bits in every step."""
     run, again = record.evidence.run, record.evidence.reproduction
     same = again.weights_sha256 == run.weights_sha256 and again.chain_head == run.chain.head
+    same = same and again.weights_tree_sha256 == run.weights_tree_sha256
     left = again.outputs or {}
     wanted = {output_name(row.path) for row in run.program.outputs} if run.program else set()
     # all() of no outputs is true: the names are compared, too, so that a file which is missing the second time fails.

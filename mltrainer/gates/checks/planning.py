@@ -102,6 +102,7 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
     first, second = probe.runs
     steps = min(first.steps, second.steps)
     same = first.chain_head == second.chain_head and first.weights_sha256 == second.weights_sha256
+    same = same and first.weights_tree_sha256 == second.weights_tree_sha256
     resumes = record.evidence.program is None or record.evidence.program.resumed is None or record.evidence.program.resumed.same
     holds = same and resumes and steps >= settings.min_steps
     weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]

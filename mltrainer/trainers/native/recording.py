@@ -196,9 +196,9 @@ class Recorder:
         self._measured = []
         return losses.flatten().tolist(), norms.cpu(), totals.tolist()
 
-    def note_weights(self, step: int, sha256: str) -> list[str]:
-        """Extend the chain by the digest of all weights after a step."""
-        return self._append([fingerprint.weights_entry(step, sha256)])
+    def note_weights(self, step: int, sha256: str, *, is_tree: bool = False) -> list[str]:
+        """Extend the chain by the digest of all weights after a step; `is_tree`: it is one over chunks."""
+        return self._append([fingerprint.weights_entry(step, sha256, is_tree=is_tree)])
 
     def _append(self, entries: list[str]) -> list[str]:
         self.head, lines = fingerprint.extend(self.head, entries)

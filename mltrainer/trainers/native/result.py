@@ -12,7 +12,7 @@ import torch
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
 from mltrainer.records.common import FileRow
@@ -36,7 +36,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         started: `time.perf_counter()` when the process began.
     """
     # Before the checkpoints are verified: that puts the best one's weights into the model, whose digest is taken here.
-    identity, data = _identity(session), _data(session)
+    identity, data, tree = _identity(session), _data(session), _weights_tree(session)
     checked_at = time.perf_counter()
     checkpoints, shown = verify_checkpoints(session)
     now = time.perf_counter()
@@ -48,6 +48,8 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         _quality(session, checkpoints),
         _costs(session, outcome, now - started, now - checked_at),
         **shown,
+        **({"weights_tree_sha256": tree} if tree else {}),
+        **({"delivered_sha256": found} if (found := session.trainer.delivered_sha256) else {}),
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
         signals=session.signals(outcome.seen),
         earlier_s=session.earlier_s,
@@ -68,6 +70,12 @@ def _identity(session: Session) -> parts.Identity:
         draws=session.draws,
         rehearsal=session.rehearsal,
     )
+
+
+def _weights_tree(session: Session) -> str | None:
+    """Return the digest over chunks of the weights at the end, measured anew; None where the chain has none of that form."""
+    trainer = session.trainer
+    return weights_tree_sha256(session.model.state_dict(), threads=session.config.threads) if trainer.notes_trees else None
 
 
 def _data(session: Session) -> parts.Data:

@@ -84,7 +84,7 @@ class Checkpoints:
 
     # --- saving ---
 
-    def submit(self, tree: Tree, step: int, history: list[EvaluationRow], due: Due) -> bool:
+    def submit(self, tree: Tree, step: int, history: list[EvaluationRow], due: Due, weights_tree: str | None = None) -> bool:
         """Copy the state and have it written, without waiting for the disk; return whether it will be.
 
         One that is only to go on from is left out where the disk has not caught up: two newer than the last are on their way.
@@ -94,6 +94,7 @@ class Checkpoints:
             step: The step after which it stands.
             history: The history so far.
             due: Why.
+            weights_tree: The digest over chunks of the weights, as the chain has it after this step; None where it has none.
         """
         # Asked before the state is copied, which for a checkpoint that is then left out would cost a step its time.
         if due is Due.GO_ON and not self._has_room():
@@ -101,7 +102,9 @@ class Checkpoints:
         row = history[-1] if history and history[-1].step == step else None
         best = best_row(history, self.config.metric)
         is_best = best is not None and best.step == step
-        pending = _Pending(self.path(step), step, snapshot(tree), self._manifest(step, row), gives_way=due is Due.BEST)
+        pending = _Pending(
+            self.path(step), step, snapshot(tree), self._manifest(step, row, weights_tree), gives_way=due is Due.BEST
+        )
         # A best one that waits is written first unless this one beats it: training rather waits for the disk than loses it.
         if self._pending is not None and not (is_best and self._pending.gives_way):
             self._hand_over(self._pending)
@@ -125,7 +128,7 @@ class Checkpoints:
         by_steps = policy.every_n_steps is not None and step % policy.every_n_steps == 0
         return by_steps or (rest == 0 and epoch % policy.every_n_epochs == 0)
 
-    def _manifest(self, step: int, row: EvaluationRow | None) -> dict[str, Any]:
+    def _manifest(self, step: int, row: EvaluationRow | None, weights_tree: str | None) -> dict[str, Any]:
         return {
             "run": self.run,
             "step": step,
@@ -134,6 +137,7 @@ class Checkpoints:
             "metrics": {} if row is None else row.validation,
             "periodic": self._is_periodic(step),
             "contract": self.contract,
+            **({"weights_tree_sha256": weights_tree} if weights_tree else {}),
         }
 
     def submit_rows(self, tree: Tree, step: int) -> None:

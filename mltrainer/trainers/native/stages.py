@@ -14,7 +14,7 @@ from torch import nn
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.checkpointing.weights import weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.records.common import Divergence
@@ -119,6 +119,12 @@ class Trainer:
         held: The parameters that are not trained, or not yet.
         until: Where it ends before its plan does.
         ranks: The processes that take the steps together.
+
+    Attributes:
+        notes_trees: Whether the weights' digests in the chain are over chunks: by the config's rules, but a chain that goes on,
+            or is compared with an earlier one, has that one's form.
+        delivers_after: The step whose weights were delivered, by a record that is reproduced.
+        delivered_sha256: The digest over all bytes of the weights after that step.
     """
 
     def __init__(
@@ -137,6 +143,10 @@ class Trainer:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
         self.ranks = ranks
+        self.notes_trees = config.rules >= 2
+        self.delivers_after: int | None = None
+        self.delivered_sha256: str | None = None
+        self._noted_tree: tuple[int, str] | None = None  # the last digest over chunks, after its step
         self.length = Length(plan.steps, plan.steps_per_epoch)
         self.stepper = self._stepper()
         callbacks.attach(self.stepper)
@@ -446,7 +456,17 @@ class Trainer:
         state = self.model.state_dict()
         if not self.ranks.shares_steps:  # what each of them updates by itself may have gone apart
             require_alike(self.ranks, {name: weights_sha256({name: tensor}) for name, tensor in state.items()}, PARTS_APART)
-        return self._differs(self.recorder.note_weights(self.step, weights_sha256(state)))
+        if not self.notes_trees:
+            return self._differs(self.recorder.note_weights(self.step, weights_sha256(state)))
+        if self.step == self.delivers_after:
+            self.delivered_sha256 = weights_sha256(state)
+        digest = weights_tree_sha256(state, self.ranks, self.config.threads)
+        self._noted_tree = (self.step, digest)
+        return self._differs(self.recorder.note_weights(self.step, digest, is_tree=True))
+
+    def noted_tree(self) -> str | None:
+        """Return the digest over chunks of the present weights as the chain has it; None where it has none after this step."""
+        return self._noted_tree[1] if self._noted_tree is not None and self._noted_tree[0] == self.step else None
 
     # --- evaluation ---
 

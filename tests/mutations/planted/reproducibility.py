@@ -29,6 +29,28 @@ FAULTS = (
         "tests/reproducibility/test_fingerprint.py",
     ),
     Fault(
+        "a chain's form of digests is told by its last line of weights",
+        "mltrainer/reproducibility/fingerprint.py",
+        'next((line for line in lines if line.startswith("w ")), None)',
+        'next((line for line in reversed([*lines]) if line.startswith("w ")), None)',
+        "tests/reproducibility/test_fingerprint.py",
+    ),
+    Fault(
+        "another digest over chunks than the chain's at the end is no contradiction",
+        "mltrainer/reproducibility/fingerprint.py",
+        "step != str(steps) or expected == sha256",
+        "step != str(steps) or expected",
+        "tests/reproducibility/test_fingerprint.py",
+    ),
+    Fault(
+        "a checkpoint's digest over chunks is not compared with the chain's",
+        "mltrainer/reproducibility/evidence.py",
+        "return all(same) and all(",
+        "return all(",
+        "tests/trainers/native/test_weights_in_chain.py::"
+        "test_a_result_or_manifest_with_another_digest_than_the_chain_is_not_sound",
+    ),
+    Fault(
         "a difference that just meets the bound is too large",
         "mltrainer/reproducibility/grades.py",
         "if numbers.loss_difference <= limits.loss_bound:",

@@ -41,6 +41,27 @@ FAULTS = (
         "tests/runs/test_reproduction.py tests/runs/test_reproduce.py",
     ),
     Fault(
+        "a reproduction with another digest over chunks at its end counts as identical",
+        "mltrainer/runs/retrain.py",
+        "(in_part or again.weights_tree_sha256 == result.weights_tree_sha256)",
+        "(in_part or True)",
+        "tests/runs/test_reproduction.py",
+    ),
+    Fault(
+        "delivered weights are believed by their digest over chunks alone",
+        "mltrainer/runs/recorded.py",
+        "in passed and found.delivered_sha256 == evidence.delivered_sha256",
+        "in passed",
+        "tests/runs/test_recorded.py",
+    ),
+    Fault(
+        "a run of the earlier form is reproduced from its record with digests over chunks",
+        "mltrainer/runs/recorded.py",
+        "notes_trees=result.weights_tree_sha256 is not None,",
+        "notes_trees=None,",
+        "tests/trainers/native/test_weights_in_chain.py::test_a_run_of_the_earlier_form_is_reproduced_from_its_record_alone",
+    ),
+    Fault(
         "a tool's exit without a word passes",
         "mltrainer/runs/launcher.py",
         "    if end is None:\n        raise InputError(",
