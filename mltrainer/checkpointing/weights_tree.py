@@ -5,8 +5,8 @@ The digest, `weights_tree_sha256`, is a SHA-256 over the digests of chunks, so t
 - A tensor's bytes are its elements in row-major order, little-endian, cut into chunks of 4,194,304 bytes; the last one of a
   tensor may be shorter, and a tensor without elements has none. No chunk holds bytes of two tensors.
 - A leaf is the SHA-256 of one byte 0 and the chunk's bytes: 32 bytes.
-- The root is the SHA-256 of one byte 1, the text `weights tree, chunks of 4194304 bytes` and a newline, and then, for each tensor in
-  the order of the names' Unicode code points, its header and its leaves in order.
+- The root is the SHA-256 of one byte 1, the text `weights tree, chunks of 4194304 bytes` and a newline, and then, for each tensor
+  in the order of the names' Unicode code points, its header and its leaves in order.
 - A header is the UTF-8 text `NAMELENGTH:NAME DTYPE D0,D1,... BYTES` and a newline, as `weights.weights_sha256` has it. BYTES
   tells how many leaves follow, so that no leaf can be taken for a part of another tensor, or of a header.
 - The digest is the root in hex. The bytes 0 and 1 keep a chunk that looks like a root, and a root like a chunk, apart.
