@@ -29,6 +29,9 @@ class Launching(Strict):
     processes: int = Field(
         1, ge=1, le=4096, description="processes that train together, a power of two and no more than `accumulate` fills"
     )
+    machines: Annotated[int, Later("0.3")] = Field(
+        1, ge=1, le=1024, description="machines of a job of SLURM that share these processes, each as many"
+    )
     restarts: int = Field(
         0, ge=0, le=1000, description="how often a training that was killed, or lost one of its processes, goes on by itself"
     )

@@ -741,6 +741,9 @@ class TrainingConfig(ProjectConfig):
         Raises:
             InputError: With what to type instead.
         """
+        if count > 1 and count % self.launch.machines:
+            what = f"launch.machines: {self.launch.machines} cannot have as many each of {count} processes"
+            raise InputError(what, where="launch.machines", mend="take a number that divides that of the processes")
         if self.tensor_parallel > 1:
             self._require_team(count)
             return

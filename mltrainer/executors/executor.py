@@ -10,6 +10,7 @@ from typing import IO, Protocol
 
 NOTHING, PIPE = subprocess.DEVNULL, subprocess.PIPE
 RANK, WORLD_SIZE, RENDEZVOUS = "RANK", "WORLD_SIZE", "MLTRAINER_RENDEZVOUS"  # the first two are torchrun's
+LOCAL_RANK, LOCAL_SIZE = "LOCAL_RANK", "LOCAL_WORLD_SIZE"  # torchrun's too: the place among the processes of one machine
 LIFE = "MLTRAINER_LIFE"  # the descriptor to which one of several processes writes its rank every second, while it lives
 EVENTS = "{events}"  # an argument that stands for the descriptor of the pipe that a process writes its events to
 
@@ -29,6 +30,7 @@ class Command:
         imports: Modules that it will import, which an executor may have imported before it starts.
         descriptors: Open files that it has too, under the same numbers.
         processes: How many of it are started, to work together: each has its `RANK` and their number, `WORLD_SIZE`.
+        machines: How many machines share these, each as many, in the order of ranks; the first is this one.
         forks: Whether it starts such processes itself; they find imported what it does.
     """
 
@@ -43,6 +45,7 @@ class Command:
     forks: bool = False
     descriptors: Sequence[int] = ()
     processes: int = 1
+    machines: int = 1
 
 
 class Process(Protocol):

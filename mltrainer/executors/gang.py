@@ -1,20 +1,22 @@
-"""Several processes of one command on this machine, which work on one training together: all go on, or none does."""
+"""Several processes of one command, on this machine and others, which work on one training together: all go on, or none does."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 import signal
-import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from mltrainer.errors import KilledError, ended_with
-from mltrainer.executors import local
-from mltrainer.executors.executor import LIFE, RANK, RENDEZVOUS, WORLD_SIZE, Command
+from mltrainer.executors import far, local
+from mltrainer.executors.executor import LIFE, LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE, Command
+from mltrainer.executors.far import FarMachine, FarProcess
+from mltrainer.leftovers import new_folder, scratch
 
 SILENT_S = 15.0  # chosen by us: a process shows life every second, unless it is stopped, or its machine too busy
 STARTING_S = 10.0  # more for the first sign, while the interpreter starts
@@ -28,49 +30,83 @@ def start(command: Command) -> Gang:
 
     Raises:
         OSError: One cannot be started.
+        InputError: There are not as many machines.
     """
-    meeting = Path(tempfile.mkdtemp(prefix="mltrainer-ranks-"))
-    life, write_end = os.pipe()
-    os.set_blocking(life, False)
+    others = far.machines(command.machines) if command.machines > 1 else []
     # Made before its processes: whichever of them cannot be started, those before it are ended by it.
-    gang = Gang([], meeting, life)
-    own = {WORLD_SIZE: str(command.processes), RENDEZVOUS: str(meeting / "store"), LIFE: str(write_end)}
+    gang = Gang(_shared_folder(command) if others else scratch("ranks-"))
     try:
-        for rank in range(command.processes):
-            environment = {**command.environment, **own, RANK: str(rank)}
-            gang.children.append(local.start(replace(command, environment=environment, descriptors=[write_end])))
+        gang.begin(command, others)
     except OSError:
         # Those that did start wait for one that never comes.
         gang.kill()
         gang.close()
         gang.wait()
         raise
-    finally:
-        os.close(write_end)
     return gang
+
+
+def _shared_folder(command: Command) -> AbstractContextManager[Path]:
+    """Return a folder that other machines have too: beside the log, below the project."""
+    assert isinstance(command.output, Path)
+    return new_folder(command.output.parent)
 
 
 class Gang:
     """Processes as one; see `executors.executor.Process`. Signals go to the first, which has the others stop at the same step.
 
     Args:
+        meeting: The folder where they find each other, until they have ended.
+
+    Attributes:
         children: In the order of their ranks. Each has a pipe of its own, since long lines of several would mix in one.
-        meeting: The folder where they find each other, removed at the end.
-        life: The pipe of their signs of life, which does not block.
     """
 
-    def __init__(self, children: list[local.LocalProcess], meeting: Path, life: int) -> None:
-        self.children, self._meeting, self._life = children, meeting, life
+    def __init__(self, meeting: AbstractContextManager[Path]) -> None:
+        self.children: list[local.LocalProcess | FarProcess] = []
+        self._machines: list[FarMachine] = []
+        self._life, self._write_end = os.pipe()  # of their signs of life
+        os.set_blocking(self._life, False)
+        self._left = contextlib.ExitStack()
+        self._meeting = self._left.enter_context(meeting)
         self._looked = time.monotonic()
         self._signed: dict[int, float] = {}  # when each showed life, or was to show it at the latest
         self._code: int | None = None  # of the first one that failed
         self._has_error = False
         self._last_words: list[bytes] = []
 
+    def begin(self, command: Command, others: Sequence[str]) -> None:
+        """Start the processes, as many on each machine.
+
+        Args:
+            command: As `start` takes it.
+            others: The names of the other machines.
+
+        Raises:
+            OSError: One cannot be started.
+        """
+        each = command.processes // (1 + len(others))
+        sizes = {WORLD_SIZE: str(command.processes), LOCAL_SIZE: str(each)}
+        shared = {**sizes, RENDEZVOUS: str((self._meeting / "store").absolute())}
+        for rank in range(each):
+            own = {**command.environment, **shared, LIFE: str(self._write_end), RANK: str(rank), LOCAL_RANK: str(rank)}
+            self.children.append(local.start(replace(command, environment=own, descriptors=[self._write_end])))
+        for place, name in enumerate(others, 1):
+            ranks = range(place * each, (place + 1) * each)
+            there = replace(command, environment={**command.environment, **shared})
+            self._machines.append(FarMachine(name, there, ranks, self._write_end))
+            self.children += self._machines[-1].members.values()
+
+    @property
+    def _first(self) -> local.LocalProcess:
+        first = self.children[0]
+        assert isinstance(first, local.LocalProcess)
+        return first
+
     @property
     def pid(self) -> int:
         """The number of the first one."""
-        return self.children[0].pid
+        return self._first.pid
 
     def poll(self) -> int | None:
         """Return the exit code, that of the first process that failed; None while one runs. When one fails, all are killed."""
@@ -107,7 +143,9 @@ class Gang:
     def _end(self, rank: int, code: int) -> None:
         self._code = code
         if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM):  # else it says why itself, or was asked to
-            self._say(rank, f"was ended by {ended_with(code)}")
+            child = self.children[rank]
+            fate = child.fate if isinstance(child, FarProcess) else None
+            self._say(rank, fate or f"was ended by {ended_with(code)}")
         self.kill()
 
     def _say(self, rank: int, how: str) -> None:
@@ -121,8 +159,11 @@ class Gang:
     def _leave(self) -> None:
         """Close and remove what they shared, once."""
         if self._life >= 0:
+            for machine in self._machines:
+                machine.close()
             os.close(self._life)
-            shutil.rmtree(self._meeting, ignore_errors=True)
+            os.close(self._write_end)
+            self._left.close()
         self._life = -1
 
     def wait(self, timeout: float | None = None) -> int | None:
@@ -134,14 +175,14 @@ class Gang:
 
     def fileno(self) -> int:
         """Return the descriptor of the first one's lines."""
-        return self.children[0].fileno()
+        return self._first.fileno()
 
     def listen(self, timeout: float = 0) -> list[bytes] | None:
         """Return the lines that they have written, of their errors the first alone; None at their end.
 
         The first one tells of the training; the others have lines where they fail.
         """
-        first, *others = self.children
+        first, others = self._first, self.children[1:]
         # Only the first one is waited for: the others write next to nothing, and what they do is fetched along.
         lines = first.listen(timeout)
         found = [*(lines or []), *(line for child in others for line in child.listen() or [])]
@@ -161,11 +202,11 @@ class Gang:
 
     def send(self, data: bytes) -> None:
         """Write to the first one's standard input."""
-        self.children[0].send(data)
+        self._first.send(data)
 
     def close_input(self) -> None:
         """Close the first one's standard input."""
-        self.children[0].close_input()
+        self._first.close_input()
 
     def close(self) -> None:
         """Close what leads to them; their signs of life are read until they end."""
@@ -174,7 +215,7 @@ class Gang:
 
     def signal(self, number: int) -> None:
         """Send the first one a signal, unless it has ended."""
-        self.children[0].signal(number)
+        self._first.signal(number)
 
     def kill(self) -> None:
         """Kill all of them, and all that they started."""

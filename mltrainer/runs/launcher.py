@@ -21,7 +21,7 @@ from mltrainer.configs.launching import EngineName
 from mltrainer.configs.pages import ToolPage, tool_page
 from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig, require_power_of_two
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError, ended_with, error_for_exit, killed
-from mltrainer.executors import gang, local
+from mltrainer.executors import far, gang, local
 from mltrainer.executors.executor import EVENTS, WORLD_SIZE, Command, Executor, Process
 from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.event import Error, read
@@ -265,7 +265,8 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
         output=folder / LOG_FILE,
         imports=FORKED.get(page.entry_point, ()),
         forks=page.entry_point in POOLED,
-        processes=_processes(page, job, processes),
+        processes=(count := _processes(page, job, processes)),
+        machines=_machines(job, count),
     )
 
 
@@ -287,6 +288,13 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
         raise InputError(what, where="processes", mend="leave out --processes and launch.processes")
     job.config.require_processes(processes)
     return processes
+
+
+def _machines(job: JobBase, processes: int) -> int:
+    """Return the number of machines that share so many processes; a probe has one where this is none of a job's."""
+    if processes == 1 or (isinstance(job, TrainingJob) and job.purpose == "probe" and not far.is_in_a_job()):
+        return 1
+    return job.config.launch.machines
 
 
 def _refuse_team(config: TrainingConfig) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import FileStore
 
 from mltrainer.errors import InputError
-from mltrainer.executors.executor import RANK, RENDEZVOUS, WORLD_SIZE
+from mltrainer.executors.executor import LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE
 from mltrainer.trainers.native.exchange import exchange_of, gathered
 
 T = TypeVar("T")
@@ -229,7 +229,7 @@ def joined(device: str, environment: Mapping[str, str] = os.environ, is_team: bo
         return
     rank, size = int(environment[RANK]), int(environment[WORLD_SIZE])
     if device == "cuda":
-        _take_gpu(rank, size)
+        _take_gpu(int(environment[LOCAL_RANK]), int(environment[LOCAL_SIZE]))
     # In a folder of this start alone: in a store that outlives its processes, gloo finds the addresses of those that died.
     store = FileStore(str(Path(environment[RENDEZVOUS])), size)
     dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
@@ -239,12 +239,17 @@ def joined(device: str, environment: Mapping[str, str] = os.environ, is_team: bo
         dist.destroy_process_group()
 
 
-def _take_gpu(rank: int, size: int) -> None:
+def _take_gpu(place: int, size: int) -> None:
+    """Take the GPU of this process's place among those of its machine.
+
+    Raises:
+        InputError: There are fewer than processes.
+    """
     count = torch.cuda.device_count()
     if size > count:
         mend = f"--processes {1 << (count.bit_length() - 1)}" if count else "device: cpu"
         raise InputError(f"{size} processes need a GPU each, and this machine has {count}", where="processes", mend=mend)
-    torch.cuda.set_device(rank)
+    torch.cuda.set_device(place)
 
 
 def require_alike(ranks: Ranks, facts: Mapping[str, Any], mend: str) -> None:

@@ -1,0 +1,260 @@
+"""Processes of one training on another machine: one process there starts them, watches them and reports; SLURM reaches it.
+
+`srun` carries what the two say to each other. This side sends one order on standard input, and keeps that open: when it ends, this
+side is gone, and everything there is killed. The far side answers on standard output, a JSON object in a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import InputError
+from mltrainer.executors import local
+from mltrainer.executors.executor import LIFE, LOCAL_RANK, PIPE, RANK, Command
+from mltrainer.executors.running import answered
+
+MODULE = "mltrainer.executors.far"
+ANSWER_S = 60.0  # a busy controller takes its time
+KILLING_S = 10.0  # chosen by us: a machine that answers has killed its processes by then
+LOOK_S = 0.2
+READ_BYTES = 1 << 16
+ALLOCATE = "run it inside of a job of so many: mltrainer launch print --for slurm > job.sh, sbatch job.sh; or launch.machines: 1"
+
+
+def machines(count: int) -> list[str]:
+    """Return the names of the other machines that take part in a training: of this one's job in SLURM.
+
+    Args:
+        count: Of all machines, this one among them.
+
+    Raises:
+        InputError: This machine is in no job of so many.
+    """
+    nodes, here = os.environ.get("SLURM_JOB_NODELIST"), os.environ.get("SLURMD_NODENAME")
+    if nodes is None or here is None:
+        what = f"{count} machines need a job of SLURM, and this machine is in none"
+        raise InputError(what, where="launch.machines", mend=ALLOCATE)
+    names = _said(["scontrol", "show", "hostnames", nodes]).split()
+    if len(names) < count:
+        what = f"{count} machines are to share the processes, and the job of SLURM has {len(names)}: {', '.join(names)}"
+        raise InputError(what, where="launch.machines", mend=ALLOCATE)
+    return [name for name in names if name != here][: count - 1]
+
+
+def _said(arguments: list[str]) -> str:
+    """Return the answer of a command of SLURM.
+
+    Raises:
+        InputError: It has none.
+    """
+    try:
+        ended = answered(Command(arguments=arguments, folder=Path("/"), environment=os.environ), timeout=ANSWER_S)
+    except OSError as error:
+        raise InputError(f"{arguments[0]} cannot be started: {error.strerror}", where="launch.machines", mend=ALLOCATE) from error
+    if ended.code != 0:
+        raise InputError(f"{arguments[0]} gave no answer: {ended.last_words}", where="launch.machines", mend=ALLOCATE)
+    return ended.out.decode("utf-8", "replace")
+
+
+def is_in_a_job() -> bool:
+    """Return True on a machine of a job of SLURM."""
+    return "SLURM_JOB_NODELIST" in os.environ and "SLURMD_NODENAME" in os.environ
+
+
+def way_to(machine: str) -> list[str]:
+    """Return the command before a command that is to run on another machine of the job."""
+    cores = os.environ.get("SLURM_CPUS_PER_TASK")  # which a step does not inherit
+    asked = [f"--cpus-per-task={cores}"] if cores else []
+    return ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={machine}", "--overlap", "--quiet", *asked]
+
+
+class FarMachine:
+    """Another machine, and the processes of a command there.
+
+    Args:
+        name: The machine's.
+        command: What is started there.
+        ranks: The ranks of its processes there.
+        signs: Where the signs of their lives are written to, as their own would be.
+
+    Raises:
+        OSError: `srun` cannot be started.
+    """
+
+    def __init__(self, name: str, command: Command, ranks: Sequence[int], signs: int) -> None:
+        self.name, self._signs = name, signs
+        self._is_over = False
+        self._killed_at: float | None = None
+        self.members = {rank: FarProcess(self, rank) for rank in ranks}
+        arguments = [*way_to(name), sys.executable, "-P", "-m", MODULE]
+        # A session of its own: Ctrl-C in the terminal is the first process's affair.
+        reached = replace(command, arguments=arguments, input=PIPE, output=PIPE, processes=1, machines=1, has_session=True)
+        assert isinstance(command.output, Path)
+        with open(command.output, "ab") as log:
+            self._link = local.start(replace(reached, errors=log))
+        order = {"arguments": command.arguments, "folder": str(command.folder), "log": str(command.output), "ranks": [*ranks]}
+        self._link.send(json.dumps(order).encode() + b"\n")
+
+    def hear(self) -> None:
+        """Take in what the far side has said since; where it is gone, its processes are lost."""
+        if self._is_over:
+            return
+        while lines := self._link.listen():
+            for line in lines:
+                self._take(line)
+        if lines is None and (code := self._link.poll()) is not None:
+            self._is_over = True
+            for member in self.members.values():
+                member.lose(f"was lost with machine {self.name}, which srun left with exit code {code}")
+        if self._killed_at is not None and time.monotonic() - self._killed_at > KILLING_S:
+            self._link.kill()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+        except ValueError:  # of srun, or of the machine's shell
+            return
+        if "alive" in said:
+            with contextlib.suppress(OSError):  # nobody looks any more
+                os.write(self._signs, b"".join(b"%d\n" % rank for rank in said["alive"]))
+        elif "line" in said:
+            self.members[said["rank"]].lines.append(said["line"].encode())
+        elif "code" in said:
+            self.members[said["rank"]].code = said["code"]
+
+    def kill(self) -> None:
+        """Have the far side kill all of its processes."""
+        if self._killed_at is None:
+            self._killed_at = time.monotonic()
+            self._link.close_input()
+
+    def close(self) -> None:
+        """Close what leads there, once all there have ended."""
+        self._is_over = True  # the end of each was told, and before it what it had written
+        self._link.close()
+        self._link.kill()
+        self._link.wait()
+
+
+class FarProcess:
+    """One process on another machine; a member of a gang.
+
+    Attributes:
+        code: Its exit code, negative for a signal; None while it runs.
+        fate: How it was lost; None where it ended by itself.
+        lines: What it has written, and nobody has read yet.
+    """
+
+    def __init__(self, machine: FarMachine, rank: int) -> None:
+        self._machine, self.rank = machine, rank
+        self.code: int | None = None
+        self.fate: str | None = None
+        self.lines: list[bytes] = []
+
+    def lose(self, fate: str) -> None:
+        """Take it for ended, where its end was not told."""
+        if self.code is None:
+            self.code, self.fate = -signal.SIGKILL, fate
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+        self._machine.hear()
+        return self.code
+
+    def listen(self, _timeout: float = 0) -> list[bytes] | None:
+        """Return the lines that it has written, [] where there is none, None at their end."""
+        self._machine.hear()
+        found, self.lines = self.lines, []
+        return found if found or self.code is None else None
+
+    def close(self) -> None:
+        """Leave it as it is: its machine is closed with the last of its processes."""
+
+    def kill(self) -> None:
+        """Kill it, with all others on its machine."""
+        self._machine.kill()
+
+
+# --- on the other machine -------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Start the processes of the order on standard input, and report until all have ended."""
+    order = json.loads(sys.stdin.buffer.readline())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the first process of the training has all stop at one step
+    Far(order).run()
+
+
+class Far:
+    """The processes of an order.
+
+    Args:
+        order: Arguments, folder, log and ranks.
+    """
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self._order = order
+        self._processes: dict[int, local.LocalProcess] = {}
+        self._told: set[int] = set()
+
+    def run(self) -> None:
+        """Start them, report, and leave none behind, also where nobody listens any more."""
+        life, write_end = os.pipe()
+        try:
+            for place, rank in enumerate(self._order["ranks"]):
+                self._processes[rank] = local.start(self._command(place, rank, write_end))
+            while len(self._told) < len(self._processes) and not self._is_left(life):
+                self._report()
+        finally:
+            for process in self._processes.values():
+                process.kill()
+                process.wait()
+
+    def _command(self, place: int, rank: int, write_end: int) -> Command:
+        own = {RANK: str(rank), LOCAL_RANK: str(place), LIFE: str(write_end)}
+        return Command(
+            arguments=self._order["arguments"],
+            folder=Path(self._order["folder"]),
+            environment={**os.environ, **own},
+            output=Path(self._order["log"]),
+            has_session=True,
+            descriptors=[write_end],
+        )
+
+    def _is_left(self, life: int) -> bool:
+        """Wait a moment for news, hand on the signs of life, and return True where the order's giver is gone."""
+        running = [process.fileno() for rank, process in self._processes.items() if rank not in self._told]
+        ready, _, _ = select.select([0, life, *running], [], [], LOOK_S)
+        if life in ready:
+            alive = {int(rank) for rank in os.read(life, READ_BYTES).split()}
+            _say(alive=sorted(alive))
+        return 0 in ready and not os.read(0, READ_BYTES)
+
+    def _report(self) -> None:
+        for rank, process in self._processes.items():
+            code = process.poll()  # asked first: what it wrote before its end is read afterwards
+            for line in process.listen() or []:
+                _say(rank=rank, line=line.decode("utf-8", "replace"))
+            if code is not None and rank not in self._told:
+                self._told.add(rank)
+                _say(rank=rank, code=code)
+
+
+def _say(**values: Any) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

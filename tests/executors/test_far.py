@@ -1,0 +1,153 @@
+"""Processes of one training on another machine: started there, told of, and none is left there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mltrainer.errors import InputError
+from mltrainer.executors import far, gang
+from mltrainer.executors.executor import EVENTS, Command
+from tests.executors.engines import until
+from tests.executors.test_gang import ALIVE, WAITS, are_gone, told
+
+SAYS = "import os, sys; os.write(int(sys.argv[1]), b'\"%d of %d on %d\"\\n' % tuple(int(os.environ[n]) for n in %s))"
+NAMES = '("RANK", "WORLD_SIZE", "LOCAL_RANK")'
+
+
+@pytest.fixture
+def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this machine take the other one's part too: what is started there is started here, without SLURM."""
+    monkeypatch.setattr(far, "machines", lambda count: [f"node{number}" for number in range(1, count)])
+    monkeypatch.setattr(far, "way_to", lambda _: [])
+
+
+def started(folder: Path, code: str, processes: int = 4) -> gang.Gang:
+    arguments = [sys.executable, "-c", code, EVENTS]
+    return gang.start(
+        Command(
+            arguments=arguments,
+            folder=folder,
+            environment=dict(os.environ),
+            output=folder / "log.txt",
+            processes=processes,
+            machines=2,
+        )
+    )
+
+
+def there(process: gang.Gang) -> psutil.Process:
+    """Return the process of the other machine that watches the others there, once it has started them."""
+    (found,) = [one for one in psutil.Process().children() if far.MODULE in one.cmdline()]
+    until(lambda: len(found.children()) == 2)
+    return found
+
+
+@pytest.mark.usefixtures("two_machines")
+def test_processes_of_two_machines_end_well_together(tmp_path: Path) -> None:
+    process = started(tmp_path, SAYS.replace("%s", NAMES))
+    assert process.wait(30) == 0
+    assert sorted(told(process)) == ["0 of 4 on 0", "1 of 4 on 1", "2 of 4 on 0", "3 of 4 on 1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["log.txt"]
+
+
+@pytest.mark.usefixtures("two_machines")
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_process_that_is_killed_on_either_machine_is_named_and_ends_the_others(tmp_path: Path, place: int) -> None:
+    process = started(tmp_path, WAITS)
+    watcher = there(process)
+    numbers = [child.pid for child in process.children[:2]] + [child.pid for child in watcher.children()]
+    os.kill(numbers[2 * place], signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    (error,) = told(process)
+    assert error["message"] == f"process {2 * place} of 4 was ended by signal 9 (SIGKILL); the others were ended with it"
+    assert are_gone(numbers)
+
+
+@pytest.mark.usefixtures("two_machines")
+def test_a_machine_that_is_lost_is_named_and_what_runs_there_ends(tmp_path: Path) -> None:
+    process = started(tmp_path, WAITS)
+    watcher = there(process)
+    numbers = [child.pid for child in watcher.children()]
+    watcher.send_signal(signal.SIGSTOP)  # so that it cannot tell of its end
+    watcher.kill()
+    assert process.wait(30) == -signal.SIGKILL
+    (error,) = told(process)
+    assert error["message"].startswith("process 2 of 4 was lost with machine node1, which srun left with exit code -9")
+    for number in numbers:  # whom a machine that is gone takes with it
+        os.kill(number, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("two_machines")
+def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path: Path) -> None:
+    process = started(tmp_path, WAITS)
+    watcher = there(process)
+    numbers = [watcher.pid, *(child.pid for child in watcher.children())]
+    process._machines[0]._link.close_input()
+    until(lambda: are_gone(numbers[1:]))
+    process.kill()
+    process.wait(30)
+    process.close()
+
+
+@pytest.mark.usefixtures("two_machines")
+def test_signs_of_life_come_from_the_other_machine_too(tmp_path: Path) -> None:
+    process = started(tmp_path, ALIVE)
+    there(process)
+    process.poll()
+    begun = time.monotonic()
+    until(lambda: process.poll() is None and all(sign > begun for sign in process._signed.values()))
+    process.kill()
+    assert process.wait(30) is not None
+    process.close()
+
+
+# --- the machines of a job ------------------------------------------------------------------------
+
+
+def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, names: str) -> None:
+    """Stand in a job of SLURM of some machines, of which node2 is this one."""
+    (folder / "scontrol").write_text(f"#!/bin/sh\nprintf '{names}'\n")
+    (folder / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-3]")
+    monkeypatch.setenv("SLURMD_NODENAME", "node2")
+
+
+def test_this_machine_is_the_first_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job_of(monkeypatch, tmp_path, "node1\\nnode2\\nnode3\\n")
+    assert far.machines(3) == ["node1", "node3"]
+    assert far.machines(2) == ["node1"]
+
+
+def test_too_few_machines_are_refused_with_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job_of(monkeypatch, tmp_path, "node2\\n")
+    with pytest.raises(InputError, match="2 machines are to share the processes, and the job of SLURM has 1: node2"):
+        far.machines(2)
+    monkeypatch.delenv("SLURM_JOB_NODELIST")
+    with pytest.raises(InputError, match="2 machines need a job of SLURM, and this machine is in none") as caught:
+        far.machines(2)
+    assert "mltrainer launch print --for slurm" in str(caught.value.mend)
+
+
+def test_a_step_has_the_cores_that_the_job_has_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
+    assert far.way_to("node2")[0] == "srun"
+    assert {"--nodelist=node2", "--cpus-per-task=4", "--overlap"} <= {*far.way_to("node2")}
+
+
+def test_what_is_no_word_of_the_other_side_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hello = [sys.executable, "-c", f"print('Welcome'); print({json.dumps(json.dumps({'rank': 1, 'code': 3}))})"]
+    monkeypatch.setattr(far, "way_to", lambda _: hello)
+    command = Command(arguments=["none"], folder=tmp_path, environment=dict(os.environ), output=tmp_path / "log.txt")
+    machine = far.FarMachine("node1", command, [1], signs=1)
+    until(lambda: machine.members[1].poll() is not None)
+    assert (machine.members[1].code, machine.members[1].fate) == (3, None)
+    machine.close()
