@@ -1,7 +1,7 @@
 """Processes of one training on another machine: one process there starts them, watches them and reports; SLURM reaches it.
 
-`srun` carries what the two say to each other. This side sends one order on standard input, and keeps that open: when it ends, this
-side is gone, and everything there is killed. The far side answers on standard output, a JSON object in a line.
+`srun` carries what the two say to each other. This side sends one order on standard input, and keeps that open: when it ends,
+this side is gone, and everything there is killed. The far side answers on standard output, a JSON object in a line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a cluster is given to run a project's phases on one machine of it: a batch script of SLURM, a JobSet of Kubernetes.
+"""What a cluster is given to run a project's phases: a batch script of SLURM, or for one machine a JobSet of Kubernetes.
 
 mltrainer starts the processes of a training itself, so that the cluster starts one command. It is told of the end by SIGTERM, on
 which a checkpoint is saved; the same command goes on from it, there or elsewhere, with the same bits.
@@ -28,8 +28,8 @@ TIME_MARGIN = 2  # of planning's estimate for one training, of which finalizatio
 
 SLURM = """#!/bin/bash
 #SBATCH --job-name={name}
-#SBATCH --nodes=1
-#SBATCH --ntasks=1
+#SBATCH --nodes={machines}
+#SBATCH --ntasks={machines}
 #SBATCH --cpus-per-task={cores}
 {asked}#SBATCH --signal=B:TERM@{grace}
 #SBATCH --requeue
@@ -94,19 +94,21 @@ spec:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a project's training needs of a machine.
+    """What a project's training needs of each machine.
 
     Attributes:
-        cores: For the threads of all processes and their loader processes, where these are `auto` as many as planning found.
+        cores: For the threads of its processes and their loader processes, where these are `auto` as many as planning found.
         gpus: One for each process, where it trains on GPUs.
-        memory_mb: Planning's estimate for all processes, with a margin.
+        memory_mb: Planning's estimate for its processes, with a margin.
         minutes: Planning's estimate, with a margin; None where there is none.
+        machines: How many there are.
     """
 
     cores: int
     gpus: int
     memory_mb: int
     minutes: int | None
+    machines: int = 1
 
 
 def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> str:
@@ -119,6 +121,7 @@ def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> 
     needs, name = needs_of(project, config), _label(load_project(project.file).name)
     arguments = ["run"] if phase is None else ["phase", "run", phase]
     if cluster == "jobset":
+        _refuse_machines(needs.machines)
         return _jobset(name, needs, ["mltrainer", *arguments], config.launch.restarts)
     return _slurm(project, name, needs, [sys.executable, "-m", "mltrainer", *arguments])
 
@@ -129,7 +132,8 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
     Raises:
         InputError: Planning's record is not there, or damaged.
     """
-    processes = config.processes
+    machines = config.launch.machines if config.processes > 1 else 1
+    processes = config.processes // machines
     record = sound_record(project, "planning")
     if record is None:
         what = "there is no sound record of planning, which measures memory and time"
@@ -139,9 +143,21 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
     return Needs(
         cores=processes * (config.threads + found.loader.processes),
         gpus=processes if config.device == "cuda" else 0,
-        memory_mb=math.ceil(MEMORY_MARGIN * estimate.peak_mb),
+        memory_mb=math.ceil(MEMORY_MARGIN * estimate.peak_mb / machines),
         minutes=None if estimate.minutes is None else math.ceil(TIME_MARGIN * estimate.minutes) + 10,
+        machines=machines,
     )
+
+
+def _refuse_machines(machines: int) -> None:
+    """Refuse several machines where no `srun` reaches the others.
+
+    Raises:
+        InputError: With what reaches them.
+    """
+    if machines > 1:
+        what = f"launch.machines: {machines} share a training in a job of SLURM, and a JobSet is for one machine"
+        raise InputError(what, where="launch.machines", mend="--for slurm, or launch.machines: 1")
 
 
 def _label(name: str) -> str:
@@ -150,11 +166,24 @@ def _label(name: str) -> str:
 
 
 def _slurm(project: Project, name: str, needs: Needs, command: list[str]) -> str:
-    asked = {"gpus-per-node": needs.gpus or None, "mem": f"{needs.memory_mb}M", "time": needs.minutes}
+    one_each = 1 if needs.machines > 1 else None
+    asked = {
+        "ntasks-per-node": one_each,
+        "gpus-per-node": needs.gpus or None,
+        "mem": f"{needs.memory_mb}M",
+        "time": needs.minutes,
+    }
     lines = "".join(f"#SBATCH --{key}={value}\n" for key, value in asked.items() if value)
     folder, output = (shlex.quote(f"{project.root}{ending}") for ending in ("", "/.mltrainer/slurm-%j.txt"))
     return SLURM.format(
-        name=name, cores=needs.cores, asked=lines, grace=GRACE_S, output=output, folder=folder, command=shlex.join(command)
+        machines=needs.machines,
+        name=name,
+        cores=needs.cores,
+        asked=lines,
+        grace=GRACE_S,
+        output=output,
+        folder=folder,
+        command=shlex.join(command),
     )
 
 

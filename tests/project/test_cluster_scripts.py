@@ -59,6 +59,19 @@ def test_processes_have_their_cores_and_gpus(planned: Project) -> None:
     assert (needs.cores, needs.gpus) == (20, 4)
 
 
+def test_machines_share_processes_cores_and_memory(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {**PROJECT, "accumulate": 4, "loader": {"workers": 1}, "launch": {"processes": 4}}
+    one = TrainingConfig.model_validate(values)
+    two = TrainingConfig.model_validate({**values, "launch": {"processes": 4, "machines": 2}})
+    assert (needs_of(planned, one).cores, needs_of(planned, two).cores) == (8, 4)
+    assert needs_of(planned, two).memory_mb == pytest.approx(needs_of(planned, one).memory_mb / 2, abs=1)
+    monkeypatch.setattr(cluster_scripts, "planned_config", lambda _: two)
+    lines = script_for(planned, "slurm").splitlines()
+    assert {"#SBATCH --nodes=2", "#SBATCH --ntasks=2", "#SBATCH --ntasks-per-node=1"} <= {*lines}
+    with pytest.raises(InputError, match="a JobSet is for one machine"):
+        script_for(planned, "jobset")
+
+
 def test_loader_processes_that_planning_found_have_cores(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     config, record = planned_config(planned), sound_record(planned, "planning")
     assert record is not None
