@@ -166,23 +166,21 @@ def _label(name: str) -> str:
 
 
 def _slurm(project: Project, name: str, needs: Needs, command: list[str]) -> str:
-    one_each = 1 if needs.machines > 1 else None
-    asked = {
-        "ntasks-per-node": one_each,
+    options = {
+        "ntasks-per-node": 1 if needs.machines > 1 else None,
         "gpus-per-node": needs.gpus or None,
         "mem": f"{needs.memory_mb}M",
         "time": needs.minutes,
     }
-    lines = "".join(f"#SBATCH --{key}={value}\n" for key, value in asked.items() if value)
-    folder, output = (shlex.quote(f"{project.root}{ending}") for ending in ("", "/.mltrainer/slurm-%j.txt"))
+    asked = "".join(f"#SBATCH --{key}={value}\n" for key, value in options.items() if value)
     return SLURM.format(
-        machines=needs.machines,
         name=name,
+        machines=needs.machines,
         cores=needs.cores,
-        asked=lines,
+        asked=asked,
         grace=GRACE_S,
-        output=output,
-        folder=folder,
+        output=shlex.quote(f"{project.root}/.mltrainer/slurm-%j.txt"),
+        folder=shlex.quote(str(project.root)),
         command=shlex.join(command),
     )
 
