@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,8 +17,11 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.executors import far, gang
 from mltrainer.executors.executor import EVENTS, Command
-from tests.executors.engines import until
+from mltrainer.workspace import read_json
+from tests.executors.engines import slurm_is_here, until
 from tests.executors.test_gang import ALIVE, WAITS, are_gone, told
+from tests.trainers.native.digits_runs import make, train
+from tests.trainers.native.test_ranks import SETTING, bits, train_on
 
 SAYS = "import os, sys; os.write(int(sys.argv[1]), b'\"%d of %d on %d\"\\n' % tuple(int(os.environ[n]) for n in %s))"
 NAMES = '("RANK", "WORLD_SIZE", "LOCAL_RANK")'
@@ -107,6 +112,45 @@ def test_signs_of_life_come_from_the_other_machine_too(tmp_path: Path) -> None:
     process.kill()
     assert process.wait(30) is not None
     process.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_machines")
+def test_a_training_over_two_machines_has_the_bits_of_one_process(tmp_path: Path) -> None:
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    assert bits(train_on(several, 4, launch={"machines": 2}), several) == bits(train(one, **SETTING), one)
+    assert not [*several.glob(".mltrainer/runs/run/.tmp-*")]
+
+
+def both_nodes_are_here() -> bool:
+    """Return True where SLURM has a partition of two nodes, as the services of the tests have."""
+    if not slurm_is_here():
+        return False
+    said = subprocess.run(["sinfo", "--noheader", "--format=%P %D"], capture_output=True, text=True, check=False)
+    return "both 2" in said.stdout
+
+
+JOB = "import sys; from pathlib import Path; from tests.trainers.native.test_ranks import train_on; {train}"
+TRAIN = "train_on(Path(sys.argv[1]), 4, launch={'machines': 2})"
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.skipif(not both_nodes_are_here(), reason="no SLURM of two nodes answers here: make test-services")
+def test_a_job_of_two_machines_has_the_bits_of_one_process(tmp_path: Path) -> None:
+    one, several = make(tmp_path / "one"), make(tmp_path / "several")
+    options = ["--wait", "--partition=both", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--mem=2000"]
+    command = shlex.join([sys.executable, "-c", JOB.format(train=TRAIN), str(several)])
+    subprocess.run(
+        ["sbatch", *options, f"--output={tmp_path}/told.txt", "--wrap", command],
+        check=True,
+        capture_output=True,
+        timeout=300,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    result = read_json(several / ".mltrainer/runs/run/result.json")
+    assert bits(result, several) == bits(train(one, **SETTING), one)
 
 
 # --- the machines of a job ------------------------------------------------------------------------
