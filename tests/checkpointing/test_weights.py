@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mltrainer.checkpointing.format import load, save, snapshot
-from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.checkpointing.weights import bit_sums, delivered, weights_sha256
 from mltrainer.errors import InputError
 
 
@@ -56,3 +56,13 @@ def test_averaged_weights_are_delivered_where_a_run_has_some_and_else_the_traine
     assert delivered({"model": trained, "delivered": averaged}) is averaged
     assert delivered({"model": trained, "delivered": None}) is trained
     assert delivered({"model": trained}) is trained
+
+
+@pytest.mark.parametrize("tensor", [torch.randn(77), torch.randn(9, 8)[1:], torch.zeros(0), torch.ones(3, dtype=torch.bool)[1:]])
+def test_a_bit_that_flips_changes_a_tensors_sum(tensor: torch.Tensor) -> None:
+    before = bit_sums({"a": tensor})
+    assert bit_sums({"a": tensor.clone()}) == before
+    if tensor.numel():
+        flipped = tensor.clone()
+        flipped.view(-1).view(torch.uint8)[-1] ^= 1
+        assert bit_sums({"a": flipped}) != before

@@ -14,7 +14,7 @@ from torch import nn
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.checkpointing.weights import weights_sha256, weights_tree_sha256
+from mltrainer.checkpointing.weights import bit_sums, weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.records.common import Divergence
@@ -45,6 +45,11 @@ from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, pati
 BUFFERS_APART = (
     "a buffer that each process changes by its own samples: train with --processes 1; a batch norm's is shared by what "
     "`mltrainer phase run planning --set rules=2` plans"
+)
+
+WEIGHTS_APART = (
+    "every process must do the same to the weights: let nothing in your task, callbacks or optimizer depend on the process (its "
+    "rank, the time, a file of its own); if nothing does, a machine does not compute or remember what it should: mltrainer doctor"
 )
 
 
@@ -454,7 +459,9 @@ class Trainer:
         if self.ranks.size > 1:
             self._require_alike_buffers()
         state = self.model.state_dict()
-        if not self.ranks.shares_steps:  # what each of them updates by itself may have gone apart
+        if self.ranks.shares_steps and self.ranks.size > 1:
+            require_alike(self.ranks, bit_sums(state), WEIGHTS_APART)
+        elif not self.ranks.shares_steps:  # what each of them updates by itself may have gone apart
             require_alike(self.ranks, {name: weights_sha256({name: tensor}) for name, tensor in state.items()}, PARTS_APART)
         if not self.notes_trees:
             return self._differs(self.recorder.note_weights(self.step, weights_sha256(state)))

@@ -373,3 +373,29 @@ def test_a_workflow_that_torchrun_starts_is_told_what_to_type(tmp_path: Path, mo
     with pytest.raises(InputError) as caught, tools_of(Project(tmp_path), lambda _: None):
         pass
     assert "--processes 2" in str(caught.value.mend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "zero1"])
+def test_weights_that_go_apart_in_one_process_are_named_before_they_are_saved(tmp_path: Path, parallel: str) -> None:
+    root = make(tmp_path)
+    task = root / "digits_task.py"
+    apart = (
+        "def enter(self, step, length):\n"
+        "        import os\n"
+        "        if step == 3 and os.environ.get('RANK') == '1':\n"
+        "            with torch.no_grad():\n"
+        "                next(self.made.parameters()).view(-1)[5] += 1e-6\n\n"
+        "    def model(self):\n"
+        "        self.made = {'transformer': Attention}[self.name]()\n"
+        "        return self.made\n\n"
+        "    def loss(self, outputs, targets):"
+    )
+    text = task.read_text()
+    place = text.index("class Digits(mltrainer.Task)")
+    body = text[place:].replace("def model(self):", "def unused(self):", 1).replace("def loss(self, outputs, targets):", apart, 1)
+    task.write_text(text[:place] + body)
+    with pytest.raises(InputError, match=r"of process 1 is \S+, of process 0") as caught:
+        train_on(root, 2, launch={"parallel": parallel}, rules=2)
+    assert "every process must do the same to the weights" in str(caught.value.mend)
+    assert not [*root.glob(".mltrainer/runs/run/checkpoints/step-*")]
