@@ -12,6 +12,8 @@ dropout, the weights would depend on the number of stages.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
 import functools
 import itertools
 import pickle
@@ -25,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, register_dataclass, tree_flatten, tree_unflatten
 
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import InputError, MltrainerError
@@ -37,6 +39,7 @@ WHERE = "launch.parallel: pipeline"
 MEND = "launch.parallel: fsdp, which needs less of the model, or zero1, which needs nothing of it"
 T = TypeVar("T")
 Tensors = list[Tensor | None]
+PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.Size, torch.dtype, torch.device)
 
 
 @dataclass(frozen=True)
@@ -72,15 +75,18 @@ def stages_of(model: nn.Module, size: int) -> Stages:
         there = f"there is {', '.join(counts[:3])}" if counts else "there is none"
         what = f"a model is cut between the entries of an nn.Sequential or nn.ModuleList of {size} or more; {there}"
         raise InputError(what, where=WHERE, mend=f"fewer processes, or {MEND}")
-    best = min(found, key=functools.partial(_largest, model))
-    inside = {id(module) for entry in best.entries.values() for module in entry.modules()}
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.track_running_stats and id(module) not in inside:
-            what = (
-                f"{name} keeps running statistics and lies outside of {best.container or 'the model'}, which is cut into stages"
-            )
-            raise InputError(what, where=WHERE, mend=MEND)
+    best = min(found, key=lambda stages: (bool(_norms_outside(model, stages)), _largest(model, stages)))
+    for name in _norms_outside(model, best):
+        what = f"{name} keeps running statistics and lies outside of {best.container or 'the model'}, which is cut into stages"
+        raise InputError(what, where=WHERE, mend=MEND)
     return best
+
+
+def _norms_outside(model: nn.Module, stages: Stages) -> list[str]:
+    """Return the names of the norms with running statistics that belong to no stage."""
+    inside = {id(module) for entry in stages.entries.values() for module in entry.modules()}
+    norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm) and m.track_running_stats}
+    return [name for name, norm in norms.items() if id(norm) not in inside]
 
 
 def _is_numbered(module: nn.Module) -> bool:
@@ -161,6 +167,66 @@ class Pass:
         self.gradients[place] = gradient
 
 
+@dataclass(frozen=True)
+class Given:
+    """An output of an entry that is one of its inputs, such as a cache.
+
+    Attributes:
+        place: Its number among these.
+    """
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """The outputs of an entry without their numbers.
+
+    Attributes:
+        spec: Their structure.
+        leaves: Of a tensor an empty one of its type.
+    """
+
+    spec: TreeSpec
+    leaves: list[Any]
+
+
+def _form(name: str, outputs: Any, inputs: Any) -> Form:
+    """Return the form of an entry's outputs.
+
+    Raises:
+        InputError: Something in them is no tensor, and may be another one at the next call.
+    """
+    places = {id(leaf): place for place, leaf in enumerate(_flattened(inputs)[0])}
+    leaves, spec = _flattened(outputs)
+    found: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            found.append(torch.empty(0, dtype=leaf.dtype))
+        elif not isinstance(leaf, PLAIN) and id(leaf) not in places:
+            what = f"{name} hands on a {type(leaf).__name__}, of which it is not known what the next stage needs"
+            raise InputError(what, where=WHERE, mend=f"tuples, lists, dicts or dataclasses of tensors; or {MEND}")
+        else:
+            found.append(leaf if isinstance(leaf, PLAIN) else Given(places[id(leaf)]))
+    return Form(spec, found)
+
+
+def _flattened(values: Any) -> tuple[list[Any], TreeSpec]:
+    """Return the leaves of nested values and their structure; a dataclass with tensors is no leaf."""
+    leaves, spec = tree_flatten(values)
+    kinds = {
+        type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and _has_tensors(leaf)
+    }
+    for kind in kinds:
+        register_dataclass(kind)
+    return _flattened(values) if kinds else (leaves, spec)
+
+
+def _has_tensors(value: Any) -> bool:
+    fields = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return any(isinstance(leaf, Tensor) for leaf in _flattened(fields)[0])
+
+
 class Pipeline:
     """The part of a model that this process computes.
 
@@ -188,7 +254,7 @@ class Pipeline:
         self._elsewhere = {n: p for n, p in self._trained.items() if self.stages.owners.get(n, ranks.rank) != ranks.rank}
         self._layouts: dict[str, Tensor] = {}
         self._mail = Mail()
-        self._outputs: list[tuple[TreeSpec, list[Any]]] = []
+        self._outputs: list[Form] = []
         self._lent: dict[tuple[int, int], list[str]] = {}
         self._pass, self._next = Pass(), 0
         self.homes: dict[str, int] = {}
@@ -328,7 +394,22 @@ class Pipeline:
             return self._passed_over(number, args, kwargs)
         if number == self._first and number > 0:
             args, kwargs = self._take_up(args, kwargs)
-        return forward(*args, **kwargs)
+        outputs = forward(*args, **kwargs)
+        self._require_same_form(number, _form([*self.stages.entries][number], outputs, (args, kwargs)))
+        return outputs
+
+    def _require_same_form(self, number: int, found: Form) -> None:
+        """Refuse outputs whose structure or numbers that are no tensors change: other stages have those that were noted.
+
+        Raises:
+            InputError: With the entry's name.
+        """
+        noted = self._outputs[number]
+        # By their text, in which a number that is none is like itself.
+        if found.spec != noted.spec or repr(found.leaves) != repr(noted.leaves):
+            name = [*self.stages.entries][number]
+            what = f"{name} hands on other values than tensors, and not the same for each micro-batch"
+            raise InputError(what, where=WHERE, mend=f"tensors; or {MEND}")
 
     def _require_called(self, number: int) -> None:
         """Refuse that an entry is called, or the forward pass over, before all entries before it were called.
@@ -342,36 +423,48 @@ class Pipeline:
             raise InputError(what, where=WHERE, mend=MEND)
 
     def _passed_over(self, number: int, args: Any, kwargs: Any) -> Any:
-        """Return something in the form of an entry's outputs: nobody reads it, as what is read comes from the stage before."""
-        spec, leaves = self._outputs[number]
-        hidden = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
-        return tree_unflatten([hidden if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
+        """Return something in the form of an entry's outputs: nobody reads it, as what is read comes from the stage before.
+
+        Raises:
+            InputError: The entry is given no tensor.
+        """
+        form, inputs = self._outputs[number], _flattened((args, kwargs))[0]
+        tensors = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
+        if not tensors:
+            what = f"{[*self.stages.entries][number]} is given no tensor that can be found"
+            raise InputError(what, where=WHERE, mend=f"hand on tuples, lists, dicts or dataclasses of tensors; or {MEND}")
+        return tree_unflatten([_stand_in(leaf, inputs, tensors) for leaf in form.leaves], form.spec)
 
     def _send_on(self, args: Any, kwargs: Any) -> None:
         """Send what the next stage's first entry is given, and where the generators stand."""
-        leaves = tree_leaves((args, kwargs))
-        # Numbers alone: masks of other types follow from the batch, which every process has.
-        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-        asking = [leaves[place].requires_grad for place in places]
-        self._pass.sent = [leaves[place] for place, asks in zip(places, asking, strict=True) if asks]
-        told = (len(leaves), places, asking, _generators())
-        self._mail.send(self._ranks.rank + 1, [leaves[place].detach() for place in places], told)
+        leaves = _flattened((args, kwargs))[0]
+        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        # One that is given twice has one gradient, whose summands are added in the order of one process.
+        once = {id(leaves[place]): leaves[place] for place in places}
+        numbers = {key: number for number, key in enumerate(once)}
+        asking = [tensor.requires_grad for tensor in once.values()]
+        self._pass.sent = [tensor for tensor in once.values() if tensor.requires_grad]
+        told = (len(leaves), {place: numbers[id(leaves[place])] for place in places}, asking, _generators())
+        self._mail.send(self._ranks.rank + 1, [tensor.detach() for tensor in once.values()], told)
 
     def _take_up(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return the arguments of this stage's first entry, with the numbers from the stage before in their places.
+        """Return the arguments of this stage's first entry, with the tensors from the stage before in their places.
 
         Raises:
             InputError: It is of another form there.
         """
-        leaves, spec = tree_flatten((args, kwargs))
+        leaves, spec = _flattened((args, kwargs))
         tensors, (count, places, asking, generators) = self._mail.receive(self._ranks.rank - 1)
         if count != len(leaves):
             name = [*self.stages.entries][self._first]
             what = f"{name} is given {len(leaves)} values here and {count} where the entry before it was computed"
             raise InputError(what, where=WHERE, mend=MEND)
-        for place, tensor, asks in zip(places, tensors, asking, strict=True):
-            assert tensor is not None
-            leaves[place] = self._pass.asking(tensor) if asks else tensor
+        taken = [
+            self._pass.asking(tensor) if asks and tensor is not None else tensor
+            for tensor, asks in zip(tensors, asking, strict=True)
+        ]
+        for place, number in places.items():
+            leaves[place] = taken[number]
         _set_generators(generators)
         found: tuple[Any, Any] = tree_unflatten(leaves, spec)
         return found
@@ -399,18 +492,46 @@ class Pipeline:
 
     # --- the proof ---
 
-    def prove(self, compute: Callable[[], Tensor]) -> None:
+    def prove(self, compute: Callable[[], Tensor], other: Callable[[], Tensor]) -> None:
         """Refuse a model that computes something else in stages than whole, and find out which process gives which gradient.
 
         Args:
             compute: Returns the objective of one micro-batch in training mode, with the same draws each time; changes nothing.
+            other: That of another micro-batch.
 
         Raises:
             InputError: In all processes, with what differs.
         """
+        with self._without_zeros():
+            different = self._faults(compute, other)
+        self._proven_for = self._asking()
+        if different:
+            raise _computes_something_else(different[0])
+
+    @contextlib.contextmanager
+    def _without_zeros(self) -> Iterator[None]:
+        """Have small numbers in parameters that are zero: what is multiplied by them differs only once they are trained."""
+        zeros = {name: p.detach().clone() for name, p in self._trained.items() if not p.any()}
+        generator = torch.Generator().manual_seed(0)
+        for name in zeros:
+            p = self._trained[name]
+            p.data.copy_(0.01 * torch.rand(p.shape, generator=generator))
+        try:
+            yield
+        finally:
+            for name, zero in zeros.items():
+                if (p := self._trained[name]).shape == zero.shape:  # else it was let go of
+                    p.data.copy_(zero)
+
+    def _faults(self, compute: Callable[[], Tensor], other: Callable[[], Tensor]) -> list[str]:
+        """Return what differs, of all processes."""
         expected, objective = self._whole(compute)
+        # Of another one: what stays behind here, such as a number in an attribute, is not to be what the stages would compute.
+        self._note(other)
         self.split()
         passed, found = self.forward(compute)
+        if found is not None and found.shape != objective.shape:
+            raise _computes_something_else("its loss")
         self._lent = {}
         with _differentiated():
             self.backward(passed, found)
@@ -424,19 +545,11 @@ class Pipeline:
         faults += [f"the gradient of {name}" for name, g in gradients.items() if not _same_gradient(expected[name], g)]
         for p in self._trained.values():
             p.grad = None
-        self._proven_for = self._asking()
-        different = [fault for each in self._ranks.gather(faults) for fault in each]
-        if different:
-            what = (
-                f"in stages the model computes something else: {different[0]}, which a value that goes around a stage may change"
-            )
-            raise InputError(what, where=WHERE, mend=MEND)
+        return [fault for each in self._ranks.gather(faults) for fault in each]
 
     def _whole(self, compute: Callable[[], Tensor]) -> tuple[dict[str, Tensor | None], Tensor]:
         """Return the gradients that this process may have to give, and the objective, as one process computes them."""
-        self._outputs = []
-        with self._routed(self._noted):
-            objective = compute()
+        objective = compute()
         if objective.requires_grad:
             objective.backward()
         found: dict[str, Tensor | None] = {}
@@ -446,12 +559,20 @@ class Pipeline:
             p.grad = None
         return found, objective.detach()
 
+    def _note(self, compute: Callable[[], Tensor]) -> None:
+        """Note the forms of the entries' outputs, which the processes after an entry return in its place."""
+        self._outputs = []
+        with self._routed(self._noted):
+            objective = compute()
+        if objective.requires_grad:
+            objective.backward()  # for what it frees: an attribute may hold the graph
+        for p in self._trained.values():
+            p.grad = None
+
     def _noted(self, number: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Note the form of an entry's outputs, which the processes after it return in its place."""
         outputs = forward(*args, **kwargs)
-        leaves, spec = tree_flatten(outputs)
         if number == len(self._outputs):
-            self._outputs.append((spec, [torch.empty(0) if isinstance(leaf, Tensor) else leaf for leaf in leaves]))
+            self._outputs.append(_form([*self.stages.entries][number], outputs, (args, kwargs)))
         return outputs
 
     def _agree_on_homes(self) -> list[str]:
@@ -465,6 +586,11 @@ class Pipeline:
             if len(ranks) == 2:
                 self._lent.setdefault((ranks[0], ranks[1]), []).append(name)
         return faults
+
+
+def _computes_something_else(what: str) -> InputError:
+    found = f"in stages the model computes something else: {what}, which a value that goes around a stage may change"
+    return InputError(found, where=WHERE, mend=MEND)
 
 
 @contextlib.contextmanager
@@ -505,6 +631,15 @@ def _same_gradient(expected: Tensor | None, found: Tensor | None) -> bool:
 
 def _dense(gradient: Tensor) -> Tensor:
     return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _stand_in(leaf: Any, inputs: list[Any], tensors: list[Tensor]) -> Any:
+    """Return something of the kind of an output: of a tensor one of its type, which the loss may be traced through."""
+    if isinstance(leaf, Given):
+        return inputs[leaf.place]
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return next((tensor for tensor in tensors if tensor.dtype == leaf.dtype), tensors[0].to(leaf.dtype))
 
 
 def _generators() -> tuple[Any, ...]:

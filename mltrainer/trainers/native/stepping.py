@@ -252,17 +252,17 @@ class Stepper:
         return outputs, loss.detach()
 
     def _prove(self, number: int, step: Step, pipeline: Pipeline) -> None:
-        """Refuse a model that computes something else in stages, by a step's first micro-batch."""
+        """Refuse a model that computes something else in stages, by a step's first micro-batch, and its last between."""
         self.clear()
         pipeline.gather()
 
-        def objective() -> Tensor:
-            self.seed(number, 0)
+        def objective(shard: int) -> Tensor:
+            self.seed(number, shard)
             # A copy: a forward pass may change its batch in place, which is yet to be trained on.
-            return self._share(copy.deepcopy(step.micro_batches[0]), is_noted=False)[0]
+            return self._share(copy.deepcopy(step.micro_batches[shard]), is_noted=False)[0]
 
         with buffers_kept(self.model):
-            pipeline.prove(objective)
+            pipeline.prove(partial(objective, 0), partial(objective, step.count - 1))
 
     def _taken(self, number: int, rate: float, step: Step) -> Measured:
         for group in self.optimizer.param_groups:

@@ -209,6 +209,21 @@ class Around(Chained):
     around = True
 
 
+class GatedAround(Chained):
+    """Adds what goes into its blocks through a gate that is closed at first."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(264))
+
+    def forward(self, x):
+        first = x = self.codes((x.sum(-1) * 9).long().clamp(0, 599))
+        bias, mask = None, (x > 0).float()
+        for link in self.links:
+            x, bias = link(x, bias, mask=mask)
+        return (x + self.gate * first).mean(1) @ self.codes.weight[:10].T
+
+
 def changed_in_place():
     """Entries that change what they are given in place."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 77), nn.ReLU(inplace=True), nn.BatchNorm1d(77), nn.Linear(77, 10))
@@ -310,6 +325,7 @@ class Given:
     """What a block returns, in a form of its own."""
 
     hidden: torch.Tensor
+    keep: torch.Tensor | None = None
 
 
 class Wrapped(nn.Module):
@@ -319,6 +335,62 @@ class Wrapped(nn.Module):
 
     def forward(self, x):
         return Given(x + self.linear(x).tanh())
+
+
+class Handing(nn.Module):
+    """A block that hands on a dataclass with a mask, and is given its numbers twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.memory = nn.Linear(264, 264), nn.Linear(264, 264)
+
+    def forward(self, given, memory):
+        out = torch.where(given.keep, self.linear(given.hidden).tanh(), 0.1) + self.memory(memory).sigmoid() * memory
+        return Given(given.hidden + out, out > 0)
+
+
+class Handed(nn.Module):
+    """Blocks around each of which all is in a form of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.entry, self.blocks = nn.Linear(64, 264), nn.ModuleList([Handing() for _ in range(4)])
+        self.head = nn.Linear(264, 10)
+
+    def forward(self, x):
+        x = self.entry(x.flatten(1))
+        given = Given(x, x > 0)
+        for block in self.blocks:
+            given = block(given, given.hidden)
+        return self.head(given.hidden)
+
+
+class Leaving(nn.Module):
+    """A block that returns a number, or leaves it behind."""
+
+    def __init__(self, returns):
+        super().__init__()
+        self.linear, self.returns = nn.Linear(264, 264), returns
+
+    def forward(self, x):
+        self.size, out = x.detach().abs().mean(), x + self.linear(x).tanh()
+        return (out, self.size.item()) if self.returns else out
+
+
+class Left(nn.Module):
+    """Divides by what its blocks tell of their inputs, which no gradient passes."""
+
+    def __init__(self, returns=False):
+        super().__init__()
+        self.entry, self.blocks = nn.Linear(64, 264), nn.ModuleList([Leaving(returns) for _ in range(2)])
+        self.head, self.returns = nn.Linear(264, 10), returns
+
+    def forward(self, x):
+        x, sizes = self.entry(x.flatten(1)), []
+        for block in self.blocks:
+            x, size = block(x) if self.returns else (block(x), block.size)
+            sizes.append(size)
+        return self.head(x) / (1 + sum(sizes))
 
 
 class Odd(nn.Module):
@@ -351,7 +423,8 @@ class Digits(mltrainer.Task):
             return self.made
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
                 "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
-                "borrowing": Borrowing, "chained": Chained, "around": Around,
+                "borrowing": Borrowing, "chained": Chained, "around": Around, "gated around": GatedAround,
+                "handed": Handed, "left": Left, "numbers": lambda: Left(returns=True),
                 "changed in place": changed_in_place, "norm before": NormBefore,
                 "wide": wide, "pictures": pictures, "planned": Planned, "planned_norm": PlannedNorm,
                 "planned_transformer": PlannedTransformer}[self.name]()

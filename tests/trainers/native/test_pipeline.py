@@ -44,9 +44,16 @@ def test_two_stages_have_the_bits_of_one_process(tmp_path: Path) -> None:
         (4, of("chained", signals=True, accumulate=4)),
         (4, of("wide", batch_size=7, optimizer={"name": "schedule_free", "lr": 0.01})),
         (2, of("changed in place", batch_size=7)),
+        (2, of("handed")),
         (2, of("large", accumulate=5, precision="bf16", gradient_checkpointing=["layers.1"])),
     ],
-    ids=["signals, tied weights", "batch norm, a stage without parameters", "changed in place", "bf16, recomputed"],
+    ids=[
+        "signals, tied weights",
+        "batch norm, a stage without parameters",
+        "changed in place",
+        "dataclasses",
+        "bf16, recomputed",
+    ],
 )
 def test_the_number_of_stages_does_not_matter(tmp_path: Path, processes: int, given: dict[str, Any]) -> None:
     require_same(tmp_path, processes, given)
@@ -98,6 +105,9 @@ def test_each_process_writes_the_moments_of_its_own_stage(tmp_path: Path) -> Non
     ("task", "message"),
     [
         ({"options": {"model": "around"}}, "computes something else: the gradient of codes.weight"),
+        ({"options": {"model": "gated around"}}, "computes something else: the gradient of codes.weight"),
+        ({"options": {"model": "left"}}, "computes something else: the gradient of entry.weight"),
+        ({"options": {"model": "numbers"}}, r"blocks\.0 hands on other values than tensors"),
         ({"use": "digits_task:GoingAround"}, "computes something else: the gradient of codes.weight"),
         ({"options": {"model": "penalized"}}, "in stages the model cannot be differentiated"),
         ({"options": {"model": "odd"}}, r"comes to blocks\.0 where the end was expected"),
@@ -105,7 +115,18 @@ def test_each_process_writes_the_moments_of_its_own_stage(tmp_path: Path) -> Non
         ({"options": {"model": "borrowing"}}, "with launch.parallel: pipeline a process computes its own stage alone"),
         ({"options": {"model": "norm before"}}, "norm keeps running statistics and lies outside of blocks"),
     ],
-    ids=["around", "around later", "penalty", "twice", "left out", "borrowed", "norm before"],
+    ids=[
+        "around",
+        "around a gate",
+        "left behind",
+        "a number",
+        "around later",
+        "penalty",
+        "twice",
+        "left out",
+        "borrowed",
+        "norm before",
+    ],
 )
 def test_what_cannot_be_cut_is_refused_by_name_and_no_process_is_left(tmp_path: Path, task: dict[str, Any], message: str) -> None:
     root = make(tmp_path)
@@ -141,6 +162,11 @@ def test_a_parameter_of_two_stages_belongs_to_none() -> None:
 def test_the_container_is_chosen_that_leaves_each_process_least() -> None:
     inner = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
     assert stages_of(nn.Sequential(nn.Linear(4, 32), inner, nn.Linear(32, 4)), 2).container == "1"
+
+
+def test_a_container_is_chosen_outside_of_which_no_norm_keeps_statistics() -> None:
+    body = nn.Sequential(*[nn.Linear(32, 32) for _ in range(6)])
+    assert stages_of(nn.Sequential(nn.Linear(4, 32), nn.BatchNorm1d(32), body), 2).container == ""
 
 
 @pytest.mark.parametrize(
