@@ -83,6 +83,20 @@ FAULTS = (
         "tests/trainers/native/test_pipeline.py::test_what_cannot_be_cut_is_refused_by_name_and_no_process_is_left[around]",
     ),
     Fault(
+        "what a stage reads where it stayed behind is right in the proof",
+        "mltrainer/trainers/native/pipeline.py",
+        "self._note(other)",
+        "self._note(compute)",
+        "tests/trainers/native/test_pipeline.py -k behind",
+    ),
+    Fault(
+        "stages are proven where a closed gate hides what goes around",
+        "mltrainer/trainers/native/pipeline.py",
+        "if not p.any()}",
+        "if p.numel() == 0}",
+        "tests/trainers/native/test_pipeline.py -k gate",
+    ),
+    Fault(
         "stages are proven once, and not again after an evaluation",
         "mltrainer/trainers/native/pipeline.py",
         "self.is_split, self._proven_for = False, None",
