@@ -524,7 +524,7 @@ class Pipeline:
                     p.data.copy_(zero)
 
     def _faults(self, compute: Callable[[], Tensor], other: Callable[[], Tensor]) -> list[str]:
-        """Return what differs, of all processes."""
+        """Return the differences that all processes have found."""
         expected, objective = self._whole(compute)
         # Of another one: what stays behind here, such as a number in an attribute, is not to be what the stages would compute.
         self._note(other)
