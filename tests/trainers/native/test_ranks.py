@@ -358,8 +358,8 @@ def summed(parts: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("gpus", "mend"), [(3, "--processes 2"), (0, "device: cpu")])
 def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch, gpus: int, mend: str) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    of_machine = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}  # there are eight, on two machines
     with pytest.raises(InputError, match=f"this machine has {gpus}") as caught:
-        of_machine = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}  # there are eight, on two machines
         joined("cuda", {"RANK": "5", "WORLD_SIZE": "8", "MLTRAINER_RENDEZVOUS": "none", **of_machine}).__enter__()
     assert caught.value.mend == mend
 
