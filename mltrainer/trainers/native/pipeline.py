@@ -324,6 +324,9 @@ class Pipeline:
             except _SentOn:
                 return self._pass, None
         self._require_called(len(self.stages.entries))
+        if not self._is_last:
+            what = f"the model goes on where the stage that ends before {[*self.stages.entries][self._end]} raises its end"
+            raise InputError(what, where=WHERE, mend=f"name the exceptions of each `except` around the blocks; or {MEND}")
         return self._pass, found
 
     def backward(self, passed: Pass, objective: Tensor | None) -> None:
