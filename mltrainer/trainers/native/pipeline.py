@@ -77,16 +77,17 @@ def stages_of(model: nn.Module, size: int) -> Stages:
         raise InputError(what, where=WHERE, mend=f"fewer processes, or {MEND}")
     best = min(found, key=lambda stages: (bool(_norms_outside(model, stages)), _largest(model, stages)))
     for name in _norms_outside(model, best):
-        what = f"{name} keeps running statistics and lies outside of {best.container or 'the model'}, which is cut into stages"
+        what = f"{name} keeps running statistics and lies outside of {best.container or 'the model'}, or in several of its stages"
         raise InputError(what, where=WHERE, mend=MEND)
     return best
 
 
 def _norms_outside(model: nn.Module, stages: Stages) -> list[str]:
-    """Return the names of the norms with running statistics that belong to no stage."""
-    inside = {id(module) for entry in stages.entries.values() for module in entry.modules()}
+    """Return the names of the norms with running statistics that do not belong to one stage alone."""
+    entries = [*stages.entries.values()]
+    inside = [{id(m) for number in stages.of(stage) for m in entries[number].modules()} for stage in range(len(stages.first))]
     norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm) and m.track_running_stats}
-    return [name for name, norm in norms.items() if id(norm) not in inside]
+    return [name for name, norm in norms.items() if sum(id(norm) in stage for stage in inside) != 1]
 
 
 def _is_numbered(module: nn.Module) -> bool:

@@ -171,6 +171,13 @@ def test_a_container_is_chosen_outside_of_which_no_norm_keeps_statistics() -> No
     assert stages_of(nn.Sequential(nn.Linear(4, 32), nn.BatchNorm1d(32), body), 2).container == ""
 
 
+def test_a_norm_that_two_stages_use_is_refused() -> None:
+    norm = nn.BatchNorm1d(8)
+    blocks = [nn.Sequential(nn.Linear(8, 8), norm), nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), norm)]
+    with pytest.raises(InputError, match=r"0\.1 keeps running statistics and lies outside of the model, or in several"):
+        stages_of(nn.Sequential(*blocks), 2)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
