@@ -18,7 +18,7 @@ import functools
 import itertools
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -84,10 +84,9 @@ def stages_of(model: nn.Module, size: int) -> Stages:
 
 def _norms_outside(model: nn.Module, stages: Stages) -> list[str]:
     """Return the names of the norms with running statistics that do not belong to one stage alone."""
-    entries = [*stages.entries.values()]
-    inside = [{id(m) for number in stages.of(stage) for m in entries[number].modules()} for stage in range(len(stages.first))]
+    users = _users(stages, model.named_modules(remove_duplicate=False))
     norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm) and m.track_running_stats}
-    return [name for name, norm in norms.items() if sum(id(norm) in stage for stage in inside) != 1]
+    return [name for name, norm in norms.items() if None in users[id(norm)] or len(users[id(norm)]) > 1]
 
 
 def _is_numbered(module: nn.Module) -> bool:
@@ -112,18 +111,24 @@ def _stages(model: nn.Module, container: str, module: nn.Module, size: int) -> S
         choices = range(first[-1] + 1, len(entries) - (size - stage) + 1)
         first.append(min(choices, key=lambda number: abs(upto[number] - upto[-1] * stage / size)))
     found = Stages(container, entries, first, {})
-    return Stages(container, entries, first, _owners(model, found, size))
+    return Stages(container, entries, first, _owners(model, found))
 
 
-def _owners(model: nn.Module, stages: Stages, size: int) -> dict[str, int]:
-    names = [*stages.entries]
-    stage_of = {names[number]: stage for stage in range(size) for number in stages.of(stage)}
-    users: dict[int, set[int | None]] = {}
-    for name, p in model.named_parameters(remove_duplicate=False):
-        entry = next((entry for entry in names if name.startswith(f"{entry}.")), None)
-        users.setdefault(id(p), set()).add(None if entry is None else stage_of[entry])
+def _owners(model: nn.Module, stages: Stages) -> dict[str, int]:
+    users = _users(stages, model.named_parameters(remove_duplicate=False))
     owners = {name: users[id(p)] for name, p in model.named_parameters()}
     return {name: stage for name, found in owners.items() for stage in found if stage is not None and len(found) == 1}
+
+
+def _users(stages: Stages, named: Iterable[tuple[str, object]]) -> dict[int, set[int | None]]:
+    """Return the stages in which parameters or modules are, by their identity; None for a place outside of the container."""
+    names = [*stages.entries]
+    stage_of = {names[number]: stage for stage in range(len(stages.first)) for number in stages.of(stage)}
+    users: dict[int, set[int | None]] = {}
+    for name, one in named:
+        entry = next((entry for entry in names if f"{name}.".startswith(f"{entry}.")), None)
+        users.setdefault(id(one), set()).add(None if entry is None else stage_of[entry])
+    return users
 
 
 def _largest(model: nn.Module, stages: Stages) -> int:
