@@ -25,7 +25,7 @@ FLOORS = [
     {"runs"},
     {"gates"},
     {"reports", "figures", "follow", "tools", "search", "trainers", "references", "exporters"},
-    {"diagnostics", "checkpointing", "reproducibility", "integrations", "tasks", "wrap"},
+    {"diagnostics", "checkpointing", "reproducibility", "integrations", "tasks", "strategies", "wrap"},
     {"observe"},
     {"records"},
     {"configs"},

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.starting import Start
+from mltrainer.configs.strategies import Teacher
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.records.planning import Begun
@@ -26,10 +27,22 @@ WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.c
 INSIDE = ("state_dict", "model_state_dict", "model")  # where checkpoints of other programs hold the weights
 FITTED = ("encoder.", "units.")  # modules of built-in models that are fitted to the data, so never another's
 SHOWN = 8  # names in a message
+START = "start.weights"
+MISMATCHES = ("the model's tensors that the file lacks", "the file's tensors that the model lacks", "tensors of other shapes")
+KEYS = (
+    " (start.new or start.rename)",
+    " (start.unused or start.rename)",
+    " (start.new, or start.replace_head for the last layer)",
+)
 
 
-def weight_files(start: Start, root: Path) -> list[Path]:
+def weight_files(start: Start | Teacher, root: Path, where: str = START) -> list[Path]:
     """Return the files that weights are read from, sorted.
+
+    Args:
+        start: What names them.
+        root: The project's folder.
+        where: The config's key of their place.
 
     Raises:
         InputError: There are none.
@@ -44,7 +57,7 @@ def weight_files(start: Start, root: Path) -> list[Path]:
     found = _parts(index) if index else next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
     if not found:
         what = f"no weights at {start.weights!r}: a .safetensors or torch file, or a folder with one, was expected"
-        raise InputError(what, where="start.weights", mend="bring them there; a path is relative to the project")
+        raise InputError(what, where=where, mend="bring them there; a path is relative to the project")
     return found
 
 
@@ -65,9 +78,9 @@ def _parts(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def weight_rows(start: Start, root: Path) -> list[FileRow]:
-    """Return the row of each file of weights."""
-    files = weight_files(start, root)
+def weight_rows(start: Start | Teacher, root: Path, where: str = START) -> list[FileRow]:
+    """Return the row of each file of weights; arguments as of `weight_files`."""
+    files = weight_files(start, root, where)
     places = [Path(os.path.relpath(file, root)).as_posix() for file in files]
     with machine_faults(start.weights):
         return [
@@ -95,13 +108,41 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
     begins_new = [name for name in own if _stays_new(name, start, head if start.replace_head else None, fitted)]
     unused = [name for name in given if name not in own or name in begins_new]
     wanted = [name for name in own if name not in begins_new]
-    _refuse(start, own, given, wanted, [n for n in unused if n not in own and not _matches(start.unused, n)])
+    left = [name for name in unused if name not in own and not _matches(start.unused, name)]
+    if misfits := _misfits(own, given, wanted, left, KEYS):
+        raise InputError(misfits, where=START, mend="name them under start in mltrainer.yaml")
     with torch.no_grad():
         for name in wanted:
             if name in given:
                 # Only after everything was checked: a model that is refused has none of the file's weights.
                 own[name].copy_(given[name])
     return Begun(weights=start.weights, loaded=wanted, new=begins_new, unused=unused)
+
+
+def load_all(model: nn.Module, given: Teacher, root: Path, where: str) -> None:
+    """Give a model all of its tensors from files, what was fitted to data too.
+
+    Args:
+        model: The model.
+        given: Where the weights are.
+        root: The project's folder.
+        where: The config's key of their place.
+
+    Raises:
+        InputError: A file cannot be read; or a tensor is missing, left over or of another shape.
+    """
+    own = model.state_dict()
+    try:
+        found = unwrapped(_read(weight_files(given, root, where)), own)
+    except InputError as error:
+        if error.where == where:
+            raise
+        raise InputError(f"{error.where}: {error.message}", where=where, mend=error.mend) from error
+    if misfits := _misfits(own, found, [*own], [name for name in found if name not in own], ("", "", "")):
+        raise InputError(misfits, where=where, mend="name the file of this model, or the model of this file")
+    with torch.no_grad():
+        for name, tensor in found.items():
+            own[name].copy_(tensor)
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
@@ -116,8 +157,10 @@ def _module(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _refuse(start: Start, own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: list[str], left: list[str]) -> None:
-    """Refuse what does not fit, all at once."""
+def _misfits(
+    own: Mapping[str, Tensor], given: Mapping[str, Tensor], wanted: list[str], left: list[str], keys: tuple[str, str, str]
+) -> str:
+    """Return a text on all that does not fit, with the keys that mend it; empty where everything does."""
     loaded = {own[name].data_ptr() for name in wanted if name in given}  # one of two names stands once in a .safetensors file
     missing = [name for name in wanted if name not in given and own[name].data_ptr() not in loaded]
     other = [
@@ -125,17 +168,12 @@ def _refuse(start: Start, own: Mapping[str, Tensor], given: Mapping[str, Tensor]
         for name in wanted
         if name in given and given[name].shape != own[name].shape
     ]
-    faults = [
-        _mismatch("the model's tensors that the file lacks", missing, "start.new or start.rename"),
-        _mismatch("the file's tensors that the model lacks", left, "start.unused or start.rename"),
-        _mismatch("tensors of other shapes", other, "start.new, or start.replace_head for the last layer"),
-    ]
-    if any(faults):
-        raise InputError("; ".join(filter(None, faults)), where="start.weights", mend="name them under start in mltrainer.yaml")
+    faults = (_mismatch(what, names, key) for what, names, key in zip(MISMATCHES, (missing, left, other), keys, strict=True))
+    return "; ".join(filter(None, faults))
 
 
 def _mismatch(what: str, names: list[str], key: str) -> str:
-    return f"{what}: {_listed(names)} ({key})" if names else ""
+    return f"{what}: {_listed(names)}{key}" if names else ""
 
 
 def _listed(names: list[str]) -> str:

@@ -16,7 +16,7 @@ from mltrainer.errors import InputError
 
 COMMAND = "mltrainer ablate"
 OPTIONS = ("task.options.", "optimizer.options.")  # of classes and plug-ins, which say themselves what they take
-FREE = ("model", "start")  # of the project's own keys those that leave samples, splits, seed and metric alone
+FREE = ("model", "start", "strategies")  # of the project's own keys those that leave samples, splits, seed and metric alone
 BEFORE = ("device", "numerics", "threads")  # set before a process starts, which trains one variant after the other
 # Only a plus before `key=` joins: one in a value, such as 1e+3, does not.
 _JOINED = re.compile(r"\+(?=[a-z_][\w.]*=)")
@@ -80,6 +80,7 @@ COMPONENTS = (
     Component("weight averaging", "averaging", None),
     Component("pretrained weights", "start", None),
     Component("frozen parameters", "start.freeze", [], beside={"start.unfreeze": []}),
+    Component("training strategies", "strategies", []),
     Component("reduced precision", "precision", "fp32"),
     Component("embeddings of numbers", "model.numbers", "plain"),
     Component("ensemble", "model.members", 1),

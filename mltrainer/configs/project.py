@@ -16,10 +16,25 @@ from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.launching import Launching
 from mltrainer.configs.loading import Decides, Later, Strict, needs_plugins, read_text, told, validate
+from mltrainer.configs.models import Bag as Bag
+from mltrainer.configs.models import Cnn as Cnn
+from mltrainer.configs.models import FtTransformer as FtTransformer
+from mltrainer.configs.models import Gru as Gru
+from mltrainer.configs.models import Linear as Linear
+from mltrainer.configs.models import Mlp as Mlp
+from mltrainer.configs.models import ModelConfig as ModelConfig
+from mltrainer.configs.models import ResNet as ResNet
+from mltrainer.configs.models import TableModel as TableModel
+from mltrainer.configs.models import TabularMlp as TabularMlp
+from mltrainer.configs.models import TextCnn as TextCnn
+from mltrainer.configs.models import TextModel as TextModel
+from mltrainer.configs.models import Transformer as Transformer
+from mltrainer.configs.models import Vit as Vit
 from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
+from mltrainer.configs.strategies import Strategy
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -278,147 +293,6 @@ class Split(Strict):
         return self
 
 
-class Mlp(Strict):
-    """A multi-layer perceptron with ReLU."""
-
-    name: Literal["mlp"] = "mlp"
-    hidden: list[Annotated[int, Field(ge=1)]] = Field(
-        default_factory=lambda: [256, 256], description="units of each hidden layer"
-    )
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of hidden units dropped in training")
-
-
-class Cnn(Strict):
-    """A small convolutional network for images: 3x3 convolutions with batch norm, pooled after each."""
-
-    name: Literal["cnn"] = "cnn"
-    channels: list[Annotated[int, Field(ge=1)]] = Field(default_factory=lambda: [32, 64], description="channels of each layer")
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of features dropped before the last layer")
-
-
-class ResNet(Strict):
-    """A residual network for images (He et al., 2016, arXiv 1512.03385): stages of blocks, each with half the pixels."""
-
-    name: Literal["resnet"] = "resnet"
-    stem: int = Field(1, ge=1, le=16, description="by how much the first convolution shrinks an image; 4 for 128 pixels and more")
-    stages: int = Field(3, ge=1, le=6, description="stages; each has twice the channels and half the pixels of the one before")
-    blocks: int = Field(2, ge=1, le=64, description="blocks of two 3x3 convolutions in each stage")
-    width: int = Field(32, ge=1, description="channels of the first stage")
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of features dropped before the last layer")
-
-
-class Vit(Strict):
-    """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929), its tokens averaged."""
-
-    name: Literal["vit"] = "vit"
-    patch: int = Field(4, ge=1, description="pixels of a patch's side; an image's sides must be multiples of it")
-    width: int = Field(64, ge=1, description="features of a token; a multiple of heads")
-    depth: int = Field(4, ge=1, le=64, description="blocks of attention and a perceptron")
-    heads: int = Field(4, ge=1, description="attention heads of a block")
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of features dropped behind attention and perceptron")
-
-    @model_validator(mode="after")
-    def _heads_share_the_width(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
-        return self
-
-
-class Linear(Strict):
-    """A linear model."""
-
-    name: Literal["linear"] = "linear"
-
-
-class TableModel(Strict):
-    """What the networks for tables share: each column becomes a vector."""
-
-    numbers: Literal["piecewise", "periodic", "plain"] = Field(
-        "piecewise", description="how numbers become vectors: linear, and piecewise linear or periodic beside it"
-    )
-    bins: int = Field(16, ge=2, le=256, description="pieces of a number column, with equal shares of the training rows")
-    embedding: int = Field(8, ge=1, description="length of a column's vector")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of hidden units dropped in training")
-
-
-class TabularMlp(TableModel):
-    """An ensemble of multi-layer perceptrons for tables, whose members share most of their weights."""
-
-    name: Literal["tabular_mlp"] = "tabular_mlp"
-    hidden: list[Annotated[int, Field(ge=1)]] = Field(
-        default_factory=lambda: [128, 128], min_length=1, description="units of each hidden layer"
-    )
-    members: int = Field(8, ge=1, le=256, description="members of the ensemble")
-
-
-class FtTransformer(TableModel):
-    """A transformer over the columns of a table."""
-
-    name: Literal["ft_transformer"] = "ft_transformer"
-    embedding: int = Field(32, ge=1, description="length of a column's vector")
-    blocks: int = Field(2, ge=1, description="blocks of attention and a perceptron")
-    heads: int = Field(4, ge=1, description="heads of the attention, which share a column's vector")
-
-    @model_validator(mode="after")
-    def _heads_share(self) -> Self:
-        if self.embedding % self.heads:
-            raise ValueError(f"embedding {self.embedding} cannot be shared evenly by {self.heads} heads")
-        return self
-
-
-class Bag(Strict):
-    """The mean of the embeddings of a text's tokens and of neighbouring ones (Joulin et al., 2017, arXiv 1607.01759)."""
-
-    name: Literal["bag"] = "bag"
-    width: int = Field(64, ge=1, description="numbers that stand for a token")
-    ngrams: int = Field(
-        2, ge=1, le=3, description="how many neighbouring tokens have an embedding together; 1: order says nothing"
-    )
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of the mean's numbers dropped in training")
-
-
-class TextCnn(Strict):
-    """Convolutions over some neighbouring tokens, the largest of each over the text (Kim, 2014, arXiv 1408.5882)."""
-
-    name: Literal["text_cnn"] = "text_cnn"
-    width: int = Field(64, ge=1, description="numbers that stand for a token")
-    kernels: list[Annotated[int, Field(ge=1)]] = Field(
-        default_factory=lambda: [2, 3, 4], min_length=1, description="how many neighbouring tokens a convolution sees"
-    )
-    channels: int = Field(64, ge=1, description="channels of each convolution")
-    dropout: float = Field(0.2, ge=0, lt=1, description="share of features dropped before the last layer")
-
-
-class Gru(Strict):
-    """A gated recurrent network that reads tokens from left to right (Cho et al., 2014, arXiv 1406.1078)."""
-
-    name: Literal["gru"] = "gru"
-    width: int = Field(64, ge=1, description="numbers that stand for a token")
-    hidden: int = Field(128, ge=1, description="units of each layer")
-    layers: int = Field(1, ge=1, description="layers, each reading the one before")
-    dropout: float = Field(0.2, ge=0, lt=1, description="share of units dropped in training, after each layer")
-
-
-class Transformer(Strict):
-    """Self-attention with normalization in front of each block (Xiong et al., 2020, arXiv 2002.04745)."""
-
-    name: Literal["transformer"] = "transformer"
-    width: int = Field(64, ge=2, description="numbers that stand for a token, in every layer")
-    heads: int = Field(4, ge=1, description="attention heads; the width is a multiple of them")
-    layers: int = Field(2, ge=1, description="blocks of attention and a perceptron")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of units dropped in training")
-
-    @model_validator(mode="after")
-    def _heads_divide_the_width(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is no multiple of heads {self.heads}")
-        return self
-
-
-TextModel = Bag | TextCnn | Gru | Transformer
-ModelConfig = Annotated[Mlp | Cnn | ResNet | Vit | Linear | TabularMlp | FtTransformer | TextModel, Field(discriminator="name")]
-
-
 class Metric(Strict):
     """The metric that chooses the best checkpoint; its direction must be said, there is no default."""
 
@@ -610,6 +484,9 @@ class ProjectConfig(Strict):
     start: Annotated[Start | None, Later("0.2")] = Field(
         None, description="weights that the model begins with, and parameters that are held; null: drawn weights"
     )
+    strategies: Annotated[list[Strategy], Later("0.3")] = Field(
+        [], description="what the training does beside the task, such as to follow a teacher: see configs/strategies"
+    )
     metric: Metric
     acceptance: Annotated[dict[str, str], Decides.NOTHING] = Field(
         {}, description='metric: criterion, such as accuracy: ">= 0.95"'
@@ -652,6 +529,28 @@ class ProjectConfig(Strict):
         if self.task.use and self.model is not None:
             raise ValueError("a task of your own makes its own model; pass what it needs in task.options")
         return self
+
+    @model_validator(mode="after")
+    def _strategies_suit_the_task(self) -> Self:
+        names = [strategy.name for strategy in self.strategies]
+        if repeated := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"strategies: {repeated} stands there twice; each has a term of the loss that is named by it")
+        if "distillation" in names and self.task.kind == "text_generation":
+            raise ValueError(
+                "strategies: distillation compares classes or values, and text_generation gives the loss of each window"
+            )
+        for number, strategy in enumerate(self.strategies):
+            self._require_teacher(f"strategies.{number}.teacher.model", strategy.teacher.model)
+        return self
+
+    def _require_teacher(self, key: str, model: ModelConfig | None) -> None:
+        if model is None:
+            return
+        if self.task.use:
+            raise ValueError(f"{key} is of built-in tasks: a task of your own makes its teacher in teacher(self)")
+        if self.of_texts != isinstance(model, TextModel):
+            what = "reads texts" if isinstance(model, TextModel) else "reads no texts"
+            raise ValueError(f"{key} {model.name} {what}, which does not suit {self.task.kind}")
 
     @model_validator(mode="after")
     def _programs_decide_the_rest(self) -> Self:

@@ -148,6 +148,19 @@ def metric(run: TrainingResult) -> Figure | None:
     return _chart(run, "metric.svg", f"Learning curves: {visible(name)}", series, caption, visible(name), log_y=False)
 
 
+def loss_terms(run: TrainingResult) -> Figure | None:
+    """The terms of a loss that has some, each the mean over the steps, before its share."""
+    names = dict.fromkeys(name for row in run.history for name in row.terms or {})
+    series = _lines(run, [(visible(name), _term(name), False) for name in names])
+    ends = [f"{one.name} {_number(one.points[0][1])} to {_number(one.points[-1][1])}" for one in series]
+    caption = f"The terms of the loss, means over the steps before each evaluation and before their shares: {', '.join(ends)}."
+    return _chart(run, "loss_terms.svg", "Terms of the loss", series, caption, "term of the loss")
+
+
+def _term(name: str) -> Value:
+    return lambda row: (row.terms or {}).get(name)
+
+
 def gap(run: TrainingResult) -> Figure | None:
     """How much worse the model is on validation than on training data."""
     names = list(dict.fromkeys(["loss", metric_name(run)]))
@@ -336,6 +349,7 @@ def residuals(found: TaskEvaluation) -> Figure | None:
 _FIGURES: tuple[Callable[[TrainingResult], Figure | None], ...] = (
     learning_curves,
     metric,
+    loss_terms,
     gap,
     evaluation,
     calibration,

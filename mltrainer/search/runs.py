@@ -253,6 +253,6 @@ def _folder(contract: dict[str, str]) -> str:
     return f"{RUNS_DIR}/{_run(contract)}"
 
 
-def _weights(config: TrainingConfig) -> str | None:
-    """Return the file of the weights that a config's model begins with, or None."""
-    return config.start.weights if config.start is not None else None
+def _weights(config: TrainingConfig) -> list[str | None]:
+    """Return the places of the weights that a config's model begins with, or None, and of those of its teachers."""
+    return [config.start.weights if config.start is not None else None, *(one.teacher.weights for one in config.strategies)]

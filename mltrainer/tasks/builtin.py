@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from mltrainer.tasks.splits import SplitConstraints, SplitIds, equal_rows
 from mltrainer.tasks.task import Task
 
 if TYPE_CHECKING:
+    from mltrainer.configs.models import ModelConfig
     from mltrainer.configs.project import Split, TrainingConfig
     from mltrainer.tasks.content import Source
 
@@ -44,6 +46,18 @@ class BuiltinTask(Task):
     given: np.ndarray | None = None
     labels: np.ndarray | None = None
     classes: list[str] | None = None
+    _config: TrainingConfig
+
+    def with_model(self, model: ModelConfig, train: np.ndarray) -> Self:
+        """Return the task with another model.
+
+        Args:
+            model: The model.
+            train: The training rows, to which that is fitted anew which depends on the model.
+        """
+        other = copy.copy(self)
+        other._config = self._config.model_copy(update={"model": model})
+        return other
 
     @abstractmethod
     def fit(self, train: np.ndarray) -> None:

@@ -11,13 +11,15 @@ from torch import nn
 
 from mltrainer.checkpointing.starting import begin, weight_rows
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.project import ModelConfig, TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
+from mltrainer.strategies.joined import strategies_of
+from mltrainer.strategies.strategy import Training
 from mltrainer.tasks import data_findings, sanity_check
-from mltrainer.tasks.builtin import builtin_task
+from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.distinct import distinct
@@ -40,7 +42,8 @@ class OpenTask:
         root: The project's folder.
         config: What was opened.
         data_sha256: Digest of all samples with labels and order, of which belong to which split or fold, whichever validates,
-            and of weights that the model begins with.
+            and of weights that the model begins with, or that a teacher has.
+        strategies: What the training does beside the task.
         start: What of such weights was loaded, once a model was made.
     """
 
@@ -50,9 +53,11 @@ class OpenTask:
         self._ids_sha256 = {name: ids_digest(data.ids[name], config.rules) for name in SPLITS}
         self._weights = weight_rows(config.start, root) if config.start is not None else []
         start = {"start": [row.sha256 for row in self._weights]} if self._weights else {}
+        self.strategies = strategies_of(config, root)
+        followed = {"strategies": [row.sha256 for row in self.strategies.files]} if self.strategies.files else {}
         # All folds have one digest, whichever of them validates: they are one state of the data.
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
-        self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start})
+        self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start, **followed})
         self.start: Begun | None = None
         # Without the test split, which is not even gathered before it is opened.
         self._samples = BySplit({name: self._take(name) for name in ("train", "validation")})
@@ -87,8 +92,21 @@ class OpenTask:
 
     @property
     def files(self) -> list[FileRow]:
-        """The rows of the files that the data is read from, or that a task names, and of weights that the model begins with."""
-        return [*self._data.files, *self._weights]
+        """The rows of the files that the data is read from, or that a task names, and of weights: the first ones, a teacher's."""
+        return [*self._data.files, *self._weights, *self.strategies.files]
+
+    def begin_strategies(self, model: nn.Module) -> list[str]:
+        """Make ready what the training does beside the task, and return a line on each; a model on its device is trained.
+
+        Raises:
+            InputError: Something does not fit the task, such as a teacher.
+        """
+        return self.strategies.begin(Training(self.task, model, self.config, self.root, self._teacher))
+
+    def _teacher(self, model: ModelConfig | None) -> nn.Module:
+        if not isinstance(self.task, BuiltinTask):
+            return self.task.teacher()
+        return (self.task if model is None else self.task.with_model(model, self._data.ids.train)).model()
 
     def test_rows(self, salt: str) -> dict[str, Any]:
         """Return the identity of the test split before it is opened: `samples`, `salt` and `digests` of its rows.

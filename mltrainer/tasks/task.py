@@ -95,6 +95,10 @@ class Task:
         """Return a new model; torch's generator is seeded before the call."""
         raise NotImplementedError("write model(self)")
 
+    def teacher(self) -> nn.Module:
+        """Return a new model for the weights of a teacher, whose outputs are learned (`strategies`); by default as `model`."""
+        return self.model()
+
     def updates(self, model: nn.Module, length: Length) -> Updates:
         """Return a new optimizer of your own over the model's parameters, with schedulers; see `mltrainer.tasks.updating`.
 

@@ -36,6 +36,7 @@ EVERYTHING: dict[str, Any] = {
     "label_smoothing": 0.1,
     "class_weights": "balanced",
     "start": {"weights": "w.safetensors", "freeze": ["^0"], "unfreeze": [{"epoch": 2, "match": "^0"}]},
+    "strategies": [{"name": "distillation", "teacher": {"weights": "t.safetensors"}}],
     "precision": "bf16",
 }
 

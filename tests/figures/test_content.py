@@ -12,6 +12,7 @@ from mltrainer.figures.content import (
     gap,
     gradients,
     learning_curves,
+    loss_terms,
     metric,
     residuals,
     throughput,
@@ -66,6 +67,12 @@ def test_the_best_of_a_metric_is_told_in_its_direction_with_its_epoch(mode: str,
     history = rows(validation__score=[0.5, 0.9, 0.7])
     said = caption(metric(run(history=history, metric={"name": "score", "mode": mode})))
     assert said == f"Validation score began at 0.5000 (epoch 1), was best at {best} and ended at 0.7000 (epoch 3)."
+
+
+def test_the_terms_of_a_loss_are_told_from_their_first_to_their_last() -> None:
+    terms = [{"task": 2.0, "distillation": 3.0}, None, {"task": 1.0, "distillation": 0.5}]
+    assert "task 2 to 1, distillation 3 to 0.5." in caption(loss_terms(run(history=rows(terms=terms))))
+    assert loss_terms(run(history=rows(terms=[None, None]))) is None
 
 
 def test_the_confusion_counts_the_diagonal_and_the_most_frequent_mistake_row_by_column() -> None:

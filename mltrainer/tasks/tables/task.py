@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mltrainer.checkpointing.inference_script import BUCKETS, DATES, MISSING
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import Split, TableModel, TrainingConfig
+from mltrainer.configs.project import ModelConfig, Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.run import Errors
 from mltrainer.tasks import data_findings, metrics
@@ -76,6 +76,12 @@ class _Tabular(BuiltinTask):
         self._statistics = fit_statistics(matrix, categories)
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
+
+    def with_model(self, model: ModelConfig, train: np.ndarray) -> Self:
+        """Return the task with another model, and with the bins of numbers where that has them."""
+        other = super().with_model(model, train)
+        other.fit(train)
+        return other
 
     def place(self, row: int) -> str:
         """Return the file and line of a row."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ class Interval:
         recent: The last losses and the last norms.
         stride: The norms of every `stride`-th step are kept.
         kept: Those norms: of all gradients together, then of each parameter; float32 of shape (steps, 1 + parameters).
+        terms: Of a loss that has terms, by name: their sum as `loss_sum`, and behind it the last of them as `rest`.
     """
 
     steps: int = 0
@@ -46,13 +49,22 @@ class Interval:
     recent: dict[str, list[float]] = field(default_factory=lambda: {"losses": [], "norms": []})
     stride: int = 1
     kept: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    terms: dict[str, list[float]] = field(default_factory=dict)
 
     def tree(self) -> Tree:
         """Return the state for a checkpoint."""
         recent = {name: list(values) for name, values in self.recent.items()}
-        return {**vars(self), "rest": list(self.rest), "recent": recent}
+        terms = {name: list(sums) for name, sums in self.terms.items()}
+        return {**vars(self), "rest": list(self.rest), "recent": recent, "terms": terms}
 
-    def extend(self, losses: list[float], sizes: list[int], norms: Tensor, clip_norm: float | None) -> None:
+    def extend(
+        self,
+        losses: list[float],
+        sizes: list[int],
+        norms: Tensor,
+        clip_norm: float | None,
+        terms: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    ) -> None:
         """Take in the next steps.
 
         Args:
@@ -60,28 +72,32 @@ class Interval:
             sizes: Its samples.
             norms: As in `kept`.
             clip_norm: The limit above which a norm counts as clipped.
+            terms: Of the losses, by name: one a step.
         """
         totals = norms[:, 0].tolist()
         finite = [norm for norm in totals if math.isfinite(norm)]
         self.note(losses, totals)
         # Before `steps` grows: which of the new norms are kept is counted from the interval's first step.
         self._keep(norms)
-        for loss, size in zip(losses, sizes, strict=True):
-            self._sum_up(loss * size)
+        for place, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
+            self._sum_up(loss * size, {name: values[place] * size for name, values in terms.items()})
         self.skipped += len(totals) - len(finite)
         self.samples += sum(sizes)
         self.clipped += sum(norm > clip_norm for norm in finite) if clip_norm is not None else 0
         self.smallest, self.largest = min([self.smallest, *finite]), max([self.largest, *finite])
 
-    def _sum_up(self, loss: float) -> None:
-        """Count a step, and add up the losses where enough of them have come together.
+    def _sum_up(self, loss: float, terms: Mapping[str, float]) -> None:
+        """Count a step, and add up the losses, and their terms, where enough of them have come together.
 
         A sum is rounded each time, so that the last bit of a row's loss would depend on where the steps were fetched.
         """
         self.steps += 1
         self.rest.append(loss)
+        for name, term in terms.items():
+            self.terms.setdefault(name, [0.0]).append(term)
         if self.steps % SUMMED_STEPS == 0:
             self.loss_sum, self.rest = self.loss_sum + math.fsum(self.rest), []
+            self.terms = {name: [sums[0] + math.fsum(sums[1:])] for name, sums in self.terms.items()}
 
     def note(self, losses: list[float], norms: list[float]) -> None:
         """Remember the last losses and norms."""
@@ -108,4 +124,8 @@ class Interval:
             "layer_norms": [medians[1 + place] for place in layer_places],
             "clipped": self.clipped / stepped if stepped else None,
             "skipped": self.skipped / max(1, self.steps),
+            **({"terms": self._term_means()} if self.terms else {}),
         }
+
+    def _term_means(self) -> dict[str, float]:
+        return {name: (sums[0] + math.fsum(sums[1:])) / max(1, self.samples) for name, sums in self.terms.items()}

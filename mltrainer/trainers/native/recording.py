@@ -8,6 +8,7 @@ import math
 import statistics
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -115,6 +116,7 @@ class Recorder:
         clip_norm: The norm above which a step's gradients are clipped, to count those steps.
         batch_size: Samples of a full step.
         writes: Whether there are files: one of several processes writes them.
+        terms: The names of the loss's terms, where it has some.
     """
 
     def __init__(
@@ -125,8 +127,11 @@ class Recorder:
         clip_norm: float | None = None,
         batch_size: int = 1,
         writes: bool = True,
+        terms: Sequence[str] = (),
     ) -> None:
         self.folder, self._batch_size, self._writes = folder, batch_size, writes
+        self._term_names = terms
+        self._terms: list[Tensor] = []  # those of each noted step, on the device
         self.head = Head()
         self.interval = Interval()
         self.losses = Losses()
@@ -145,8 +150,10 @@ class Recorder:
         """Whether the numbers must be fetched before the next step."""
         return len(self._ids) == FETCH_STEPS
 
-    def note(self, step: int, ids: np.ndarray, loss: Tensor, norms: Tensor, total: Tensor) -> None:
+    def note(self, step: int, ids: np.ndarray, loss: Tensor, norms: Tensor, total: Tensor, terms: Tensor | None = None) -> None:
         """Note one step; nothing waits for the device."""
+        if terms is not None:
+            self._terms.append(terms)
         if not self._ids:
             self._first_step = step
         self._measured.append((loss, norms, total))
@@ -166,6 +173,7 @@ class Recorder:
         if count == 0:
             return []
         losses, norms, totals = self._on_host()
+        terms = self._terms_on_host()
         self.timings.share_out(time.perf_counter() - begun, count)
         self.fetched = list(zip(range(self._first_step, self._first_step + count), losses, totals, strict=True))
         good = [math.isfinite(loss) and (overflows or math.isfinite(total)) for loss, total in zip(losses, totals, strict=True)]
@@ -187,7 +195,7 @@ class Recorder:
             raise NonFiniteError(self._first_step + bad, what, ids[bad].tolist(), self.interval.recent)
         self.first_loss = losses[0] if self.first_loss is None else self.first_loss
         both = torch.cat([torch.tensor(totals)[:, None], norms], 1)
-        self.interval.extend(losses, sizes, both, self._clip_norm)
+        self.interval.extend(losses, sizes, both, self._clip_norm, terms)
         return lines
 
     def _on_host(self) -> tuple[list[float], Tensor, list[float]]:
@@ -195,6 +203,12 @@ class Recorder:
         losses, norms, totals = (torch.stack([part.float() for part in parts]) for parts in zip(*self._measured, strict=True))
         self._measured = []
         return losses.flatten().tolist(), norms.cpu(), totals.tolist()
+
+    def _terms_on_host(self) -> dict[str, list[float]]:
+        """Return the terms of the noted steps by name, and forget them."""
+        columns = torch.stack([each.float() for each in self._terms], 1).tolist() if self._terms else []
+        self._terms = []
+        return dict(zip(self._term_names, columns, strict=False))
 
     def note_weights(self, step: int, sha256: str, *, is_tree: bool = False) -> list[str]:
         """Extend the chain by the digest of all weights after a step; `is_tree`: it is one over chunks."""

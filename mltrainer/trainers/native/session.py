@@ -131,6 +131,8 @@ class Session:
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
         self.init_sha256 = self._note_initial_weights()
         prepare_model(self.model, config)
+        for line in self.task.begin_strategies(self.model):
+            self.events.send("note", text=line)
         return held
 
     def _note_contract(self) -> None:
@@ -148,7 +150,8 @@ class Session:
         self.plan: Plan = plan_for(config, len(self.task.split("train")))
         trainable = sum(p.requires_grad for p in self.model.parameters())
         full = self.plan.batch_size * self.plan.accumulate
-        recorder = Recorder(self.folder, trainable, self.plan.steps, clipped_above(config), full, self.ranks.writes)
+        terms = self.task.strategies.terms
+        recorder = Recorder(self.folder, trainable, self.plan.steps, clipped_above(config), full, self.ranks.writes, terms)
         sinks = Sinks(self._save, self._row, self._progress, self._compare, self.stop_signal)
         until = Until(self.job.max_steps, self._stops_at_difference(), self.job.rungs or ())
         self.trainer = Trainer(self.task, self.model, config, self.plan, recorder, sinks, self.callbacks, held, until, self.ranks)

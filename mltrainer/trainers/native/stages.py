@@ -184,7 +184,7 @@ class Trainer:
 
     def _stepper(self) -> Stepper:
         own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
-        return Stepper(self.task.task, self.model, self.config, own, self.ranks)
+        return Stepper(self.task.task, self.model, self.config, own, self.ranks, self.task.strategies)
 
     def _take(self, number: int, step: Step, whole: bool = False) -> Measured:
         """Take the step of a number (from 1) at its learning rate; `whole` as in `Stepper.take`."""
@@ -388,7 +388,7 @@ class Trainer:
             self.early.after(self.step)
             self.average.update(self.step)
             self._took_margins(step)
-        self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total)
+        self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total, measured.terms)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
         self.recorder.timings.wait_s.append(loaded - begun)

@@ -17,6 +17,8 @@ from mltrainer.checkpointing.format import Tree
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
+from mltrainer.strategies.joined import Strategies
+from mltrainer.strategies.strategy import MicroBatch
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Batch, Step
 from mltrainer.trainers.native.exchange import others_may_be_lost, tells_of_others
@@ -46,12 +48,14 @@ class Measured:
         norms: The L2 norm of each parameter's gradient, before anything is done to it.
         total: The norm of all together.
         taken: Whether the weights were changed: not by what was known not to be finite before.
+        terms: The mean terms of the loss, where it has some.
     """
 
     loss: Tensor
     norms: Tensor
     total: Tensor
     taken: bool = True
+    terms: Tensor | None = None
 
 
 def summed(mean: Tensor, items: float | Tensor) -> Tensor:
@@ -79,14 +83,21 @@ class Stepper:
         config: Optimizer, gradients, precision, seed.
         own: The task's own updates, where the config leaves them to it.
         ranks: The processes that take the steps together.
+        strategies: What is done beside the task.
     """
 
     def __init__(
-        self, task: Task, model: nn.Module, config: TrainingConfig, own: OwnUpdates | None = None, ranks: Ranks | None = None
+        self,
+        task: Task,
+        model: nn.Module,
+        config: TrainingConfig,
+        own: OwnUpdates | None = None,
+        ranks: Ranks | None = None,
+        strategies: Strategies | None = None,
     ) -> None:
         self.task, self.model, self.config, self.own = task, model, config, own
-        self.ranks = ranks or Ranks()
-        self._types: tuple[torch.dtype, torch.dtype] | None = None  # of a shard's loss and weight
+        self.ranks, self.strategies = ranks or Ranks(), strategies or Strategies()
+        self._types: tuple[torch.dtype, torch.dtype] | None = None  # of a shard's loss, with its terms, and weight
         self._types_are_agreed = False
         self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
         self._statistics = RunningStatistics(model, config.rules)
@@ -269,13 +280,13 @@ class Stepper:
             group["lr"] = rate * group[SHARE]
         # After the rates were set, so that a callback may set others; before the backward pass, which reads the weights.
         self.before_step(number)
-        loss = self._backward(number, step)
+        loss, terms = self.strategies.told(self._backward(number, step))
         # Before norms and clipping, which are of the gradients and not of the loss scale.
         self.scaler.unscale_(self.optimizer)
         gradients = self._own_gradients()
         if self._planned is not None:
             self._planned.require_alike(dict(zip(self.partition.own, gradients, strict=True)))
-        measured = Measured(loss, *self._norms(gradients))
+        measured = Measured(loss, *self._norms(gradients), terms=terms)
         if self.looks and not self._is_finite(measured):
             return replace(measured, taken=False)
         self._update(number, step, gradients, measured.total)
@@ -336,7 +347,7 @@ class Stepper:
             p.grad = None
 
     def _backward(self, number: int, step: Step) -> Tensor:
-        """Leave the gradients of the step's mean loss in the parameters, and return that loss."""
+        """Leave the gradients of the step's mean loss in the parameters, and return that loss, with its terms."""
         self.clear()
         if self._pipeline is not None and self._pipeline.is_split:
             return self._accumulate_in_stages(number, step, self._pipeline)
@@ -346,13 +357,13 @@ class Stepper:
         if self._split is not None:
             self._split.begin(Shard.ALONE)
         with contextlib.nullcontext() if self._split is None else self._split.explained():
-            loss, _ = self._loss(step.micro_batches[0])
+            loss, told, _ = self._loss(step.micro_batches[0])
             self.scaler.scale(loss).backward()
         if self._split is not None:
             self._hand_over(self.partition.in_order(self._split.end(), self._small_gradients()))
         elif self.partition.is_shared:
             self._hand_over(self.partition.rows(self._gradients(self.parameters)))
-        return loss.detach()
+        return told
 
     def _accumulate(self, number: int, step: Step) -> Tensor:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
@@ -474,7 +485,9 @@ class Stepper:
 
     def _no_loss(self) -> list[Tensor]:
         """Return loss and weight of a process that computes none."""
-        return [torch.full((), -0.0, dtype=dtype, device=self.config.device) for dtype in self._types or ()]
+        shapes = (self.strategies.shape, ())
+        typed = zip(shapes, self._types, strict=True) if self._types is not None else ()
+        return [torch.full(shape, -0.0, dtype=dtype, device=self.config.device) for shape, dtype in typed]
 
     def _weighted(self, micro: Batch) -> list[Tensor]:
         """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
@@ -495,22 +508,25 @@ class Stepper:
         """Go forward through a micro-batch.
 
         Returns:
-            Its loss times its share of the items, to differentiate, and to add; and that share.
+            Its loss times its share of the items, to differentiate, and to add, with its terms; and that share.
         """
-        loss, items = self._loss(micro, is_noted)
+        loss, told, items = self._loss(micro, is_noted)
         share = items / self.config.batch_size  # near 1, for the range of fp16
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
-        total = summed(loss.detach(), share)
+        total = summed(told, share)
         self._types = total.dtype, weight.dtype
         return loss * share, total, weight
 
-    def _loss(self, batch: Batch, is_noted: bool = True) -> tuple[Tensor, int | Tensor]:
-        """Return a batch's mean loss, and how many items it is the mean of."""
+    def _loss(self, batch: Batch, is_noted: bool = True) -> tuple[Tensor, Tensor, int | Tensor]:
+        """Return a batch's mean loss, the same detached with its terms, and how many items it is the mean of."""
         with self._autocast if self._lowers or torch.is_autocast_enabled(self.config.device) else contextlib.nullcontext():
+            untouched = self.strategies.untouched(batch)
             outputs, targets = self.task.forward(self.model, batch)
             if is_noted:
                 self.saw(outputs, targets)
-            return self.task.loss(full(outputs), targets), self.task.loss_items(targets)
+            loss = self.task.loss(full(outputs), targets)
+            joined, told = self.strategies.join(loss, MicroBatch(untouched, full(outputs), targets))
+            return joined, told, self.task.loss_items(targets)
 
     def _own_gradients(self) -> list[Tensor]:
         """Return the step's gradients, each of what this process updates."""

@@ -180,4 +180,11 @@ FAULTS = (
         "            if path != one.location.name:\n",
         "tests/trainers/native/data/test_stored.py -k in_no_other",
     ),
+    Fault(
+        "another teacher is the same data",
+        "mltrainer/tasks/opening.py",
+        '"splits": divided, **start, **followed})',
+        '"splits": divided, **start})',
+        "tests/strategies/test_runs.py -k another_teacher",
+    ),
 )

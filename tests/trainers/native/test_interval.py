@@ -60,6 +60,20 @@ def test_what_is_kept_does_not_depend_on_where_the_steps_were_fetched() -> None:
     assert torch.equal(row(9_000, 64)[0].kept, row(9_000, 50)[0].kept)
 
 
+@pytest.mark.parametrize("block", [7, 64])
+def test_the_terms_of_a_loss_are_summed_up_as_the_loss_is(block: int) -> None:
+    losses, sizes, norms = steps(150)
+    doubled = [2 * loss for loss in losses]
+    interval = Interval()
+    for low in range(0, len(losses), block):
+        part = slice(low, low + block)
+        interval.extend(losses[part], sizes[part], norms[part], None, {"same": losses[part], "doubled": doubled[part]})
+        interval = Interval(**interval.tree())
+    found = interval.row([])
+    assert found["terms"] == {"same": found["train_loss"], "doubled": 2 * found["train_loss"]}
+    assert "terms" not in row(150, 64)[1]
+
+
 def mean_loss(losses: list[float], *ends: int) -> float:
     """Return the mean over steps of 7 samples that were fetched up to each end, and then to the last."""
     interval = Interval()

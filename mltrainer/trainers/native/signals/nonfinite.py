@@ -22,6 +22,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
+from mltrainer.strategies.strategy import MicroBatch
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.tasks.user_code import user_line
 from mltrainer.trainers.native.data.addresses import Batch, Step
@@ -71,10 +72,12 @@ def _of_batch(stepper: Stepper, batch: Batch, ids: np.ndarray, root: Path) -> Fo
     watcher.begin(batch)
     with watcher.modules(), autocast(stepper.config), watcher:
         with watcher.part("forward"):
+            untouched = stepper.strategies.untouched(batch)
             outputs, targets = stepper.task.forward(stepper.model, batch)
             watcher.claim(outputs)
         with watcher.part("loss"):
             loss = stepper.task.loss(full(outputs), targets)
+            loss, _ = stepper.strategies.join(loss, MicroBatch(untouched, full(outputs), targets))
     if holds(loss) is not None:
         return watcher.origin_of(loss)
     with watcher.backward(loss):

@@ -1,0 +1,179 @@
+"""Distillation: a model learns what a trained one says, beside its own targets (Hinton et al., 2015, arXiv 1503.02531)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mltrainer.checkpointing.starting import load_all, weight_rows
+from mltrainer.configs import strategies as configs
+from mltrainer.errors import InputError
+from mltrainer.strategies.strategy import MicroBatch, Training
+from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.task import Task
+from mltrainer.workspace import machine_faults
+
+IGNORED = -100  # a target that counts in no loss, as torch's cross-entropy has it
+INTERFACE = "inference.json"
+SHOWN = ("kind", "classes", "target")  # parts of an interface that are short enough for a message
+NOT_READ = ("training", "wrong")  # of a column: what the rows held that a model was trained on, and what became of wrong cells
+MEND = "take a teacher of this task, or leave the strategy out"
+
+
+class Distillation:
+    """The distance from a teacher's outputs.
+
+    Args:
+        settings: The config's.
+        key: The config's key of this strategy.
+        root: The project's folder.
+    """
+
+    name = "distillation"
+    _task: Task
+    _teacher: nn.Module
+
+    def __init__(self, settings: configs.Distillation, key: str, root: Path) -> None:
+        self._settings, self._key = settings, key
+        self.share = settings.weight
+        self.files = weight_rows(settings.teacher, root, f"{key}.teacher.weights")
+
+    def begin(self, training: Training) -> str:
+        """Make the teacher, which is never trained.
+
+        Raises:
+            InputError: Its weights do not fit, or it was trained for other inputs or classes.
+        """
+        self._task, given = training.task, self._settings.teacher
+        _refuse_other_interface(training.root / given.weights, training.task, f"{self._key}.teacher.weights")
+        teacher = self._made(training)
+        if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
+            what = "teacher() gave the model that is trained, or a part of it"
+            raise InputError(what, where=training.config.task.use, mend="let it make a new model")
+        load_all(teacher, given, training.root, f"{self._key}.teacher.weights")
+        self._teacher = teacher.to(training.config.device).eval().requires_grad_(False)
+        count = sum(p.numel() for p in teacher.parameters())
+        return f"learns from {given.weights}, a teacher of {count:,} parameters"
+
+    def _made(self, training: Training) -> nn.Module:
+        try:
+            teacher: Any = training.teacher(self._settings.teacher.model)
+        except InputError as error:
+            raise InputError(error.message, where=f"{self._key}.teacher.model", mend=error.mend) from error
+        if not isinstance(teacher, nn.Module):
+            what = f"teacher() gave {type(teacher).__name__}; a torch.nn.Module was expected"
+            raise InputError(what, where=training.config.task.use)
+        return teacher
+
+    def term(self, micro: MicroBatch) -> Tensor:
+        """Return the mean distance of a micro-batch's outputs from the teacher's.
+
+        Raises:
+            InputError: They cannot be compared.
+        """
+        outputs = self._tensor(micro.outputs)
+        with torch.no_grad():
+            taught = self._tensor(self._task.forward(self._teacher, micro.batch)[0]).to(outputs.dtype)
+        beside = self._beside(outputs, taught)
+        if self._tells_classes(outputs, micro.targets):
+            return self._of_classes(outputs, beside, micro.targets)
+        if isinstance(self._task, BuiltinTask):  # whose own loss counts in deviations, whatever the units
+            return self._task.loss(outputs, taught)
+        return functional.mse_loss(outputs, taught)
+
+    def _refusal(self, what: str) -> InputError:
+        return InputError(what, where=self._key, mend=MEND)
+
+    def _tensor(self, outputs: Any) -> Tensor:
+        if not isinstance(outputs, Tensor):
+            raise self._refusal(f"outputs that are one tensor can be compared, and forward gives {type(outputs).__name__}")
+        return outputs
+
+    def _beside(self, outputs: Tensor, taught: Tensor) -> Tensor:
+        """Return the teacher's outputs for each output, also where the model has members and the teacher speaks for its own.
+
+        Raises:
+            InputError: They are of another shape.
+        """
+        has_members = isinstance(self._task, BuiltinTask) and outputs.dim() == taught.dim() + 1
+        expected = (*outputs.shape[:1], *outputs.shape[2:]) if has_members else outputs.shape
+        if taught.shape != expected:
+            raise self._refusal(f"the teacher gives outputs of shape {[*taught.shape]}, and the model {[*outputs.shape]}")
+        return taught.unsqueeze(1).expand_as(outputs) if has_members else taught
+
+    def _tells_classes(self, outputs: Tensor, targets: Any) -> bool:
+        """Return True if outputs are scores of classes: of a task of one's own, where the targets are class numbers.
+
+        Raises:
+            InputError: There are class numbers, and the classes are not on the last axis.
+        """
+        if isinstance(self._task, BuiltinTask):
+            return self._task.classes is not None
+        if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.shape == outputs.shape:
+            return False
+        if targets.shape != outputs.shape[:-1]:
+            what = f"class numbers of shape {[*targets.shape]} need outputs of that shape with the classes last"
+            raise self._refusal(f"{what}, and the model's have {[*outputs.shape]}")
+        return True
+
+    def _of_classes(self, outputs: Tensor, taught: Tensor, targets: Any) -> Tensor:
+        """Return T^2 KL(teacher || model), of softmaxes over the last axis at temperature T, over the items that count."""
+        heat = self._settings.temperature
+        said = functional.log_softmax(outputs / heat, dim=-1)
+        distances = functional.kl_div(said, functional.softmax(taught / heat, dim=-1), reduction="none").sum(-1)
+        return heat * heat * _mean(distances, targets)
+
+
+def _mean(distances: Tensor, targets: Any) -> Tensor:
+    """Return the mean over the items that the task's loss counts."""
+    is_of_items = isinstance(targets, Tensor) and targets.shape == distances.shape and not targets.is_floating_point()
+    if not is_of_items:
+        return distances.mean()
+    counted = targets != IGNORED
+    # At least 1: the mean over no item is no number, and its share of the step is 0.
+    mean: Tensor = torch.where(counted, distances, 0.0).sum() / counted.sum().clamp(min=1)
+    return mean
+
+
+def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:
+    """Refuse a delivered model that reads other inputs, or tells other classes, than the task; a bare file says nothing of it.
+
+    Raises:
+        InputError: With both.
+    """
+    folder = weights if weights.is_dir() else weights.parent
+    if not (folder / INTERFACE).is_file():
+        return
+    theirs, own = _interface(folder / INTERFACE), task.inference()
+    for part in ("kind", "classes", "target", "input", "columns"):
+        found, expected = (_plain(one.get(part)) for one in (theirs, own))
+        if found is not None and expected is not None and found != expected:
+            shown = f": {found} there, {expected} here" if part in SHOWN else ""
+            raise InputError(f"the teacher was trained for other {part} than this task has{shown}", where=where, mend=MEND)
+    for name, content in task.delivered().items():
+        with machine_faults(str(folder / name)):
+            if (folder / name).is_file() and (folder / name).read_bytes() != content:
+                raise InputError(f"the teacher has another {name} than this task", where=where, mend=MEND)
+
+
+def _interface(file: Path) -> dict[str, Any]:
+    with machine_faults(str(file)):
+        try:
+            found = json.loads(file.read_text("utf-8"))
+        except ValueError as error:
+            raise InputError(
+                f"not readable as JSON: {error}", where=str(file), mend="bring the folder as it was saved"
+            ) from error
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(part: Any) -> Any:
+    """Return a part of an interface as JSON has it, without what does not decide how a model is called."""
+    if isinstance(part, list):
+        part = [{k: v for k, v in one.items() if k not in NOT_READ} if isinstance(one, dict) else one for one in part]
+    return json.loads(json.dumps(part, default=str))

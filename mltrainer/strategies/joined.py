@@ -1,0 +1,94 @@
+"""The strategies of a training, joined to one loss."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.common import FileRow
+from mltrainer.reproducibility import seeds
+from mltrainer.strategies.distillation import Distillation
+from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
+
+KINDS = {"distillation": Distillation}
+TASK = "task"  # the name of the task's own loss among the terms
+
+
+class Strategies:
+    """The strategies of a training; of none, everything is as it is without them.
+
+    Args:
+        each: In the config's order.
+    """
+
+    def __init__(self, each: Sequence[Strategy] = ()) -> None:
+        self._each = each
+        self._left = math.prod(1 - strategy.share for strategy in each)
+        self._copies = False
+
+    @property
+    def terms(self) -> list[str]:
+        """The names of the loss's terms; none where the task's own loss is all."""
+        return [TASK, *(strategy.name for strategy in self._each)] if self._each else []
+
+    @property
+    def files(self) -> list[FileRow]:
+        """The rows of the files that they are read from."""
+        return [row for strategy in self._each for row in strategy.files]
+
+    def begin(self, training: Training) -> list[str]:
+        """Make all ready, and return a line on each; no draw of the training is another one for it."""
+        # Only where a task's own code, or its model, may change what it is given.
+        self._copies = training.config.task.use is not None
+        with seeds.kept():
+            return [strategy.begin(training) for strategy in self._each]
+
+    def untouched(self, batch: Any) -> Any:
+        """Return a batch as it is before a forward pass, which may change it in place."""
+        return copy.deepcopy(batch) if self._each and self._copies else batch
+
+    def join(self, loss: Tensor, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Return a micro-batch's mean loss.
+
+        Returns:
+            The loss to differentiate; and detached what `told` takes apart: the loss, and after it its terms where it has some.
+        """
+        if not self._each:
+            return loss, loss.detach()
+        terms = [loss.reshape(()), *(strategy.term(micro) for strategy in self._each)]
+        joined = self._joined(terms)
+        return joined, torch.stack([joined.detach(), *(term.detach().to(joined.dtype) for term in terms)])
+
+    def _joined(self, terms: list[Tensor]) -> Tensor:
+        shared = [strategy.share * term for strategy, term in zip(self._each, terms[1:], strict=True)]
+        # Left out and not times 0, which a loss that is not finite would survive.
+        parts = [self._left * terms[0], *shared] if self._left > 0 else shared
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what `join` returns detached."""
+        return (1 + len(self.terms),) if self._each else ()
+
+    def told(self, joined: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the loss, and its terms in the order of `terms`, of what `join` returned detached, or of a mean of such."""
+        return (joined[0], joined[1:]) if self._each else (joined, None)
+
+
+def strategies_of(config: TrainingConfig, root: Path) -> Strategies:
+    """Return the strategies of a config, whose files are read once to tell their digests.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    return Strategies([KINDS[one.name](one, f"strategies.{nr}", root) for nr, one in enumerate(config.strategies)])

@@ -1,0 +1,60 @@
+"""Faults planted in `mltrainer/strategies`."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Fault
+
+DISTILLATION = "mltrainer/strategies/distillation.py"
+TESTS = "tests/strategies/test_distillation.py"
+
+FAULTS = (
+    Fault(
+        "a distance loses the temperature's square",
+        DISTILLATION,
+        "return heat * heat * _mean(distances, targets)",
+        "return heat * _mean(distances, targets)",
+        f"{TESTS} -k written_by_hand",
+    ),
+    Fault(
+        "a teacher drops units and takes a batch's statistics",
+        DISTILLATION,
+        ".eval().requires_grad_(False)",
+        ".requires_grad_(False)",
+        f"{TESTS} -k written_by_hand",
+    ),
+    Fault(
+        "a teacher is followed in items that do not count",
+        DISTILLATION,
+        "torch.where(counted, distances, 0.0)",
+        "torch.where(counted, distances, distances)",
+        f"{TESTS} -k do_not_count",
+    ),
+    Fault(
+        "a teacher of the same classes in another order is followed",
+        DISTILLATION,
+        'for part in ("kind", "classes", "target"',
+        'for part in ("kind", "target"',
+        f"{TESTS} -k teacher_of_another_task",
+    ),
+    Fault(
+        "a teacher is made while the model's draws go on",
+        "mltrainer/strategies/joined.py",
+        "with seeds.kept():",
+        "if True:",
+        f"{TESTS} -k draws_nothing",
+    ),
+    Fault(
+        "the labels count beside a teacher that has the whole loss",
+        "mltrainer/strategies/joined.py",
+        "parts = [self._left * terms[0], *shared] if self._left > 0 else shared",
+        "parts = [terms[0], *shared]",
+        f"{TESTS} -k weight_of_one",
+    ),
+    Fault(
+        "terms are the summed ones, and not before their shares",
+        "mltrainer/strategies/joined.py",
+        "*(term.detach().to(joined.dtype) for term in terms)",
+        "*(term.detach().to(joined.dtype) * self._each[0].share for term in terms)",
+        f"{TESTS} -k written_by_hand",
+    ),
+)
