@@ -71,7 +71,7 @@ def test_the_best_of_a_metric_is_told_in_its_direction_with_its_epoch(mode: str,
 
 def test_the_terms_of_a_loss_are_told_from_their_first_to_their_last() -> None:
     terms = [{"task": 2.0, "distillation": 3.0}, None, {"task": 1.0, "distillation": 0.5}]
-    assert "task 2 to 1, distillation 3 to 0.5." in caption(loss_terms(run(history=rows(terms=terms))))
+    assert "task 2.000 to 1.000, distillation 3.000 to 0.5000." in caption(loss_terms(run(history=rows(terms=terms))))
     assert loss_terms(run(history=rows(terms=[None, None]))) is None
 
 
