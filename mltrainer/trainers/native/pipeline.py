@@ -269,7 +269,7 @@ class Pipeline:
 
     @property
     def is_proven(self) -> bool:
-        """Whether `prove` was called since `gather`, for the parameters that are trained now: some may be held for a while."""
+        """Whether `prove` was called for the parameters that are trained now: some may be held for a while."""
         return self._proven_for == self._asking()
 
     def _asking(self) -> set[str]:
@@ -294,10 +294,10 @@ class Pipeline:
                 p.data = torch.empty(0, dtype=p.dtype, device=p.device)
 
     def gather(self) -> None:
-        """Make all parameters whole, as evaluations, checkpoints and signals read them; what follows is proven anew."""
+        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
         if not self.is_split:
             return
-        self.is_split, self._proven_for = False, None
+        self.is_split = False
         for name, layout in self._layouts.items():
             p = self._elsewhere[name]
             p.data = torch.empty_like(layout, device=p.device)

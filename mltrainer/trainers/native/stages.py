@@ -325,10 +325,7 @@ class Trainer:
             if self.recorder.full and self._fetch():
                 return Stage.STOP
             compares = self.step + 1 == boundary and self._evaluation_due(boundary)
-            if compares:
-                self.stepper.gather()
-                self._remember_weights()
-            self._train_step(whole=compares or (self.config.signals and self.step + 1 in STEPS))
+            self._train_step(compares or (self.config.signals and self.step + 1 in STEPS), compares)
             # Asked after every step by all processes: one that asked only when something is due would leave the others waiting.
             signal_number, self._is_time = self.ranks.decided()
             if signal_number:
@@ -366,7 +363,13 @@ class Trainer:
         cause = self.sinks.stop_signal()
         return 0 if cause is None else signal.Signals[cause].value
 
-    def _train_step(self, whole: bool = False) -> None:
+    def _train_step(self, whole: bool = False, compares: bool = False) -> None:
+        """Take the next step.
+
+        Args:
+            whole: Whether parameters are whole before and after it.
+            compares: Whether they are remembered before it.
+        """
         begun = time.perf_counter()
         step = next(self._steps)
         loaded = time.perf_counter()
@@ -376,8 +379,11 @@ class Trainer:
         self.margins.enter(epoch)
         whole = whole or self.stepper.is_whole(step)
         if whole:
+            self.stepper.verify(self.step, step)
             self.stepper.gather()  # before the weights are looked at
             step = self.stepper.computed(step)
+        if compares:
+            self._remember_weights()
         if self.step <= BATCHES and self.observes:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self._take(self.step, step, whole)

@@ -177,6 +177,15 @@ class Stepper:
         """Return True if every process computes whole micro-batches: of a step that is one, stages would wait for each other."""
         return self._pipeline is not None and step.count == 1
 
+    def verify(self, number: int, step: Step) -> None:
+        """Compare, where steps were taken in stages, once more what they compute, by the samples of the next step.
+
+        Raises:
+            InputError: It differs: those steps were wrong.
+        """
+        if self._pipeline is not None and self._pipeline.is_split:
+            self._prove(number, step, self._pipeline)
+
     def computed(self, step: Step) -> Step:
         """Return a step that is taken with whole parameters with those micro-batches alone that this process computes."""
         if self._pipeline is None:

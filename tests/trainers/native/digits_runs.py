@@ -465,12 +465,20 @@ class Doubled(Digits):
 class GoingAround(Digits):
     """Has a model that goes around its blocks from some step on."""
 
+    since = 8
+
     def model(self):
         self.made = Chained()
         return self.made
 
     def enter(self, step, length):
-        self.made.around = step > 7
+        self.made.around = step >= self.since
+
+
+class GoingAroundAtLast(GoingAround):
+    """Goes around only in the last epoch of four."""
+
+    since = 20
 
 
 class Penalizing(Digits):
