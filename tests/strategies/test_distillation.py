@@ -172,6 +172,27 @@ def test_a_teacher_draws_nothing_and_asks_for_no_gradient(tmp_path: Path) -> Non
     assert not [p for p in strategies._each[0]._teacher.parameters() if p.requires_grad]
 
 
+class InPlace(Rows):
+    """Changes its batch in place."""
+
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        x, y = (batch["x"], batch["y"]) if isinstance(batch, dict) else batch
+        return model(x.mul_(2)), y
+
+
+@pytest.mark.parametrize("form", ["a tuple", "a dict"])
+def test_a_teacher_is_given_the_batch_as_it_was(tmp_path: Path, form: str) -> None:
+    teacher, (x, y), task = save_teacher(tmp_path), batches(1)[0], InPlace()
+    settings = chosen(strategy={"weight": 1.0}, task={"use": "rows:InPlace"})
+    model = seeded(task.model, 1)
+    stepper = Stepper(task, model, settings, strategies=begun(tmp_path, settings, task, model))
+    with torch.no_grad():
+        logits, soft = (functional.log_softmax(net(2 * x) / HEAT, 1) for net in (model, teacher))
+    expected = HEAT**2 * functional.kl_div(logits, soft, reduction="batchmean", log_target=True)
+    step = Step(np.arange(6), [(x, y) if form == "a tuple" else {"x": x, "y": y}], range(1), 1)
+    assert float(stepper.take(1, RATE, step).loss) == pytest.approx(float(expected), rel=1e-4)
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 
