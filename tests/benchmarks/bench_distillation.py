@@ -4,7 +4,7 @@ The teacher, a small convolutional network, is trained on 900 digits, or with `-
 others, alone and with the default settings of `distillation`, for as many steps and under the same draws. All are measured on 697
 digits that none has seen, after the last step.
 
-    python tests/benchmarks/bench_distillation.py [--labels 200] [--epochs 80] [--seeds 0 1 2 3 4] [--same-rows] [--json]
+    python tests/benchmarks/bench_distillation.py [--labels 200] [--hidden 64] [--epochs 80] [--seeds 0 1 2 3 4] [--same-rows]
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from sklearn.datasets import load_digits
 import mltrainer
 
 TEACHER: dict[str, Any] = {"name": "cnn"}
-STUDENT: dict[str, Any] = {"name": "mlp", "hidden": [64]}
 STRATEGY = {"name": "distillation", "teacher": {"weights": "teacher.safetensors", "model": TEACHER}}
 OF_TEACHER, BEFORE_HELD = 900, 1100
 
@@ -57,8 +56,9 @@ def fit(source: str, model: dict[str, Any], epochs: int, seed: int, **keys: Any)
     )
 
 
-def measure(labels: int, epochs: int, seed: int, same_rows: bool) -> dict[str, Any]:
+def measure(labels: int, hidden: int, epochs: int, seed: int, same_rows: bool) -> dict[str, Any]:
     """Return the accuracies of teacher, student alone and student with its teacher."""
+    student = {"name": "mlp", "hidden": [hidden]}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         divide(labels, seed)
@@ -66,8 +66,8 @@ def measure(labels: int, epochs: int, seed: int, same_rows: bool) -> dict[str, A
         safetensors.torch.save_file(
             {n: t.contiguous() for n, t in teacher.model.state_dict().items()}, Path("teacher.safetensors")
         )
-        alone = fit("few.npz", STUDENT, epochs, seed)
-        taught = fit("few.npz", STUDENT, epochs, seed, strategies=[STRATEGY])
+        alone = fit("few.npz", student, epochs, seed)
+        taught = fit("few.npz", student, epochs, seed, strategies=[STRATEGY])
         os.chdir("/")
     found = {"teacher": teacher, "alone": alone, "taught": taught}
     return {"seed": seed, "steps": alone.result["steps"], **{name: one.metrics["accuracy"] for name, one in found.items()}}
@@ -83,6 +83,7 @@ def main() -> None:
     """Print a line for each seed, and the means with their intervals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=int, default=200, choices=range(20, BEFORE_HELD - OF_TEACHER + 1), metavar="20..200")
+    parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--same-rows", action="store_true")
@@ -90,7 +91,7 @@ def main() -> None:
     asked = parser.parse_args()
     rows = []
     for seed in asked.seeds:
-        rows.append(measure(asked.labels, asked.epochs, seed, asked.same_rows))
+        rows.append(measure(asked.labels, asked.hidden, asked.epochs, seed, asked.same_rows))
         line = ", ".join(f"{name} {value:.4f}" for name, value in rows[-1].items() if isinstance(value, float))
         print(json.dumps(rows[-1]) if asked.json else f"seed {seed}: {line}", flush=True)
     if not asked.json and len(rows) > 1:
