@@ -320,6 +320,13 @@ def test_a_small_model_learns_from_a_delivered_wide_one(here: Path) -> None:
     assert "loss_terms.svg" not in {figure.file for figure in plain.curves}
 
 
+def test_mixed_and_smoothed_targets_are_of_classes(here: Path) -> None:
+    deliver(fit(model=WIDE).model)
+    mixed = fit(strategies=distilled(WIDE), augment={"mixup": 0.4}, label_smoothing=0.1)
+    assert mixed.state == "finished"
+    assert 0 < mixed.history[0]["terms"]["distillation"] < 10
+
+
 @pytest.mark.parametrize(
     ("interface", "message"),
     [
@@ -377,3 +384,23 @@ def test_a_teacher_that_read_other_categories_is_refused(here: Path) -> None:
     deliver(teacher, columns=[*columns, {**third, "categories": ["r", "g"]}])
     with pytest.raises(InputError, match="other columns than this task has"):
         fit("tabular_classification", **table, strategies=distilled())
+
+
+def test_texts_are_taught_by_a_model_that_reads_them_by_the_same_tokenizer(here: Path) -> None:
+    draws = np.random.default_rng(2)
+    words = [" ".join(draws.choice(["good", "bad", "film", "plot", "fine"], 6)) for _ in range(80)]
+    lines = [f"{text},{'yes' if text.count('good') > text.count('bad') else 'no'}" for text in words]
+    Path("texts.csv").write_text("\n".join(["text,told", *lines]) + "\n")
+    texts = {
+        "data": {"source": "texts.csv", "text": "text", "target": "told"},
+        "model": {"name": "bag", "width": 4},
+        "batch_size": 8,
+    }
+    gru = {"name": "gru", "width": 8, "hidden": 8}
+    teacher = fit("text_classification", **{**texts, "model": gru}).model
+    deliver(teacher, kind="text_classification", classes=["no", "yes"])
+    taught = fit("text_classification", **texts, strategies=distilled(gru))
+    assert 0 < taught.history[0]["terms"]["distillation"] < 10
+    Path("teacher/tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match=r"the teacher has another tokenizer\.json than this task"):
+        fit("text_classification", **texts, strategies=distilled(gru))

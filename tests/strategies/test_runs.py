@@ -41,15 +41,15 @@ RINGS = TASK.replace(
 )
 
 
-def prepared(root: Path) -> Path:
-    """Write the digits task into a folder, with a teacher's weights."""
+def prepared(root: Path, model: str = "Large") -> Path:
+    """Write the digits task into a folder, with the weights of a teacher of one of its classes."""
     spec = importlib.util.spec_from_file_location("teachers", make(root) / "digits_task.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     torch.manual_seed(5)
-    torch.save(module.Large().state_dict(), root / "teacher.pt")
+    torch.save(getattr(module, model)().state_dict(), root / "teacher.pt")
     return root
 
 
@@ -93,6 +93,42 @@ def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that
     root = prepared(tmp_path)
     result = train(root, stops=(3, 6), **SETTING)
     assert (terms(result), *bits(result, root)) == alone
+
+
+@pytest.mark.slow
+def test_a_model_that_is_split_by_its_plan_learns_what_a_whole_one_learns(tmp_path: Path) -> None:
+    task = {"use": "digits_task:Digits", "options": {"model": "planned"}}
+    split, whole = (prepared(tmp_path / name, "Planned") for name in ("split", "whole"))
+    found = train_on(split, 2, **{**SETTING, "task": task, "tensor_parallel": 2})
+    alone = train(whole, **{**SETTING, "task": task})
+    for one, other in zip(terms(found), terms(alone), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "bf16", "accumulate": 1},
+        {"optimizer": {"name": "sgd", "lr": 0.01, "sam": {"rho": 0.05}}},
+        {"averaging": {"name": "ema", "decay": 0.9}, "accumulate": 3},
+    ],
+    ids=["bf16", "SAM", "averaged"],
+)
+@pytest.mark.slow
+def test_other_ways_to_train_repeat_with_a_teacher(tmp_path: Path, changes: dict[str, Any]) -> None:
+    one, again = (prepared(tmp_path / name) for name in ("one", "again"))
+    found, halves = train(one, **{**SETTING, **changes}), train(again, stops=(5,), **{**SETTING, **changes})
+    assert (terms(found), *bits(found, one)) == (terms(halves), *bits(halves, again))
+
+
+def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path: Path) -> None:
+    root = prepared(tmp_path, "Attention")
+    weights = torch.load(root / "teacher.pt")
+    torch.save({**weights, "head.bias": torch.full((10,), float("inf"))}, root / "teacher.pt")
+    task = {"use": "digits_task:Digits", "options": {"model": "transformer"}}
+    result = train(root, **{**SETTING, "task": task})
+    assert (result["state"], result["nonfinite"]["step"], result["nonfinite"]["what"]) == ("failed", 1, "loss")
+    assert result["nonfinite"]["located"]["holds"] in ("nan", "inf")
 
 
 @pytest.mark.slow

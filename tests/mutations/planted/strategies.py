@@ -57,4 +57,18 @@ FAULTS = (
         "*(term.detach().to(joined.dtype) * self._each[0].share for term in terms)",
         f"{TESTS} -k written_by_hand",
     ),
+    Fault(
+        "a teacher sees what the model's forward pass left of the batch",
+        "mltrainer/strategies/joined.py",
+        "return type(batch)(part.clone() for part in batch)",
+        "return batch",
+        f"{TESTS} -k as_it_was",
+    ),
+    Fault(
+        "texts are told to a teacher in the ids of another tokenizer",
+        DISTILLATION,
+        "(folder / name).read_bytes() != content:",
+        "(folder / name).read_bytes() == b'':",
+        f"{TESTS} -k same_tokenizer",
+    ),
 )
