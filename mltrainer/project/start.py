@@ -170,7 +170,7 @@ def make_project(
     if script is not None:
         _require_no_secret(script.command)
     found = _from_script(script) if script is not None else _beginning(folder, example, data, target, held_out or {})
-    content = {"name": _name(folder), "id": secrets.token_hex(6), "seed": 42, **found.values, "budget": {"minutes": 60}}
+    content = {"name": _name(folder), "id": _new_id(), "seed": 42, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     # Before anything is written: what does not fit leaves no half a project in the way of the next attempt.
     config = validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
@@ -245,6 +245,14 @@ def _make_folder(folder: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:  # as in /proc, which has no place for it
             raise MachineError("no folder can be made here", where=str(folder), mend=f"mltrainer init {ELSEWHERE}") from error
+
+
+def _new_id() -> str:
+    """Return a new project's id.
+
+    It begins with a letter: other YAML libraries write one such as 5e2855886828 without quotes, which is then a number.
+    """
+    return secrets.choice("abcdf") + secrets.token_hex(6)[1:]
 
 
 def _name(folder: Path) -> str:
