@@ -94,7 +94,7 @@ FAULTS = (
         "mltrainer/trainers/native/pipeline.py",
         "if not p.any()}",
         "if p.numel() == 0}",
-        "tests/trainers/native/test_pipeline.py -k gate",
+        "tests/trainers/native/test_pipeline.py -k no_parameter_is_zero",
     ),
     Fault(
         "stages are proven once, and not again before an evaluation",

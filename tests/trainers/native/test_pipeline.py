@@ -13,7 +13,8 @@ from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
-from mltrainer.trainers.native.pipeline import in_turn, stages_of
+from mltrainer.trainers.native.pipeline import Pipeline, in_turn, stages_of
+from mltrainer.trainers.native.ranks import Ranks
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_partition import checkpoints_of, states_of
 from tests.trainers.native.test_ranks import at_step, bits, killed, ranks_of, train_on
@@ -234,3 +235,13 @@ def test_gradients_keep_their_layout_on_the_way() -> None:
         room = _memory(tensor).clone().view(tensor.dtype)
         assert room.numel() == _span(tensor.shape, tensor.stride())
         assert torch.equal(room.as_strided(tensor.shape, tensor.stride()), tensor)
+
+
+def test_no_parameter_is_zero_while_stages_are_proven() -> None:
+    model, ranks = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), Ranks()
+    ranks.size = 2
+    nn.init.zeros_(model[1].weight)
+    pipeline = Pipeline(model, ranks)
+    with pipeline._without_zeros():
+        assert model[1].weight.all()
+    assert not model[1].weight.any()
