@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -222,7 +223,10 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             content = torch.load(file, map_location="cpu", weights_only=True)
         except OSError:
             raise
-        except Exception as error:  # whatever a damaged file raises, or one with more than tensors in it
+        except pickle.UnpicklingError as error:  # torch's own words advise to run what the file says
+            what = "not readable as weights: it is no file of torch's, or holds more than tensors, which is never executed"
+            raise InputError(what, where=str(file), mend="save a state dict, best as .safetensors") from error
+        except Exception as error:  # whatever a damaged file raises
             what = f"not readable as weights: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             raise InputError(what, where=str(file), mend="save a state dict, best as .safetensors") from error
     return _tensors(content, file)

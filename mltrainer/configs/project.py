@@ -641,8 +641,9 @@ class TrainingConfig(ProjectConfig):
             InputError: With what to type instead.
         """
         if count > 1 and count % self.launch.machines:
-            what = f"launch.machines: {self.launch.machines} cannot have as many each of {count} processes"
-            raise InputError(what, where="launch.machines", mend="take a number that divides that of the processes")
+            what = f"{count} processes cannot be shared equally by {self.launch.machines} machines"
+            mend = f"take a number of machines that divides {count}, such as --set launch.machines=2"
+            raise InputError(what, where="launch.machines", mend=mend)
         if self.tensor_parallel > 1:
             self._require_team(count)
             return

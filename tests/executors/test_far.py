@@ -13,14 +13,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
+from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.executors import far, gang
 from mltrainer.executors.executor import EVENTS, Command
 from mltrainer.workspace import read_json
 from tests.executors.engines import slurm_is_here, until
 from tests.executors.test_gang import ALIVE, WAITS, are_gone, told
-from tests.trainers.native.digits_runs import make, train
+from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_ranks import SETTING, bits, train_on
 
 SAYS = "import os, sys; os.write(int(sys.argv[1]), b'\"%d of %d on %d\"\\n' % tuple(int(os.environ[n]) for n in %s))"
@@ -195,3 +197,17 @@ def test_what_is_no_word_of_the_other_side_is_passed_over(tmp_path: Path, monkey
     until(lambda: machine.members[1].poll() is not None)
     assert (machine.members[1].code, machine.members[1].fate) == (3, None)
     machine.close()
+
+
+@pytest.mark.parametrize(("machines", "processes"), [(3, 4), (8, 4)])
+def test_processes_that_machines_cannot_share_equally_are_refused(machines: int, processes: int) -> None:
+    launch = {"processes": processes, "machines": machines}
+    with pytest.raises(ValidationError, match=f"{processes} processes cannot be shared equally by {machines} machines"):
+        TrainingConfig.model_validate({**CONFIG, "accumulate": 4, "launch": launch})
+
+
+def test_one_process_needs_no_other_machine() -> None:
+    config = TrainingConfig.model_validate({**CONFIG, "accumulate": 4, "launch": {"processes": 4, "machines": 2}})
+    config.require_processes(1)
+    with pytest.raises(InputError, match="shared equally"):
+        TrainingConfig.model_validate({**CONFIG, "accumulate": 4, "launch": {"machines": 4}}).require_processes(2)
