@@ -25,6 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.trainers.native.optimization.gradients import dense
 from mltrainer.trainers.native.partition import Partition
 
 WHOLE = "launch.parallel: zero1 shares the optimizer's state alone, and needs nothing of the model"
@@ -214,7 +215,8 @@ class SplitParameters:
     def _arrived(self, block: Block, name: str, p: nn.Parameter) -> None:
         """Take a gradient; with a block's last one, sum them and let the block go."""
         if block.missing:
-            self._gradients[name], p.grad = _dense(p), None
+            assert p.grad is not None
+            self._gradients[name], p.grad = dense(p.grad), None
             block.missing.discard(name)
             if not block.missing:
                 self._take(block)
@@ -250,11 +252,6 @@ class SplitParameters:
             p.data = torch.empty(0, dtype=p.dtype, device=p.device)
             self._whole[name].untyped_storage().resize_(0)
         block.is_gathered = False
-
-
-def _dense(p: nn.Parameter) -> Tensor:
-    assert p.grad is not None
-    return p.grad.to_dense() if p.grad.is_sparse else p.grad
 
 
 def _blocks(model: nn.Module, names: Sequence[str]) -> Iterator[Block]:

@@ -28,7 +28,7 @@ from mltrainer.trainers.native.optimization.groups import parameter_groups
 from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, build_optimizer, kind_of, own_average
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
 from mltrainer.trainers.native.partition import Partition
-from mltrainer.trainers.native.pipeline import Pass, Pipeline, in_turn
+from mltrainer.trainers.native.pipeline.pipeline import Pass, Pipeline, in_turn
 from mltrainer.trainers.native.preparing import lay_out_like_parameters
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.running_statistics import RunningStatistics

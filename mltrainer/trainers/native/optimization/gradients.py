@@ -40,6 +40,11 @@ def row_norms(gradient: Tensor) -> Tensor:
     return found
 
 
+def dense(gradient: Tensor) -> Tensor:
+    """Return a gradient with all of its numbers, where it is sparse."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
 def shape(gradients: list[Tensor], parameters: Sequence[Tensor], total: Tensor, config: TrainingConfig, step: int) -> None:
     """Normalize, clip and make noisy, in this order and in place, as the config says.
 

@@ -1,146 +1,29 @@
-"""A model cut into stages, one for each process, through which the micro-batches of a step flow (pipeline parallelism).
-
-Source: Huang et al., 2019, arXiv 1811.06965; forward and backward passes alternate as in Narayanan et al., 2019 (1F1B). A stage
-is a run of entries of one numbered container. Each process runs the user's own forward code: entries before its stage are passed
-over, what its first entry is given comes from the process before, and where the next stage would begin, its part ends. No sum
-crosses processes within a micro-batch, so that gradients have the bits of one process, whatever the number of stages.
-
-torch's own `torch.distributed.pipelining` adds each micro-batch's gradients to those before it, and passes on no generators: with
-dropout, the weights would depend on the number of stages.
-"""
+"""One process's stage of a model: its part of each micro-batch, and the proof that all stages together are the model."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import enum
 import functools
-import itertools
-import pickle
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._pytree import TreeSpec, register_dataclass, tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_unflatten
 
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.trainers.native.exchange import others_may_be_lost
+from mltrainer.trainers.native.optimization.gradients import dense
 from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.pipeline.cuts import MEND, WHERE, stages_of
+from mltrainer.trainers.native.pipeline.forms import Form, flattened, form_of, stand_in
+from mltrainer.trainers.native.pipeline.mail import Mail
 from mltrainer.trainers.native.ranks import Ranks
 
-WHERE = "launch.parallel: pipeline"
-MEND = "launch.parallel: fsdp, which needs less of the model, or zero1, which needs nothing of it"
 T = TypeVar("T")
-Tensors = list[Tensor | None]
-PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.Size, torch.dtype, torch.device)
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The stages of a model.
-
-    Attributes:
-        container: The name of the container whose entries they are; empty for the model itself.
-        entries: Its entries by name, in the order in which they are called.
-        first: The number of each stage's first entry.
-        owners: The stage of each parameter that one stage alone uses, by name.
-    """
-
-    container: str
-    entries: dict[str, nn.Module]
-    first: list[int]
-    owners: dict[str, int]
-
-    def of(self, stage: int) -> range:
-        """Return the numbers of a stage's entries."""
-        return range(self.first[stage], [*self.first, len(self.entries)][stage + 1])
-
-
-def stages_of(model: nn.Module, size: int) -> Stages:
-    """Return the stages in which the process that has most has least.
-
-    Raises:
-        InputError: No container has as many entries, or a norm outside of it keeps running statistics.
-    """
-    found = [_stages(model, name, module, size) for name, module in model.named_modules() if _is_called_in_order(module, size)]
-    if not found:
-        counts = [f"{name or 'the model'} with {len(module)}" for name, module in model.named_modules() if _is_numbered(module)]
-        there = f"there is {', '.join(counts[:3])}" if counts else "there is none"
-        what = f"a model is cut between the entries of an nn.Sequential or nn.ModuleList of {size} or more; {there}"
-        raise InputError(what, where=WHERE, mend=f"fewer processes, or {MEND}")
-    best = min(found, key=lambda stages: (bool(_norms_outside(model, stages)), _largest(model, stages)))
-    for name in _norms_outside(model, best):
-        what = f"{name} keeps running statistics and lies outside of {best.container or 'the model'}, or in several of its stages"
-        raise InputError(what, where=WHERE, mend=MEND)
-    return best
-
-
-def _norms_outside(model: nn.Module, stages: Stages) -> list[str]:
-    """Return the names of the norms with running statistics that do not belong to one stage alone."""
-    users = _users(stages, model.named_modules(remove_duplicate=False))
-    norms = {name: m for name, m in model.named_modules() if isinstance(m, _BatchNorm) and m.track_running_stats}
-    return [name for name, norm in norms.items() if None in users[id(norm)] or len(users[id(norm)]) > 1]
-
-
-def _is_numbered(module: nn.Module) -> bool:
-    return isinstance(module, (nn.Sequential, nn.ModuleList))
-
-
-def _is_called_in_order(module: nn.Module, size: int) -> bool:
-    """Return True for a container of enough entries, each of which can be called and stands there once."""
-    entries = [*module.children()]
-    if not (_is_numbered(module) and len(entries) >= size and len(entries) == len(module)):  # type: ignore[arg-type]  # numbered ones have a length
-        return False
-    return all(type(entry).forward is not nn.Module.forward for entry in entries)
-
-
-def _stages(model: nn.Module, container: str, module: nn.Module, size: int) -> Stages:
-    """Return stages of nearly equal numbers of parameters, each of at least one entry."""
-    prefix = f"{container}." if container else ""
-    entries = {f"{prefix}{name}": entry for name, entry in module.named_children()}
-    upto = [0, *itertools.accumulate(1 + sum(p.numel() for p in entry.parameters()) for entry in entries.values())]
-    first = [0]
-    for stage in range(1, size):
-        choices = range(first[-1] + 1, len(entries) - (size - stage) + 1)
-        first.append(min(choices, key=lambda number: abs(upto[number] - upto[-1] * stage / size)))
-    found = Stages(container, entries, first, {})
-    return Stages(container, entries, first, _owners(model, found))
-
-
-def _owners(model: nn.Module, stages: Stages) -> dict[str, int]:
-    users = _users(stages, model.named_parameters(remove_duplicate=False))
-    owners = {name: users[id(p)] for name, p in model.named_parameters()}
-    return {name: stage for name, found in owners.items() for stage in found if stage is not None and len(found) == 1}
-
-
-def _users(stages: Stages, named: Iterable[tuple[str, object]]) -> dict[int, set[int | None]]:
-    """Return the stages in which parameters or modules are, by their identity; None for a place outside of the container."""
-    names = [*stages.entries]
-    stage_of = {names[number]: stage for stage in range(len(stages.first)) for number in stages.of(stage)}
-    users: dict[int, set[int | None]] = {}
-    for name, one in named:
-        entry = next((entry for entry in names if f"{name}.".startswith(f"{entry}.")), None)
-        users.setdefault(id(one), set()).add(None if entry is None else stage_of[entry])
-    return users
-
-
-def _largest(model: nn.Module, stages: Stages) -> int:
-    """Return the count of numbers in the process that has most; what belongs to no stage, every process has."""
-    counts = dict.fromkeys(range(len(stages.first)), 0)
-    outside = 0
-    for name, p in model.named_parameters():
-        if name in stages.owners:
-            counts[stages.owners[name]] += p.numel()
-        else:
-            outside += p.numel()
-    return outside + max(counts.values())
 
 
 class _SentOn(BaseException):  # no error, and no `except Exception` of the user's code is to catch it
@@ -157,7 +40,7 @@ class Pass:
     """
 
     sent: list[Tensor] = field(default_factory=list)
-    gradients: Tensors = field(default_factory=list)
+    gradients: list[Tensor | None] = field(default_factory=list)
 
     def asking(self, tensor: Tensor) -> Tensor:
         """Return a tensor from the stage before so that its gradient is kept here."""
@@ -171,66 +54,6 @@ class Pass:
 
     def _keep(self, place: int, gradient: Tensor) -> None:
         self.gradients[place] = gradient
-
-
-@dataclass(frozen=True)
-class Given:
-    """An output of an entry that is one of its inputs, such as a cache.
-
-    Attributes:
-        place: Its number among these.
-    """
-
-    place: int
-
-
-@dataclass(frozen=True)
-class Form:
-    """The outputs of an entry without their numbers.
-
-    Attributes:
-        spec: Their structure.
-        leaves: Of a tensor an empty one of its type.
-    """
-
-    spec: TreeSpec
-    leaves: list[Any]
-
-
-def _form(name: str, outputs: Any, inputs: Any) -> Form:
-    """Return the form of an entry's outputs.
-
-    Raises:
-        InputError: Something in them is no tensor, and may be another one at the next call.
-    """
-    places = {id(leaf): place for place, leaf in enumerate(_flattened(inputs)[0])}
-    leaves, spec = _flattened(outputs)
-    found: list[Any] = []
-    for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            found.append(torch.empty(0, dtype=leaf.dtype))
-        elif not isinstance(leaf, PLAIN) and id(leaf) not in places:
-            what = f"{name} hands on a {type(leaf).__name__}, of which it is not known what the next stage needs"
-            raise InputError(what, where=WHERE, mend=f"tuples, lists, dicts or dataclasses of tensors; or {MEND}")
-        else:
-            found.append(leaf if isinstance(leaf, PLAIN) else Given(places[id(leaf)]))
-    return Form(spec, found)
-
-
-def _flattened(values: Any) -> tuple[list[Any], TreeSpec]:
-    """Return the leaves of nested values and their structure; a dataclass with tensors is no leaf."""
-    leaves, spec = tree_flatten(values)
-    kinds = {
-        type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and _has_tensors(leaf)
-    }
-    for kind in kinds:
-        register_dataclass(kind)
-    return _flattened(values) if kinds else (leaves, spec)
-
-
-def _has_tensors(value: Any) -> bool:
-    fields = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
-    return any(isinstance(leaf, Tensor) for leaf in _flattened(fields)[0])
 
 
 class Pipeline:
@@ -252,7 +75,7 @@ class Pipeline:
     partition: Partition
 
     def __init__(self, model: nn.Module, ranks: Ranks) -> None:
-        self._model, self._ranks = model, ranks
+        self._ranks = ranks
         self.stages = stages_of(model, ranks.size)
         own = self.stages.of(ranks.rank)
         self._first, self._end, self._is_last = own.start, own.stop, ranks.rank == ranks.size - 1
@@ -331,7 +154,7 @@ class Pipeline:
                 return self._pass, None
         self._require_called(len(self.stages.entries))
         if not self._is_last:
-            what = f"the model goes on where the stage that ends before {[*self.stages.entries][self._end]} raises its end"
+            what = f"the model goes on where the stage that ends before {self.stages.name(self._end)} raises its end"
             raise InputError(what, where=WHERE, mend=f"name the exceptions of each `except` around the blocks; or {MEND}")
         return self._pass, found
 
@@ -363,7 +186,7 @@ class Pipeline:
         found = {}
         for name, p in self._trained.items():
             if self.homes[name] == self._ranks.rank:
-                found[name] = torch.zeros_like(p) if p.grad is None else _dense(p.grad)
+                found[name] = torch.zeros_like(p) if p.grad is None else dense(p.grad)
             elif p.grad is not None:
                 raise InputError(
                     f"{name} has a gradient in two stages, and had none in one of them at first", where=WHERE, mend=MEND
@@ -404,7 +227,7 @@ class Pipeline:
         if number == self._first and number > 0:
             args, kwargs = self._take_up(args, kwargs)
         outputs = forward(*args, **kwargs)
-        self._require_same_form(number, _form([*self.stages.entries][number], outputs, (args, kwargs)))
+        self._require_same_form(number, form_of(self.stages.name(number), outputs, (args, kwargs)))
         return outputs
 
     def _require_same_form(self, number: int, found: Form) -> None:
@@ -416,7 +239,7 @@ class Pipeline:
         noted = self._outputs[number]
         # By their text, in which a number that is none is like itself.
         if found.spec != noted.spec or repr(found.leaves) != repr(noted.leaves):
-            name = [*self.stages.entries][number]
+            name = self.stages.name(number)
             what = f"{name} hands on other values than tensors, and not the same for each micro-batch"
             raise InputError(what, where=WHERE, mend=f"tensors; or {MEND}")
 
@@ -437,16 +260,16 @@ class Pipeline:
         Raises:
             InputError: The entry is given no tensor.
         """
-        form, inputs = self._outputs[number], _flattened((args, kwargs))[0]
+        form, inputs = self._outputs[number], flattened((args, kwargs))[0]
         tensors = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
         if not tensors:
-            what = f"{[*self.stages.entries][number]} is given no tensor that can be found"
+            what = f"{self.stages.name(number)} is given no tensor that can be found"
             raise InputError(what, where=WHERE, mend=f"hand on tuples, lists, dicts or dataclasses of tensors; or {MEND}")
-        return tree_unflatten([_stand_in(leaf, inputs, tensors) for leaf in form.leaves], form.spec)
+        return tree_unflatten([stand_in(leaf, inputs, tensors) for leaf in form.leaves], form.spec)
 
     def _send_on(self, args: Any, kwargs: Any) -> None:
         """Send what the next stage's first entry is given, and where the generators stand."""
-        leaves = _flattened((args, kwargs))[0]
+        leaves = flattened((args, kwargs))[0]
         places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         # One that is given twice has one gradient, whose summands are added in the order of one process.
         once = {id(leaves[place]): leaves[place] for place in places}
@@ -462,10 +285,10 @@ class Pipeline:
         Raises:
             InputError: It is of another form there.
         """
-        leaves, spec = _flattened((args, kwargs))
+        leaves, spec = flattened((args, kwargs))
         tensors, (count, places, asking, generators) = self._mail.receive(self._ranks.rank - 1)
         if count != len(leaves):
-            name = [*self.stages.entries][self._first]
+            name = self.stages.name(self._first)
             what = f"{name} is given {len(leaves)} values here and {count} where the entry before it was computed"
             raise InputError(what, where=WHERE, mend=MEND)
         taken = [
@@ -492,12 +315,12 @@ class Pipeline:
                 for name, gradient in zip(names, self._mail.receive(lender)[0], strict=True):
                     p = self._trained[name]
                     if gradient is not None:
-                        p.grad = gradient if p.grad is None else _dense(p.grad) + gradient
+                        p.grad = gradient if p.grad is None else dense(p.grad) + gradient
 
     def _taken_away(self, name: str) -> Tensor | None:
         p = self._trained[name]
         gradient, p.grad = p.grad, None
-        return None if gradient is None else _dense(gradient)
+        return None if gradient is None else dense(gradient)
 
     # --- the proof ---
 
@@ -564,7 +387,7 @@ class Pipeline:
         found: dict[str, Tensor | None] = {}
         for name, p in self._trained.items():
             if name not in self._elsewhere:
-                found[name] = None if p.grad is None else _dense(p.grad)
+                found[name] = None if p.grad is None else dense(p.grad)
             p.grad = None
         return found, objective.detach()
 
@@ -581,7 +404,7 @@ class Pipeline:
     def _noted(self, number: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         outputs = forward(*args, **kwargs)
         if number == len(self._outputs):
-            self._outputs.append(_form([*self.stages.entries][number], outputs, (args, kwargs)))
+            self._outputs.append(form_of(self.stages.name(number), outputs, (args, kwargs)))
         return outputs
 
     def _agree_on_homes(self) -> list[str]:
@@ -635,20 +458,7 @@ def _same_gradient(expected: Tensor | None, found: Tensor | None) -> bool:
     """Return True for the same bits; none is the same as zeros, by which it is replaced."""
     if expected is None or found is None:
         return all(gradient is None or not gradient.any() for gradient in (expected, found))
-    return _same(expected, _dense(found))
-
-
-def _dense(gradient: Tensor) -> Tensor:
-    return gradient.to_dense() if gradient.is_sparse else gradient
-
-
-def _stand_in(leaf: Any, inputs: list[Any], tensors: list[Tensor]) -> Any:
-    """Return something of the kind of an output: of a tensor one of its type, which the loss may be traced through."""
-    if isinstance(leaf, Given):
-        return inputs[leaf.place]
-    if not isinstance(leaf, Tensor):
-        return leaf
-    return next((tensor for tensor in tensors if tensor.dtype == leaf.dtype), tensors[0].to(leaf.dtype))
+    return _same(expected, dense(found))
 
 
 def _generators() -> tuple[Any, ...]:
@@ -661,71 +471,6 @@ def _set_generators(states: tuple[Any, ...]) -> None:
     torch.default_generator.set_state(torch.frombuffer(bytearray(of_torch), dtype=torch.uint8))
     random.setstate(python)
     np.random.set_state(numpy)
-
-
-class Mail:
-    """Tensors from one process to another, on the CPU; a sender does not wait for the receiver."""
-
-    def __init__(self) -> None:
-        self._under_way: list[tuple[dist.Work, Tensor]] = []
-
-    def send(self, to: int, tensors: Sequence[Tensor | None], told: Any = None) -> None:
-        """Send tensors, and something that is told with them, to the process of a rank; they may not change until `flush`."""
-        forms = [None if tensor is None else (tensor.dtype, tuple(tensor.shape), tensor.stride()) for tensor in tensors]
-        # Between the processes of one training, which run the same code: nothing of it was ever in a file.
-        head = torch.frombuffer(bytearray(pickle.dumps((forms, told))), dtype=torch.uint8)
-        contents = [_memory(tensor) for tensor in tensors if tensor is not None]
-        self._under_way = [(work, kept) for work, kept in self._under_way if not work.is_completed()]
-        for part in (torch.tensor([len(head)]), head, *(content for content in contents if content.numel())):
-            with others_may_be_lost():
-                work = dist.isend(part, to)
-            assert work is not None
-            self._under_way.append((work, part))
-
-    def receive(self, sender: int) -> tuple[Tensors, Any]:
-        """Return the next tensors that the process of a rank has sent, and what it told with them."""
-        head = self._received(
-            torch.empty(int(self._received(torch.empty(1, dtype=torch.int64), sender)), dtype=torch.uint8), sender
-        )
-        forms, told = pickle.loads(head.numpy().tobytes())  # noqa: S301 - a process of this training sent it
-        found: Tensors = []
-        for form in forms:
-            found.append(None if form is None else self._laid_out(form, sender))
-        return found, told
-
-    def _laid_out(self, form: tuple[torch.dtype, tuple[int, ...], tuple[int, ...]], sender: int) -> Tensor:
-        """Return a received tensor as it lay in memory there: by the layout a product is computed in one way or another."""
-        dtype, shape, stride = form
-        room = torch.empty(_span(shape, stride), dtype=dtype)
-        if room.numel():
-            self._received(room.view(torch.uint8), sender)
-        return room.as_strided(shape, stride)
-
-    @staticmethod
-    def _received(room: Tensor, sender: int) -> Tensor:
-        with others_may_be_lost():
-            dist.recv(room, sender)
-        return room
-
-    def flush(self) -> None:
-        """Wait until all has been received."""
-        with others_may_be_lost():
-            for work, _ in self._under_way:
-                work.wait()
-        self._under_way = []
-
-
-def _memory(tensor: Tensor) -> Tensor:
-    """Return the bytes from a tensor's first number to its last, as they lie in memory."""
-    tensor = tensor.detach()
-    return tensor.as_strided((_span(tensor.shape, tensor.stride()),), (1,)).view(torch.uint8)
-
-
-def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return the count of numbers between a tensor's first and its last one, with both."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def in_turn(count: int, ahead: int) -> Iterator[tuple[int | None, int | None]]:

@@ -1,0 +1,86 @@
+"""What entries of a model hand on, without its numbers: where an entry is passed over, something of its form takes its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, register_dataclass, tree_flatten
+
+from mltrainer.errors import InputError
+from mltrainer.trainers.native.pipeline.cuts import MEND, WHERE
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.Size, torch.dtype, torch.device)
+
+
+@dataclass(frozen=True)
+class Given:
+    """An output of an entry that is one of its inputs, such as a cache.
+
+    Attributes:
+        place: Its number among these.
+    """
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """The outputs of an entry without their numbers.
+
+    Attributes:
+        spec: Their structure.
+        leaves: Of a tensor an empty one of its type.
+    """
+
+    spec: TreeSpec
+    leaves: list[Any]
+
+
+def form_of(name: str, outputs: Any, inputs: Any) -> Form:
+    """Return the form of an entry's outputs.
+
+    Raises:
+        InputError: Something in them is no tensor, and may be another one at the next call.
+    """
+    places = {id(leaf): place for place, leaf in enumerate(flattened(inputs)[0])}
+    leaves, spec = flattened(outputs)
+    found: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            found.append(torch.empty(0, dtype=leaf.dtype))
+        elif not isinstance(leaf, PLAIN) and id(leaf) not in places:
+            what = f"{name} hands on a {type(leaf).__name__}, of which it is not known what the next stage needs"
+            raise InputError(what, where=WHERE, mend=f"tuples, lists, dicts or dataclasses of tensors; or {MEND}")
+        else:
+            found.append(leaf if isinstance(leaf, PLAIN) else Given(places[id(leaf)]))
+    return Form(spec, found)
+
+
+def flattened(values: Any) -> tuple[list[Any], TreeSpec]:
+    """Return the leaves of nested values and their structure; a dataclass with tensors is no leaf."""
+    leaves, spec = tree_flatten(values)
+    kinds = {
+        type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and _has_tensors(leaf)
+    }
+    for kind in kinds:
+        register_dataclass(kind)
+    return flattened(values) if kinds else (leaves, spec)
+
+
+def _has_tensors(value: Any) -> bool:
+    fields = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return any(isinstance(leaf, Tensor) for leaf in flattened(fields)[0])
+
+
+def stand_in(leaf: Any, inputs: list[Any], tensors: list[Tensor]) -> Any:
+    """Return something of the kind of an output: of a tensor one of its type, which the loss may be traced through."""
+    if isinstance(leaf, Given):
+        return inputs[leaf.place]
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return next((tensor for tensor in tensors if tensor.dtype == leaf.dtype), tensors[0].to(leaf.dtype))
