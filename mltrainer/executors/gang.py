@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mltrainer.errors import KilledError, ended_with
-from mltrainer.executors import far, local
+from mltrainer.executors import local, machine_agent
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE, Command
-from mltrainer.executors.far import FarMachine, FarProcess
+from mltrainer.executors.machine_agent import RemoteMachine, RemoteProcess
 from mltrainer.leftovers import new_folder, scratch
 
 SILENT_S = 15.0  # chosen by us: a process shows life every second, unless it is stopped, or its machine too busy
@@ -32,7 +32,7 @@ def start(command: Command) -> Gang:
         OSError: One cannot be started.
         InputError: There are not as many machines.
     """
-    others = far.machines(command.machines) if command.machines > 1 else []
+    others = machine_agent.machines(command.machines) if command.machines > 1 else []
     # Made before its processes: whichever of them cannot be started, those before it are ended by it.
     gang = Gang(_shared_folder(command) if others else scratch("ranks-"))
     try:
@@ -63,8 +63,8 @@ class Gang:
     """
 
     def __init__(self, meeting: AbstractContextManager[Path]) -> None:
-        self.children: list[local.LocalProcess | FarProcess] = []
-        self._machines: list[FarMachine] = []
+        self.children: list[local.LocalProcess | RemoteProcess] = []
+        self._machines: list[RemoteMachine] = []
         self._life, self._write_end = os.pipe()  # of their signs of life
         os.set_blocking(self._life, False)
         self._left = contextlib.ExitStack()
@@ -94,7 +94,7 @@ class Gang:
         for place, name in enumerate(others, 1):
             ranks = range(place * each, (place + 1) * each)
             there = replace(command, environment={**command.environment, **shared})
-            self._machines.append(FarMachine(name, there, ranks, self._write_end))
+            self._machines.append(RemoteMachine(name, there, ranks, self._write_end))
             self.children += self._machines[-1].members.values()
 
     @property
@@ -144,7 +144,7 @@ class Gang:
         self._code = code
         if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM):  # else it says why itself, or was asked to
             child = self.children[rank]
-            fate = child.fate if isinstance(child, FarProcess) else None
+            fate = child.fate if isinstance(child, RemoteProcess) else None
             self._say(rank, fate or f"was ended by {ended_with(code)}")
         self.kill()
 

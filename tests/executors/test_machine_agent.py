@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.executors import far, gang
+from mltrainer.executors import gang, machine_agent
 from mltrainer.executors.executor import EVENTS, Command
 from mltrainer.workspace import read_json
 from tests.executors.engines import slurm_is_here, until
@@ -32,8 +32,8 @@ NAMES = '("RANK", "WORLD_SIZE", "LOCAL_RANK")'
 @pytest.fixture
 def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have this machine take the other one's part too: what is started there is started here, without SLURM."""
-    monkeypatch.setattr(far, "machines", lambda count: [f"node{number}" for number in range(1, count)])
-    monkeypatch.setattr(far, "way_to", lambda _: [])
+    monkeypatch.setattr(machine_agent, "machines", lambda count: [f"node{number}" for number in range(1, count)])
+    monkeypatch.setattr(machine_agent, "way_to", lambda _: [])
 
 
 def started(folder: Path, code: str, processes: int = 4) -> gang.Gang:
@@ -52,7 +52,7 @@ def started(folder: Path, code: str, processes: int = 4) -> gang.Gang:
 
 def there(process: gang.Gang) -> psutil.Process:
     """Return the process of the other machine that watches the others there, once it has started them."""
-    (found,) = [one for one in psutil.Process().children() if far.MODULE in one.cmdline()]
+    (found,) = [one for one in psutil.Process().children() if machine_agent.MODULE in one.cmdline()]
     until(lambda: len(found.children()) == 2)
     return found
 
@@ -169,31 +169,31 @@ def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, names: str) -> None:
 
 def test_this_machine_is_the_first_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job_of(monkeypatch, tmp_path, "node1\\nnode2\\nnode3\\n")
-    assert far.machines(3) == ["node1", "node3"]
-    assert far.machines(2) == ["node1"]
+    assert machine_agent.machines(3) == ["node1", "node3"]
+    assert machine_agent.machines(2) == ["node1"]
 
 
 def test_too_few_machines_are_refused_with_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job_of(monkeypatch, tmp_path, "node2\\n")
     with pytest.raises(InputError, match="2 machines are to share the processes, and the job of SLURM has 1: node2"):
-        far.machines(2)
+        machine_agent.machines(2)
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     with pytest.raises(InputError, match="2 machines need a job of SLURM, and this machine is in none") as caught:
-        far.machines(2)
+        machine_agent.machines(2)
     assert "mltrainer launch print --for slurm" in str(caught.value.mend)
 
 
 def test_a_step_has_the_cores_that_the_job_has_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
-    assert far.way_to("node2")[0] == "srun"
-    assert {"--nodelist=node2", "--cpus-per-task=4", "--overlap"} <= {*far.way_to("node2")}
+    assert machine_agent.way_to("node2")[0] == "srun"
+    assert {"--nodelist=node2", "--cpus-per-task=4", "--overlap"} <= {*machine_agent.way_to("node2")}
 
 
 def test_what_is_no_word_of_the_other_side_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hello = [sys.executable, "-c", f"print('Welcome'); print({json.dumps(json.dumps({'rank': 1, 'code': 3}))})"]
-    monkeypatch.setattr(far, "way_to", lambda _: hello)
+    monkeypatch.setattr(machine_agent, "way_to", lambda _: hello)
     command = Command(arguments=["none"], folder=tmp_path, environment=dict(os.environ), output=tmp_path / "log.txt")
-    machine = far.FarMachine("node1", command, [1], signs=1)
+    machine = machine_agent.RemoteMachine("node1", command, [1], signs=1)
     until(lambda: machine.members[1].poll() is not None)
     assert (machine.members[1].code, machine.members[1].fate) == (3, None)
     machine.close()

@@ -1,7 +1,7 @@
-"""Processes of one training on another machine: one process there starts them, watches them and reports; SLURM reaches it.
+"""Processes of one training on another machine: an agent there starts them, watches them and reports.
 
-`srun` carries what the two say to each other. This side sends one order on standard input, and keeps that open: when it ends,
-this side is gone, and everything there is killed. The far side answers on standard output, a JSON object in a line.
+`srun` starts it, and carries what the two say to each other. This side sends one order on standard input, and keeps that open:
+when it ends, this side is gone, and everything there is killed. The agent answers on standard output, a JSON object in a line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mltrainer.executors import local
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, PIPE, RANK, Command
 from mltrainer.executors.running import answered
 
-MODULE = "mltrainer.executors.far"
+MODULE = "mltrainer.executors.machine_agent"
 ANSWER_S = 60.0  # a busy controller takes its time
 KILLING_S = 10.0  # chosen by us: a machine that answers has killed its processes by then
 LOOK_S = 0.2
@@ -78,7 +78,7 @@ def way_to(machine: str) -> list[str]:
     return ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={machine}", "--overlap", "--quiet", *asked]
 
 
-class FarMachine:
+class RemoteMachine:
     """Another machine, and the processes of a command there.
 
     Args:
@@ -95,7 +95,7 @@ class FarMachine:
         self.name, self._signs = name, signs
         self._is_over = False
         self._killed_at: float | None = None
-        self.members = {rank: FarProcess(self, rank) for rank in ranks}
+        self.members = {rank: RemoteProcess(self, rank) for rank in ranks}
         arguments = [*way_to(name), sys.executable, "-P", "-m", MODULE]
         # A session of its own: Ctrl-C in the terminal is the first process's affair.
         reached = replace(command, arguments=arguments, input=PIPE, output=PIPE, processes=1, machines=1, has_session=True)
@@ -106,7 +106,7 @@ class FarMachine:
         self._link.send(json.dumps(order).encode() + b"\n")
 
     def hear(self) -> None:
-        """Take in what the far side has said since; where it is gone, its processes are lost."""
+        """Take in what the agent has said since; where it is gone, its processes are lost."""
         if self._is_over:
             return
         while lines := self._link.listen():
@@ -133,7 +133,7 @@ class FarMachine:
             self.members[said["rank"]].code = said["code"]
 
     def kill(self) -> None:
-        """Have the far side kill all of its processes."""
+        """Have the agent kill all of its processes."""
         if self._killed_at is None:
             self._killed_at = time.monotonic()
             self._link.close_input()
@@ -146,7 +146,7 @@ class FarMachine:
         self._link.wait()
 
 
-class FarProcess:
+class RemoteProcess:
     """One process on another machine; a member of a gang.
 
     Attributes:
@@ -155,7 +155,7 @@ class FarProcess:
         lines: What it has written, and nobody has read yet.
     """
 
-    def __init__(self, machine: FarMachine, rank: int) -> None:
+    def __init__(self, machine: RemoteMachine, rank: int) -> None:
         self._machine, self.rank = machine, rank
         self.code: int | None = None
         self.fate: str | None = None
@@ -193,10 +193,10 @@ def main() -> None:
     order = json.loads(sys.stdin.buffer.readline())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the first process of the training has all stop at one step
-    Far(order).run()
+    Agent(order).run()
 
 
-class Far:
+class Agent:
     """The processes of an order.
 
     Args:
