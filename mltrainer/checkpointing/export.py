@@ -110,7 +110,7 @@ def _open_safetensors(program: Program, path: Path) -> Call:
         own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         try:
             model.load_state_dict(state, strict=True)  # not `functional_call`, which takes no two names of one tensor
-            return _leaves(model(*inputs))
+            return leaves(model(*inputs))
         finally:
             model.load_state_dict(own)
 
@@ -123,7 +123,7 @@ def _write_torch_export(program: Program, path: Path) -> None:
 
 def _open_torch_export(_program: Program, path: Path) -> Call:
     module = torch.export.load(path).module()
-    return lambda inputs: _leaves(module(*inputs))
+    return lambda inputs: leaves(module(*inputs))
 
 
 def _write_torchscript(program: Program, path: Path) -> None:
@@ -133,7 +133,7 @@ def _write_torchscript(program: Program, path: Path) -> None:
 
 def _open_torchscript(_program: Program, path: Path) -> Call:
     module = torch.jit.load(str(path))
-    return lambda inputs: _leaves(module(*inputs))
+    return lambda inputs: leaves(module(*inputs))
 
 
 def _write_onnx(program: Program, path: Path) -> None:
@@ -224,7 +224,7 @@ def export(
         folder.mkdir(parents=True, exist_ok=True)
         with new_folder(folder) as temporary:
             with torch.no_grad(), _quiet():
-                expected = [_leaves(program.model(*batch)) for batch in batches]
+                expected = [leaves(program.model(*batch)) for batch in batches]
                 rows = [_export_one(program, name, temporary, batches, expected, tolerance) for name in formats]
             _put_in_place(temporary, folder, formats)
     return rows
@@ -299,7 +299,8 @@ def _batches(inputs: Inputs) -> list[Inputs]:
     return [tuple(x[:size] for x in inputs) for size in sorted({1, min(7, count), count})]
 
 
-def _leaves(outputs: Any) -> list[Tensor]:
+def leaves(outputs: Any) -> list[Tensor]:
+    """Return the tensors of a model's outputs."""
     return [leaf.detach() for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
 
 

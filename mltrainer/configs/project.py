@@ -34,7 +34,7 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import Strategy
+from mltrainer.configs.strategies import Distillation, Lora, Strategy
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -539,8 +539,11 @@ class ProjectConfig(Strict):
             raise ValueError(
                 "strategies: distillation compares classes or values, and text_generation gives the loss of each window"
             )
+        if "lora" in names and self.task.kind and self.start is None:
+            raise ValueError("strategies: lora trains beside weights that are held: name them under start")
         for number, strategy in enumerate(self.strategies):
-            self._require_teacher(f"strategies.{number}.teacher.model", strategy.teacher.model)
+            if isinstance(strategy, Distillation):
+                self._require_teacher(f"strategies.{number}.teacher.model", strategy.teacher.model)
         return self
 
     def _require_teacher(self, key: str, model: ModelConfig | None) -> None:
@@ -625,6 +628,15 @@ class TrainingConfig(ProjectConfig):
     callbacks: list[Annotated[Callback, BeforeValidator(_spelled_out, json_schema_input_type=str | Callback)]] = Field(
         [], description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
     )
+
+    @model_validator(mode="after")
+    def _adapters_stay_apart(self) -> Self:
+        """Refuse what would average adapters and the weights that they are added to, or split layers that have one."""
+        averages = self.averaging is not None or self.optimizer.name == "schedule_free"
+        if any(isinstance(strategy, Lora) for strategy in self.strategies) and (averages or self.tensor_parallel > 1):
+            what = "averaged weights" if averages else "tensor_parallel"
+            raise ValueError(f"strategies: lora does not go with {what}; leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _processes_share_steps(self) -> Self:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import mltrainer
 from mltrainer.checkpointing.calling import Call, as_called, call_of
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
-from mltrainer.checkpointing.export import Inputs, export, format_of
+from mltrainer.checkpointing.export import Inputs, compare, export, format_of, leaves
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
@@ -26,8 +26,12 @@ from mltrainer.records.common import Export
 from mltrainer.records.finalization import Intervals
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
+from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.evidence import TEST_FILE
-from mltrainer.tasks.opening import OpenTask
+from mltrainer.strategies.lora import FILES as ADAPTER_FILES
+from mltrainer.strategies.lora import WEIGHTS_FILE as ADAPTER_FILE
+from mltrainer.strategies.lora import reread
+from mltrainer.tasks.opening import OpenTask, make_model
 from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
@@ -72,7 +76,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     tree, manifest = load(root / checkpoint, recorded_files(root, job.run_folder, checkpoint))
     task, model = open_untrained(config, root)
     check_data(task, manifest)
-    state = delivered(tree, trained=job.trained)
+    state = delivered(tree, trained=job.trained and not task.strategies.adapts)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
     # Before anything is removed: a model that cannot be exported leaves the earlier export whole.
@@ -83,11 +87,13 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     inference = task.task.inference()
     preprocess = preprocess_of(inference, root)
     exports = _all_formats(job, model, calls, out)
+    adapters, row = _adapters(task, model, tree["model"], calls, job.tolerance)
+    exports += row
     weights = weights_sha256(state)
     # From those rules on, by which the chain has such digests, too.
     tree = {"weights_tree_sha256": weights_tree_sha256(state, threads=config.threads)} if config.rules >= 2 else {}
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
-    files = task.task.delivered()
+    files = {**task.task.delivered(), **adapters}
     origin = {**_origin(job, manifest, weights), **tree}
     write_deployment(out, exports, {**inference, **names}, job.config.model_dump(), origin, files, preprocess)
     # Again: what an exporter did to the model must not show in the test's metrics.
@@ -107,6 +113,26 @@ def _all_formats(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> l
     inputs = calls.all.tensors
     plain_model = as_called(model, calls.all)
     return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others)
+
+
+def _adapters(
+    task: OpenTask, model: nn.Module, trained: dict[str, Tensor], calls: Calls, tolerance: float
+) -> tuple[dict[str, bytes], list[Export]]:
+    """Return the files of a model's adapters, and their row: base and adapters, as read from them, beside the whole model."""
+    if not task.strategies.adapts:
+        return {}, []
+    with seeds.kept():
+        adapted = make_model(task)
+    adapted.load_state_dict(trained, strict=True)
+    files = task.strategies.delivered(adapted)
+    reread(adapted.eval(), files[ADAPTER_FILE])
+    batches = [calls.all.tensors, *calls.others]
+    with torch.no_grad():
+        whole, apart = ([leaves(as_called(one, calls.all)(*batch)) for batch in batches] for one in (model.eval(), adapted))
+    found = plain(compare(whole, apart, tolerance))
+    samples = len(calls.all.tensors[0])
+    row = Export(format="adapter", file=ADAPTER_FILE, state="written", reason=None, agrees=None)
+    return files, [row.model_copy(update={**found, "samples": samples, "batch_sizes": [samples]})]
 
 
 def rehearse(job: ExportJob, root: Path) -> list[Export]:
@@ -171,6 +197,8 @@ def _remove_earlier(out: Path) -> None:
         if preprocess is not None:
             # The name alone: a manifest must not lead out of the folder.
             (out / Path(preprocess["file"]).name).unlink(missing_ok=True)
+        for file in ADAPTER_FILES if "adapter" in named else ():
+            (out / file).unlink(missing_ok=True)
         for file in filter(None, map(_file_of, named)):
             (out / file).unlink(missing_ok=True)
             (out / f"{file}.data").unlink(missing_ok=True)

@@ -23,6 +23,7 @@ EXTRAS = (
     ("pillow", "folders of images", "pip install 'mltrainer[images]'"),
     ("lightning", "Lightning modules as tasks", "pip install 'mltrainer[lightning]'"),
     ("transformers", "Hugging Face's models as tasks", "pip install 'mltrainer[hf]'"),
+    ("peft", "low-rank adapters, the strategy lora", "pip install 'mltrainer[lora]'"),
     ("bitsandbytes", "AdamW with 8-bit moments", "pip install 'mltrainer[eightbit]'"),
     ("pandas", "histories and runs as frames", "pip install 'mltrainer[pandas]'"),
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),

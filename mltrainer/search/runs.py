@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig, config_digest
+from mltrainer.configs.strategies import Distillation
 from mltrainer.errors import InputError, MachineError, StoppedError
 from mltrainer.records.job import RunJob, TrainingJob
 from mltrainer.records.run import RunResult
@@ -255,4 +256,5 @@ def _folder(contract: dict[str, str]) -> str:
 
 def _weights(config: TrainingConfig) -> list[str | None]:
     """Return the places of the weights that a config's model begins with, or None, and of those of its teachers."""
-    return [config.start.weights if config.start is not None else None, *(one.teacher.weights for one in config.strategies)]
+    teachers = [one.teacher.weights for one in config.strategies if isinstance(one, Distillation)]
+    return [config.start.weights if config.start is not None else None, *teachers]

@@ -13,7 +13,7 @@ from torch.nn import functional
 from mltrainer.checkpointing.starting import load_all, weight_rows
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
-from mltrainer.strategies.strategy import MicroBatch, Training
+from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.task import Task
 from mltrainer.workspace import machine_faults
@@ -25,7 +25,7 @@ NOT_READ = ("training", "wrong")  # of a column: what the rows held that a model
 MEND = "take a teacher of this task, or leave the strategy out"
 
 
-class Distillation:
+class Distillation(Strategy):
     """The distance from a teacher's outputs.
 
     Args:

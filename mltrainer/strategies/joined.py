@@ -1,23 +1,24 @@
-"""The strategies of a training, joined to one loss."""
+"""The strategies of a training, joined: one model, one loss."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.strategies.distillation import Distillation
-from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
+from mltrainer.strategies.lora import Lora
+from mltrainer.strategies.strategy import MicroBatch, State, Strategy, Training
 
-KINDS = {"distillation": Distillation}
+KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {"distillation": Distillation, "lora": Lora}
 TASK = "task"  # the name of the task's own loss among the terms
 
 
@@ -30,29 +31,52 @@ class Strategies:
 
     def __init__(self, each: Sequence[Strategy] = ()) -> None:
         self._each = each
+        self._with_term = [strategy for strategy in each if strategy.share]
         self._left = math.prod(1 - strategy.share for strategy in each)
         self._copies = False
 
     @property
     def terms(self) -> list[str]:
         """The names of the loss's terms; none where the task's own loss is all."""
-        return [TASK, *(strategy.name for strategy in self._each)] if self._each else []
+        return [TASK, *(strategy.name for strategy in self._with_term)] if self._with_term else []
 
     @property
     def files(self) -> list[FileRow]:
         """The rows of the files that they are read from."""
         return [row for strategy in self._each for row in strategy.files]
 
+    # --- the model ---
+
+    @property
+    def adapts(self) -> bool:
+        """Whether one of them changes the model."""
+        return any(strategy.adapts for strategy in self._each)
+
+    def adapt(self, model: nn.Module, new: Sequence[str] = ()) -> None:
+        """Change a new model in place; `new` names tensors that begin as drawn ones, where others come from a file."""
+        for strategy in self._each:
+            strategy.adapt(model, new)
+
+    def plain(self, model: nn.Module) -> State | None:
+        """Return a trained model's state as the task's own model has it; None where it is the model's own state."""
+        return next((state for strategy in self._each if (state := strategy.plain(model)) is not None), None)
+
+    def delivered(self, model: nn.Module) -> dict[str, bytes]:
+        """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
+        return {name: content for strategy in self._each for name, content in strategy.delivered(model).items()}
+
+    # --- the loss ---
+
     def begin(self, training: Training) -> list[str]:
         """Make all ready, and return a line on each; no draw of the training is another one for it."""
         # Only where a task's own code, or its model, may change what it is given.
-        self._copies = training.config.task.use is not None
+        self._copies = bool(self._with_term) and training.config.task.use is not None
         with seeds.kept():
             return [strategy.begin(training) for strategy in self._each]
 
     def untouched(self, batch: Any) -> Any:
         """Return a batch as it is before a forward pass, which may change it in place."""
-        if not (self._each and self._copies):
+        if not self._copies:
             return batch
         if type(batch) in (tuple, list) and all(type(part) is Tensor for part in batch):  # ten times as fast as the other way
             return type(batch)(part.clone() for part in batch)
@@ -64,14 +88,14 @@ class Strategies:
         Returns:
             The loss to differentiate; and detached what `told` takes apart: the loss, and after it its terms where it has some.
         """
-        if not self._each:
+        if not self._with_term:
             return loss, loss.detach()
-        terms = [loss.reshape(()), *(strategy.term(micro) for strategy in self._each)]
+        terms = [loss.reshape(()), *(strategy.term(micro) for strategy in self._with_term)]
         joined = self._joined(terms)
         return joined, torch.stack([joined.detach(), *(term.detach().to(joined.dtype) for term in terms)])
 
     def _joined(self, terms: list[Tensor]) -> Tensor:
-        shared = [strategy.share * term for strategy, term in zip(self._each, terms[1:], strict=True)]
+        shared = [strategy.share * term for strategy, term in zip(self._with_term, terms[1:], strict=True)]
         # Left out and not times 0, which a loss that is not finite would survive.
         parts = [self._left * terms[0], *shared] if self._left > 0 else shared
         total = parts[0]
@@ -82,11 +106,11 @@ class Strategies:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what `join` returns detached."""
-        return (1 + len(self.terms),) if self._each else ()
+        return (1 + len(self.terms),) if self._with_term else ()
 
     def told(self, joined: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the loss, and its terms in the order of `terms`, of what `join` returned detached, or of a mean of such."""
-        return (joined[0], joined[1:]) if self._each else (joined, None)
+        return (joined[0], joined[1:]) if self._with_term else (joined, None)
 
 
 def strategies_of(config: TrainingConfig, root: Path) -> Strategies:

@@ -1,11 +1,11 @@
-"""What a strategy is: a term of the loss with a name and a share, made from files and from the training that it takes part in."""
+"""What a strategy is: settings of what a training does beside its task, with a method for each place where it may take part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,6 +13,8 @@ from mltrainer.configs.models import ModelConfig
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.task import Task
+
+State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -49,21 +51,44 @@ class MicroBatch:
     targets: Any
 
 
-class Strategy(Protocol):
-    """A term of the loss.
+class Strategy:
+    """What a training does beside its task; a strategy writes the methods of the places where it takes part.
+
+    Made of the config's settings, their key in the config, and the project's folder.
 
     Attributes:
-        name: Of the term, in history and figures.
-        share: Of the loss: the rest is left to the strategies after it, and to the task's own loss.
+        name: Of the strategy and its term of the loss, in history and figures.
+        share: The share of the loss that its term has; the rest is left to the strategies after it, and to the task's own
+            loss. 0: it has no term.
         files: What it is read from, of which each has its digest in the data's.
+        adapts: Whether it changes the model.
     """
 
     name: str
-    share: float
-    files: list[FileRow]
+    share: float = 0.0
+    files: Sequence[FileRow] = ()
+    adapts = False
+
+    def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
+        """Change a new model in place, before it is on its device.
+
+        Args:
+            model: With the weights that it begins with.
+            new: Names of its tensors that begin as drawn ones, where others come from a file.
+        """
 
     def begin(self, training: Training) -> str:
         """Make ready, and return a line on what was made; called once the trained model is on its device."""
+        raise NotImplementedError
 
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the mean of the term over a micro-batch, a scalar to differentiate; nothing may wait for the device."""
+        raise NotImplementedError
+
+    def plain(self, model: nn.Module) -> State | None:
+        """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""
+        return None
+
+    def delivered(self, model: nn.Module) -> dict[str, bytes]:
+        """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
+        return {}

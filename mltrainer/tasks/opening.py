@@ -260,6 +260,8 @@ def make_model(opened: OpenTask) -> nn.Module:
     if opened.config.start is not None and isinstance(model, nn.Module):
         is_builtin = opened.config.task.use is None
         opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)
+    if isinstance(model, nn.Module):
+        opened.strategies.adapt(model, opened.start.new if opened.start is not None else ())
     return model
 
 

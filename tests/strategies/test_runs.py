@@ -15,6 +15,7 @@ import torch
 import yaml
 from torch import nn
 
+from mltrainer.checkpointing.format import load
 from mltrainer.configs.project import config_digest
 from mltrainer.gates.gate import check_gates
 from mltrainer.workspace import Project, read_json
@@ -25,6 +26,13 @@ from tests.trainers.native.test_ranks import bits, train_on
 from tests.trainers.native.test_resume import finish, job, start
 
 STRATEGY: dict[str, Any] = {"name": "distillation", "teacher": {"weights": "teacher.pt"}, "weight": 0.7}
+LORA: dict[str, Any] = {"name": "lora", "rank": 4, "dropout": 0.1}
+# Each strategy with what else its config needs, over weights in teacher.pt.
+CASES: dict[str, dict[str, Any]] = {
+    "distillation": {"strategies": [STRATEGY]},
+    "lora": {"strategies": [{**LORA, "dora": True, "train": ["head"]}], "start": {"weights": "teacher.pt"}},
+    "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
+}
 SETTING: dict[str, Any] = {
     "task": {"use": "digits_task:Digits", "options": {"model": "large"}},
     "batch_size": 6,
@@ -65,34 +73,45 @@ def save_teacher(root: Path, seed: int) -> None:
     torch.save(nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2)).state_dict(), root / "teacher.pt")
 
 
+def load_all(root: Path) -> list[Any]:
+    """Return what the kept checkpoints of a run hold."""
+    folders = sorted((root / ".mltrainer/runs/run/checkpoints").iterdir())
+    return [load(folder, None)[0] for folder in folders]
+
+
 def terms(result: dict[str, Any]) -> list[Any]:
-    return [row["terms"] for row in result["history"]]
+    return [row.get("terms") for row in result["history"]]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
-    root = prepared(tmp_path_factory.mktemp("alone"))
-    result = train(root, **SETTING)
-    assert [*terms(result)[0]] == ["task", "distillation"]
-    return terms(result), *bits(result, root)
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """A setting with a strategy, and the terms and bits of one process that nothing disturbed."""
+    root, setting = prepared(tmp_path_factory.mktemp("alone")), {**SETTING, **CASES[request.param]}
+    result = train(root, **setting)
+    return setting, (terms(result), *bits(result, root))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "zero1", "fsdp", "pipeline"])
-def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, alone: tuple[Any, ...], parallel: str) -> None:
+def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
+    setting, alone = case
     root = prepared(tmp_path)
-    result = train_on(root, 2, **SETTING, launch={"parallel": parallel})
+    result = train_on(root, 2, **setting, launch={"parallel": parallel})
     assert (terms(result), *bits(result, root)) == alone
     assert result["processes"] == 2
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that_was_not(
-    tmp_path: Path, alone: tuple[Any, ...]
-) -> None:
+def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that_was_not(tmp_path: Path, case: Any) -> None:
+    setting, alone = case
     root = prepared(tmp_path)
-    result = train(root, stops=(3, 6), **SETTING)
+    result = train(root, stops=(3, 6), **setting)
     assert (terms(result), *bits(result, root)) == alone
+
+
+def test_terms_are_those_of_the_task_and_of_each_strategy_that_has_one(tmp_path: Path) -> None:
+    setting = {**SETTING, **CASES["distillation and lora"], "epochs": 1}
+    assert [*terms(train(prepared(tmp_path), **setting))[0]] == ["task", "distillation"]
 
 
 @pytest.mark.slow
@@ -132,11 +151,12 @@ def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: Path, name: str) -> None:
     policy = {"every_n_epochs": 100, "every_n_steps": 1, "save_best": False, "save_last": True, "keep": 0}
-    changes = {"strategies": [STRATEGY], "task": {"use": "my_task:Rings", "options": {"pause": 0.01}}, "checkpoint": policy}
-    whole = finish(rings(tmp_path / "whole").root, job(tmp_path / "whole", **changes))
-    root = rings(tmp_path / "killed").root
+    changes = {**SETTING, **CASES[name], "epochs": 5, "checkpoint": policy}
+    whole_root, root = (prepared(tmp_path / place) for place in ("whole", "killed"))
+    whole = finish(whole_root, job(whole_root, **changes))
     work = job(root, **changes)
     process = start(root, work)
     while process.poll() is None and not [*(root / work["folder"]).glob("checkpoints/step-*[123456789]")]:
@@ -146,6 +166,19 @@ def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: 
     again = finish(root, work)
     assert [(stop["cause"], stop["step"] > 0) for stop in again["interruptions"]] == [("killed", True)]
     assert (again["chain"], terms(again)) == (whole["chain"], terms(whole))
+
+
+def test_a_held_norm_beside_adapters_keeps_its_statistics(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    root = make(tmp_path)
+    norm = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 10))
+    torch.save(norm.state_dict(), root / "teacher.pt")
+    task = {"use": "digits_task:Digits", "options": {"model": "mlp"}}
+    train(root, **{**SETTING, "task": task, "epochs": 1, "strategies": [LORA], "start": {"weights": "teacher.pt"}})
+    (last,) = load_all(root)
+    assert torch.equal(last["model"]["2.running_mean"], torch.zeros(32))
+    assert last["delivered"].keys() == norm.state_dict().keys()
+    assert not torch.equal(last["delivered"]["1.weight"], norm.state_dict()["1.weight"])
 
 
 # --- what names a run -----------------------------------------------------------------------------
@@ -221,3 +254,41 @@ def test_a_delivered_model_teaches_another_project_through_all_phases(digits: Pr
     inputs = root / "images.npy"
     np.save(inputs, np.zeros((3, 1, 8, 8), dtype=np.float32))
     assert cli("predict", inputs, "--project", root).code == 0
+
+
+def adapting(digits: Project, root: Path) -> None:
+    """Start a digits project that adapts the delivered model of another, with a new head."""
+    start_digits(root)
+    values = yaml.safe_load((root / "mltrainer.yaml").read_text("utf-8"))
+    (final,) = {path.parent for path in digits.root.rglob("inference.json")}
+    begun = {"weights": os.path.relpath(final, root), "replace_head": True}
+    changes = {"start": begun, "strategies": [{"name": "lora", "rank": 4}], "acceptance": {"accuracy": ">= 0.5"}}
+    (root / "mltrainer.yaml").write_text(yaml.safe_dump({**values, **changes}))
+    commit(root)
+
+
+@pytest.mark.slow
+def test_adapters_are_trained_delivered_and_predict_through_all_phases(digits: Project, tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "adapted"
+    adapting(digits, root)
+    assert cli("phase", "run", "planning", "--project", root, "--set", "epochs=6", "--set", "optimizer.lr=0.003").code == 0
+    assert cli("run", "--project", root).code == 0
+    final = Project(root).phase_dir("finalization")
+    evidence = read_json(final / "record.json")["evidence"]
+    rows = {row["format"]: row for row in evidence["exports"]}
+    assert rows["adapter"]["agrees"]
+    assert rows["adapter"]["relative_difference"] < 1e-5
+    base = safetensors.torch.load_file(next(digits.root.rglob("model.safetensors")))
+    theirs = safetensors.torch.load_file(final / "final_model" / "model.safetensors")
+    assert base.keys() == theirs.keys()
+    assert torch.equal(base["hidden1.bias"], theirs["hidden1.bias"])
+    assert torch.linalg.matrix_rank((theirs["hidden1.weight"] - base["hidden1.weight"]).double(), rtol=1e-4) == 4
+    inputs = root / "images.npy"
+    np.save(inputs, np.zeros((3, 1, 8, 8), dtype=np.float32))
+    assert cli("predict", inputs, "--project", root).code == 0
+    # An adapter that was changed after it was delivered is told.
+    file = final / "final_model" / "adapter_model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert any("adapter_model.safetensors" in reason for gate in check_gates(Project(root)) for reason in gate.stale)

@@ -23,12 +23,13 @@ class Held:
     Args:
         model: Those that stay held for the whole run no longer ask for a gradient; the others do until `enter`.
         start: The patterns, or None.
+        is_adapted: Whether a strategy holds parameters.
 
     Raises:
         InputError: A pattern matches nothing, or nothing is left to train.
     """
 
-    def __init__(self, model: nn.Module, start: Start | None) -> None:
+    def __init__(self, model: nn.Module, start: Start | None, *, is_adapted: bool = False) -> None:
         first = first_epochs(model, start) if start is not None else {}
         own = dict(model.named_parameters())
         for name in (name for name, epoch in first.items() if epoch == NEVER):
@@ -36,7 +37,7 @@ class Held:
         if start is not None and not any(p.requires_grad for p in own.values()):
             raise InputError("all parameters are held: nothing is left to train", where="start.freeze", mend="hold fewer")
         self._later = [(own[name], epoch) for name, epoch in first.items() if epoch != NEVER]
-        self._norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)] if first else []
+        self._norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)] if first or is_adapted else []
         self._epoch = -1
         self._still: list[nn.Module] = []
 

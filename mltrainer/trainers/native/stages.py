@@ -500,7 +500,7 @@ class Trainer:
             spread = self.task.split("train").spread(len(self.task.split("validation")))
             row = self._row(started, ratios, self._measure("train", spread), self._measure("validation"))
             row |= self._observed()
-        if self._delivered is not None:
+        if self._delivered is not None and not self.task.strategies.adapts:
             row["trained"] = self._measure("validation")
         self.history.append(EvaluationRow(row))  # whole now: from here on it is only read
         self.recorder.interval = Interval()

@@ -6,6 +6,8 @@ from tests.mutations.fault import Fault
 
 DISTILLATION = "mltrainer/strategies/distillation.py"
 TESTS = "tests/strategies/test_distillation.py"
+LORA = "mltrainer/strategies/lora.py"
+LORA_TESTS = "tests/strategies/test_lora.py"
 
 FAULTS = (
     Fault(
@@ -70,5 +72,54 @@ FAULTS = (
         "(folder / name).read_bytes() != content:",
         "(folder / name).read_bytes() == b'':",
         f"{TESTS} -k same_tokenizer",
+    ),
+    Fault(
+        "an adapter is taken away again by subtracting it, which leaves other bits",
+        LORA,
+        "        weight.copy_(kept)\n    layer.merged_adapters.clear()",
+        "        pass\n    layer.unmerge()",
+        f"{LORA_TESTS} -k says_what_the_adapted",
+    ),
+    Fault(
+        "an adapted model adds its adapters to weights that have them in already",
+        LORA,
+        "layer.merged_adapters[:] = [ADAPTER] if is_plain else []",
+        "layer.merged_adapters[:] = []",
+        f"{LORA_TESTS} -k takes_a_plain_state",
+    ),
+    Fault(
+        "an adapted model rests after it has its own state again",
+        LORA,
+        "layer.merged_adapters[:] = [ADAPTER] if is_plain else []",
+        "layer.merged_adapters[:] = [ADAPTER]",
+        f"{LORA_TESTS} -k takes_a_plain_state",
+    ),
+    Fault(
+        "an adapter may lie beside a weight that is passed by",
+        LORA,
+        'isinstance(model.get_submodule(name.rpartition(".")[0]), nn.MultiheadAttention)',
+        "False",
+        f"{LORA_TESTS} -k 'cannot_have or read_each_others'",
+    ),
+    Fault(
+        "an adapter may lie beside a weight that another layer shares",
+        LORA,
+        ") > 1:",
+        ") > 2:",
+        f"{LORA_TESTS} -k 'cannot_have or read_each_others'",
+    ),
+    Fault(
+        "what a file lacks is taken from the model that it is compared with",
+        LORA,
+        'parameter.fill_(float("nan"))',
+        "pass",
+        f"{LORA_TESTS} -k file_alone",
+    ),
+    Fault(
+        "the digest of an adapter's base leaves trained norms in",
+        LORA,
+        "if plain is not None and name not in saved}",
+        "if plain is not None}",
+        f"{LORA_TESTS} -k belongs_to",
     ),
 )

@@ -116,7 +116,9 @@ def delivered_state(
         own: The optimizer's own average, by parameter; None where it makes none.
     """
     state = _averaged_state(model, average, own)
-    if state is None or not _needs_statistics(model, config):
+    if state is None:
+        return task.strategies.plain(model)
+    if not _needs_statistics(model, config):
         return state
     with holding(model, state):
         _measure_statistics(task, model, config)

@@ -1,0 +1,283 @@
+"""Low-rank adapters: beside a held layer, a product of two small matrices is trained (Hu et al., 2021, arXiv 2106.09685).
+
+The layers are peft's. What is measured and delivered is the task's own model, into whose weights the products are added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs import strategies as configs
+from mltrainer.errors import InputError
+from mltrainer.redaction import shortened
+from mltrainer.strategies.strategy import State, Strategy, Training
+
+KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+CONV1D = "Conv1D"  # the linear layer of transformers' GPT-2
+BASE, ADAPTER = "base_layer.", "default"  # peft's names
+PREFIX = "base_model.model."  # what peft puts before a tensor's name in a file
+WEIGHTS_FILE, CONFIG_FILE, BASE_FILE = "adapter_model.safetensors", "adapter_config.json", "adapter_base.json"
+FILES = (WEIGHTS_FILE, CONFIG_FILE, BASE_FILE)
+SHOWN = 8  # names in a message
+MOST_TOLD = 200  # characters of what peft says
+EXTRA = 'pip install "mltrainer[lora]"'
+
+
+class Lora(Strategy):
+    """Low-rank adapters.
+
+    Args:
+        settings: The config's.
+        key: The config's key of this strategy.
+        root: The project's folder.
+    """
+
+    name = "lora"
+    adapts = True
+
+    def __init__(self, settings: configs.Lora, key: str, root: Path) -> None:
+        self._settings, self._key = settings, key
+
+    def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
+        """Hold a model's parameters, but for those that `train` names or that are new, and put adapters beside its layers.
+
+        Raises:
+            InputError: A pattern matches nothing, a layer cannot have an adapter, or peft is not installed.
+        """
+        whole = self._trained_whole(model, new)
+        chosen = self._chosen(model, {name.rpartition(".")[0] for name in whole})
+        trained = [model.get_parameter(name) for name in whole]
+        with self._faults():
+            _peft().inject_adapter_in_model(self._options(chosen), model)
+        for parameter in trained:
+            parameter.requires_grad_(True)
+        model.register_load_state_dict_pre_hook(_take_plain)
+
+    def begin(self, training: Training) -> str:
+        """Return a line on the adapters."""
+        sizes = [(p.numel(), p.requires_grad) for p in training.model.parameters()]
+        trained, total = sum(size for size, is_trained in sizes if is_trained), sum(size for size, _ in sizes)
+        return f"adapts {len(_layers(training.model))} layers: {trained:,} of {total:,} parameters are trained"
+
+    def plain(self, model: nn.Module) -> State:
+        """Return the state of the task's own model with the adapters added to its weights."""
+        state, names = model.state_dict(), _plain_names(model)
+        merged = {f"{name}.weight": _merged(layer) for name, layer in _layers(model).items()}
+        return {plain: merged.get(plain, state[name]) for name, plain in names.items() if plain is not None}
+
+    def delivered(self, model: nn.Module) -> dict[str, bytes]:
+        """Return the adapter as peft reads it, and the digest of the weights that it belongs to."""
+        state, layers, names = model.state_dict(), _layers(model), _plain_names(model)
+        modules = sorted({name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad and names[name]})
+        saved = [name for name, plain in names.items() if plain is None or plain.rpartition(".")[0] in modules]
+        held = {plain: state[name] for name, plain in names.items() if plain is not None and name not in saved}
+        options = self._options([*layers], modules).to_dict() | {"inference_mode": True}
+        # Without the module's address: peft's own dict names the class of what it was put into.
+        options |= {"auto_mapping": None}
+        told = {"tensors": sorted(held), "weights_sha256": weights_sha256(held)}
+        return {
+            WEIGHTS_FILE: safetensors.torch.save({_file_name(n): state[n].cpu().contiguous() for n in saved}, {"format": "pt"}),
+            CONFIG_FILE: _json({k: sorted(v) if isinstance(v, set) else v for k, v in options.items()}),
+            BASE_FILE: _json(told),
+        }
+
+    # --- which layers ---
+
+    def _trained_whole(self, model: nn.Module, new: Sequence[str]) -> list[str]:
+        """Return the names of the parameters that are trained whole.
+
+        Raises:
+            InputError: A pattern matches nothing, or a parameter of no module within the model.
+        """
+        names = [name for name, _ in model.named_parameters()]
+        self._refuse_unmatched("train", self._settings.train, names, "parameter")
+        found = [name for name in names if name in new or _matches(self._settings.train, name)]
+        if loose := [name for name in found if "." not in name]:
+            what = f"{_listed(loose)} lies in no module within the model, and peft's files hold whole modules"
+            raise InputError(what, where=f"{self._key}.train", mend="put it into a module of its own, or hold it")
+        return found
+
+    def _chosen(self, model: nn.Module, whole: Collection[str]) -> list[str]:
+        """Return the names of the modules that get an adapter.
+
+        Raises:
+            InputError: There are none, or a named one cannot have an adapter.
+        """
+        modules = {name: m for name, m in model.named_modules() if name and _is_layer(m)}
+        if any(isinstance(m, _tuner_layer()) for m in model.modules()):
+            what = "the model has adapters of its own already"
+            raise InputError(what, where=self._key, mend="leave one of them out: the task's option, or the strategy")
+        reasons = {name: reason for name in modules if (reason := _obstacle(model, name, whole))}
+        if self._settings.layers is None:
+            found = [name for name, m in modules.items() if _is_linear(m) and name not in reasons]
+        else:
+            self._refuse_unmatched("layers", self._settings.layers, [*modules], "linear, embedding or convolution layer")
+            found = [name for name in modules if _matches(self._settings.layers, name)]
+        if refused := [f"{name} {reasons[name]}" for name in found if name in reasons]:
+            raise InputError("; ".join(refused[:SHOWN]), where=f"{self._key}.layers", mend="name other layers")
+        if not found:
+            raise InputError("no layer of the model can have an adapter", where=f"{self._key}.layers", mend="name some")
+        return found
+
+    def _refuse_unmatched(self, key: str, patterns: Sequence[str], names: Sequence[str], what: str) -> None:
+        for pattern in patterns:
+            if not _matches([pattern], *names):
+                raise InputError(
+                    f"no {what}'s name matches {pattern!r}; the names are: {_listed(names) or 'none'}",
+                    where=f"{self._key}.{key}",
+                    mend="change the pattern in mltrainer.yaml",
+                )
+
+    def _options(self, layers: Sequence[str], modules: Sequence[str] = ()) -> Any:
+        """Return peft's config; the layers are one pattern, as of a list peft takes each for the end of a name."""
+        settings = self._settings
+        return _peft().LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.rank if settings.alpha is None else settings.alpha,
+            lora_dropout=settings.dropout,
+            use_dora=settings.dora,
+            target_modules=f"(?:{'|'.join(map(re.escape, layers))})",
+            modules_to_save=[*modules] or None,
+        )
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
+            text = shortened(" ".join(str(error).split()), MOST_TOLD)
+            raise InputError(f"peft: {text}", where=self._key, mend="name other layers under layers") from error
+
+
+def reread(model: nn.Module, content: bytes) -> None:
+    """Give an adapted model what is trained of it from a delivered file alone: what the file lacks, is not a number."""
+    state = model.state_dict()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.fill_(float("nan"))
+        for name, tensor in safetensors.torch.load(content).items():
+            state[_own_name(name)].copy_(tensor)
+
+
+# --- peft's layers ----------------------------------------------------------------------------------
+
+
+def _peft() -> Any:
+    """Return peft.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        return importlib.import_module("peft")
+    except ModuleNotFoundError as error:
+        raise InputError("peft is not installed, which makes adapters", where="strategies", mend=EXTRA) from error
+
+
+def _tuner_layer() -> Any:
+    _peft()
+    return importlib.import_module("peft.tuners.tuners_utils").BaseTunerLayer
+
+
+def _layers(model: nn.Module) -> dict[str, Any]:
+    """Return the modules that have an adapter, by name."""
+    kind = _tuner_layer()
+    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or type(module).__name__ == CONV1D
+
+
+def _is_layer(module: nn.Module) -> bool:
+    return isinstance(module, KINDS) or _is_linear(module)
+
+
+def _obstacle(model: nn.Module, name: str, whole: Collection[str]) -> str | None:
+    """Return the reason that a module cannot have an adapter, or None."""
+    weight = model.get_submodule(name).weight
+    if name in whole:
+        return "is trained whole, as `train` says or because it begins as a new one"
+    if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.MultiheadAttention):
+        return "is a part of torch's MultiheadAttention, which reads its weight and would pass its adapter by"
+    if sum(p is weight for _, p in model.named_parameters(remove_duplicate=False)) > 1:
+        return "shares its weight with another layer, to which the adapter would be added, too"
+    return None
+
+
+def _merged(layer: Any) -> Tensor:
+    """Return a layer's weight with its adapter added; the layer stays as it is, bit for bit."""
+    weight = layer.get_base_layer().weight
+    with torch.no_grad():
+        kept = weight.detach().clone()
+        layer.merge()
+        merged: Tensor = weight.detach().clone()
+        # Put back and not subtracted again, as `unmerge` does, which leaves other bits.
+        weight.copy_(kept)
+    layer.merged_adapters.clear()
+    return merged
+
+
+def _plain_names(model: nn.Module) -> dict[str, str | None]:
+    """Return the task's own name of each tensor of an adapted model's state; None of an adapter's."""
+    names: dict[str, str | None] = {name: name for name in model.state_dict()}
+    for place, layer in _layers(model).items():
+        for name in layer.state_dict():
+            names[f"{place}.{name}"] = f"{place}.{name.removeprefix(BASE)}" if name.startswith(BASE) else None
+    return names
+
+
+def _take_plain(model: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """Let an adapted model take the state of the task's own model, which it then computes with; its adapters rest.
+
+    Before `load_state_dict`, which has handed over a copy of the state.
+    """
+    own, names = model.state_dict(), _plain_names(model)
+    is_plain = not any(f"{prefix}{name}" in state for name, plain in names.items() if plain is None)
+    for layer in _layers(model).values():
+        layer.merged_adapters[:] = [ADAPTER] if is_plain else []
+    if not is_plain:
+        return
+    for name, plain in names.items():
+        if plain is None:
+            state[f"{prefix}{name}"] = own[name]
+        elif plain != name and f"{prefix}{plain}" in state:
+            state[f"{prefix}{name}"] = state.pop(f"{prefix}{plain}")
+
+
+def _file_name(name: str) -> str:
+    """Return a tensor's name in peft's file, which leaves the adapter's own name out."""
+    short = name.replace(f".{ADAPTER}.weight", "") if ".lora_magnitude_vector." in name else name.replace(f".{ADAPTER}", "")
+    return PREFIX + (short if ".lora_" in name else name)
+
+
+def _own_name(name: str) -> str:
+    """Return the name in the model of a tensor in peft's file."""
+    short = name.removeprefix(PREFIX)
+    if short.endswith(".lora_magnitude_vector"):
+        return f"{short}.{ADAPTER}.weight"
+    return re.sub(r"(\.lora_(?:embedding_)?[AB])(?=\.weight$|$)", rf"\1.{ADAPTER}", short)
+
+
+def _matches(patterns: Sequence[str], *names: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns for name in names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
