@@ -34,7 +34,7 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import Distillation, Lora, Strategy
+from mltrainer.configs.strategies import Adversarial, Distillation, Lora, Strategy
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -629,6 +629,18 @@ class TrainingConfig(ProjectConfig):
         [], description='classes of your own: "module.path:Class", or {use: ..., options: {...}}'
     )
 
+    @property
+    def attacks(self) -> bool:
+        """Whether training asks where its loss is larger."""
+        return any(isinstance(strategy, Adversarial) for strategy in self.strategies)
+
+    @model_validator(mode="after")
+    def _attacks_see_the_model(self) -> Self:
+        if self.attacks and (self.compile or self.tensor_parallel > 1):
+            what = "compile" if self.compile else "tensor_parallel"
+            raise ValueError(f"strategies: adversarial does not go with {what}; leave one of them out")
+        return self
+
     @model_validator(mode="after")
     def _adapters_stay_apart(self) -> Self:
         """Refuse what would average adapters and the weights that they are added to, or split layers that have one."""
@@ -729,6 +741,8 @@ class TrainingConfig(ProjectConfig):
             return "gradients.noise, which is drawn for whole gradients", "ddp"
         if self.launch.parallel in ("fsdp", "pipeline") and self.compile:
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
+        if self.launch.parallel in ("fsdp", "pipeline") and self.attacks:
+            return "the strategy adversarial, which asks for gradients by inputs", "zero1"
         if self.launch.parallel == "pipeline" and self.device != "cpu":
             return "device: cuda, where it was never tried", "fsdp"
         return None

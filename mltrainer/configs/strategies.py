@@ -47,4 +47,24 @@ class Lora(Strict):
     )
 
 
-Strategy = Annotated[Distillation | Lora, Field(discriminator="name", description="a strategy, by its name")]
+class Adversarial(Strict):
+    """Inputs that are moved, within a bound, to where the loss is larger (Madry et al., 2018, arXiv 1706.06083)."""
+
+    name: Literal["adversarial"]
+    method: Literal["pgd", "fgsm", "trades"] = Field("pgd", description="how inputs are moved while training")
+    epsilon: float = Field(
+        gt=0,
+        description="largest move of each number: of images a share of the range from black to white, of a table a share of the "
+        "column's deviation, of texts of the embedding's; in a task of your own in the input's unit",
+    )
+    steps: int = Field(10, ge=1, le=1000, description="of pgd and trades, and of the attack by which robust metrics are measured")
+    step_size: float | None = Field(None, gt=0, description="in the unit of epsilon; null: 2.5 * epsilon / steps")
+    weight: float = Field(1.0, gt=0, le=1, description="the moved inputs' share of the loss; the rest is the given ones'")
+    columns: list[str] | None = Field(None, min_length=1, description="of a table those that may be moved; null: all numbers")
+    limits: list[float] | None = Field(
+        None, min_length=2, max_length=2, description="in a task of your own, between which two numbers inputs lie"
+    )
+    layer: Pattern | None = Field(None, description="the embedding whose outputs are moved in place of inputs, by its name")
+
+
+Strategy = Annotated[Distillation | Lora | Adversarial, Field(discriminator="name", description="a strategy, by its name")]

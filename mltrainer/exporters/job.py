@@ -36,7 +36,7 @@ from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
-from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, needs_outputs, writes
+from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, measured, needs_outputs, writes
 from mltrainer.trainers.native.intervals import Interval, intervals, no_intervals
 from mltrainer.workspace import digest, locked, machine_faults, plain, read_json, write_json
 
@@ -242,11 +242,11 @@ def measure_test(
     rows = task.test_rows(job.test.salt)
     _note_opening(job, job.test, root, task.data_sha256, weights, rows)
     samples = task.open_test()
-    found = evaluate(task.task, model, config, samples, "test", hold=_interval_of_loss(task, config))
-    measured = {"samples": len(samples), "metrics": plain(found.metrics)}
-    write_json(root / job.run_folder / TEST_FILE, {**measured, "weights_sha256": weights, "rows": rows})
+    found = measured(task, model, samples, "test", hold=_interval_of_loss(task, config))
+    told = {"samples": len(samples), "metrics": plain(found.metrics)}
+    write_json(root / job.run_folder / TEST_FILE, {**told, "weights_sha256": weights, "rows": rows})
     bounds = _intervals(job.test, task, found, len(samples), config)
-    return {**measured, "intervals": bounds and bounds.written(), "sealed": None}
+    return {**told, "intervals": bounds and bounds.written(), "sealed": None}
 
 
 def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:

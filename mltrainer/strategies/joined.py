@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
+from mltrainer.strategies.adversarial import Adversarial
 from mltrainer.strategies.distillation import Distillation
 from mltrainer.strategies.lora import Lora
-from mltrainer.strategies.strategy import MicroBatch, State, Strategy, Training
+from mltrainer.strategies.strategy import Forward, MicroBatch, State, Strategy, Training
 
-KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {"distillation": Distillation, "lora": Lora}
+KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {"distillation": Distillation, "lora": Lora, "adversarial": Adversarial}
 TASK = "task"  # the name of the task's own loss among the terms
 
 
@@ -64,6 +65,10 @@ class Strategies:
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
         """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
         return {name: content for strategy in self._each for name, content in strategy.delivered(model).items()}
+
+    def views(self, training: Training) -> dict[str, Forward]:
+        """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""
+        return {word: forward for strategy in self._each for word, forward in strategy.views(training).items()}
 
     # --- the loss ---
 

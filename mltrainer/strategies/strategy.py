@@ -15,6 +15,7 @@ from mltrainer.records.common import FileRow
 from mltrainer.tasks.task import Task
 
 State = dict[str, Tensor]
+Forward = Callable[[Any], tuple[Any, Any]]  # from a batch to outputs and targets
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class Strategy:
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the mean of the term over a micro-batch, a scalar to differentiate; nothing may wait for the device."""
         raise NotImplementedError
+
+    def views(self, training: Training) -> dict[str, Forward]:
+        """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""
+        return {}
 
     def plain(self, model: nn.Module) -> State | None:
         """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""

@@ -7,7 +7,8 @@ import functools
 import importlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -30,6 +31,21 @@ if TYPE_CHECKING:
     from mltrainer.configs.models import ModelConfig
     from mltrainer.configs.project import Split, TrainingConfig
     from mltrainer.tasks.content import Source
+
+
+@dataclass(frozen=True)
+class Movable:
+    """The sizes by which a task's inputs are moved.
+
+    Attributes:
+        scales: The unit of a move: one for all numbers of a sample, or for each column of the matrix; 0 where none is moved.
+        limits: Between which inputs lie; None: anywhere.
+        numbers: The name of each column of numbers of the matrix, None of another one; empty where there are no columns.
+    """
+
+    scales: list[float]
+    limits: tuple[float, float] | None = None
+    numbers: Sequence[str | None] = ()
 
 
 class BuiltinTask(Task):
@@ -136,6 +152,10 @@ class BuiltinTask(Task):
     def repeats_belong(self) -> bool:
         """Whether samples that repeat are part of what is learned, so that none is looked for in another split."""
         return False
+
+    def movable(self) -> Movable | None:
+        """Return the sizes by which inputs are moved; None where they are tokens."""
+        return None
 
     def binds_repeats(self) -> bool:
         """Return True if `split.repeats: together` binds equal rows; not where they must repeat by chance."""

@@ -17,7 +17,7 @@ from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.strategies.joined import strategies_of
-from mltrainer.strategies.strategy import Training
+from mltrainer.strategies.strategy import Forward, Training
 from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
@@ -101,7 +101,14 @@ class OpenTask:
         Raises:
             InputError: Something does not fit the task, such as a teacher.
         """
-        return self.strategies.begin(Training(self.task, model, self.config, self.root, self._teacher))
+        return self.strategies.begin(self._training(model))
+
+    def views(self, model: nn.Module) -> dict[str, Forward]:
+        """Return other ways to a model's outputs of a batch, by the word before the metrics' names that are measured by them."""
+        return self.strategies.views(self._training(model))
+
+    def _training(self, model: nn.Module) -> Training:
+        return Training(self.task, model, self.config, self.root, self._teacher)
 
     def _teacher(self, model: ModelConfig | None) -> nn.Module:
         if not isinstance(self.task, BuiltinTask):

@@ -14,7 +14,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.array_files import class_numbers
-from mltrainer.tasks.builtin import Classification
+from mltrainer.tasks.builtin import Classification, Movable
 from mltrainer.tasks.content import Arrays, Source
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.images.augmentation import Levels
@@ -63,6 +63,11 @@ class ImageClassification(Classification):
         self.levels = Levels(float(self._x[train].min()), float(self._x[train].max()))
         pixels = self._x[train].astype(np.float64)
         self._mean, self._std = pixels.mean(axis=(0, 2, 3)), pixels.std(axis=(0, 2, 3))
+
+    def movable(self) -> Movable:
+        """Return the range of levels, and its ends."""
+        low, high = self.levels.low, self.levels.high
+        return Movable([high - low], (low, high))
 
     def rows(self, ids: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return images [samples, channels, height, width], uint8 where they are pictures, else float32; and class numbers."""

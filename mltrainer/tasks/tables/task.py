@@ -15,7 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.records.run import Errors
 from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.array_files import class_numbers
-from mltrainer.tasks.builtin import BuiltinTask, Classification
+from mltrainer.tasks.builtin import BuiltinTask, Classification, Movable
 from mltrainer.tasks.calibration import residuals
 from mltrainer.tasks.content import Arrays, Source, cells_of
 from mltrainer.tasks.data_findings import Finding
@@ -132,6 +132,15 @@ class _Tabular(BuiltinTask):
         """Return the columns that are features, free text aside."""
         columns = [column for column in self._schema.features if column.kind != "text"]
         return [SegmentFeature(column.name, column.values[ids], column.texts, column.kind in DATES) for column in columns]
+
+    def movable(self) -> Movable:
+        """Return each number column's deviation over the training rows; no category is moved."""
+        places, fitted = schema.places(self._schema), self._statistics
+        width = sum(column.width for column in self._schema.features)
+        scales, names = [0.0] * width, {place: name for name, place in places.items()}
+        for place, std in zip(fitted.numbers, fitted.std.tolist(), strict=True):
+            scales[place] = std
+        return Movable(scales, None, [names.get(place) if place in fitted.numbers else None for place in range(width)])
 
     def _inputs(self, ids: np.ndarray) -> Tensor:
         return torch.from_numpy(schema.encode(self._schema, self._vocabulary, ids))

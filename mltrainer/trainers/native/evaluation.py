@@ -7,7 +7,7 @@ import functools
 import itertools
 import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.redaction import redact, shortened
 from mltrainer.reproducibility import seeds
-from mltrainer.tasks.opening import Samples
+from mltrainer.strategies.strategy import Forward
+from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.structures import joined, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import evaluation_batches, own_batches
@@ -69,6 +70,7 @@ def evaluate(
     positions: np.ndarray | None = None,
     hold: bool = False,
     ranks: Ranks | None = None,
+    forward: Forward | None = None,
 ) -> Evaluated:
     """Measure loss and metrics over samples in evaluation mode.
 
@@ -81,6 +83,7 @@ def evaluate(
         positions: Which of the samples, in order; None for all.
         hold: Whether outputs and targets are held also where the task's metrics do not need them.
         ranks: The processes that share the batches, unless the task accumulates its metrics; None: this one alone.
+        forward: The way to a batch's outputs and targets; None: the task's, through the model.
 
     Raises:
         InputError: Metrics are no numbers, or batches that must be held do not fit together.
@@ -89,8 +92,9 @@ def evaluate(
     streams, keep, state, parts = accumulates(task), hold or needs_outputs(task), None, []
     # What `accumulate` keeps has no way to be merged: each process then measures every batch itself.
     sharing = Ranks() if ranks is None or streams else ranks
+    forward = functools.partial(task.forward, model) if forward is None else forward
     with evaluating(model):
-        for number, output, target, loss in _batches(task, model, config, samples, split, positions, sharing):
+        for number, output, target, loss in _batches(task, forward, config, samples, split, positions, sharing):
             if streams:
                 state = task.accumulate(state, full(output), target)
             items = task.loss_items(target)
@@ -107,8 +111,39 @@ def evaluate(
     return Evaluated({"loss": mean, **measured}, outputs, targets)
 
 
+def measured(
+    opened: OpenTask,
+    model: nn.Module,
+    samples: Samples,
+    split: str,
+    positions: np.ndarray | None = None,
+    hold: bool = False,
+    ranks: Ranks | None = None,
+) -> Evaluated:
+    """Measure as `evaluate` does, and once more in each way that the strategies have, such as with inputs that were attacked.
+
+    Args:
+        opened: The task with its strategies and its config.
+        model: On its device.
+        samples: As of `evaluate`, with which the rest is shared.
+        split: Likewise.
+        positions: Likewise.
+        hold: Likewise.
+        ranks: Likewise.
+
+    Returns:
+        Outputs and targets of the first; the metrics of the others with a word before their names, such as `robust_accuracy`.
+    """
+    found = evaluate(opened.task, model, opened.config, samples, split, positions, hold, ranks)
+    metrics = dict(found.metrics)
+    for word, forward in opened.views(model).items():
+        others = evaluate(opened.task, model, opened.config, samples, split, positions, ranks=ranks, forward=forward).metrics
+        metrics |= {f"{word}_{name}": value for name, value in others.items()}
+    return replace(found, metrics=metrics)
+
+
 def _batches(
-    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray, ranks: Ranks
+    task: Task, forward: Forward, config: TrainingConfig, samples: Samples, split: str, positions: np.ndarray, ranks: Ranks
 ) -> Iterator[tuple[int, Any, Any, Tensor]]:
     """Yield number, outputs, targets and mean loss of each batch that this process measures, under its own draws."""
     numbers, own = own_batches(positions, ranks.rank, ranks.size)
@@ -116,7 +151,7 @@ def _batches(
         # By the batch's number in the split, not by a count in this process: shared or not, a batch draws the same.
         seeds.seed_everything(seeds.key(config.seed, "evaluate", number))
         with autocast(config):
-            output, target = task.forward(model, batch)
+            output, target = forward(batch)
             loss = task.loss(full(output), target)
         yield number, output, target, loss
 

@@ -21,7 +21,7 @@ from mltrainer.reproducibility import determinism
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.trainers import result as parts
-from mltrainer.trainers.native.evaluation import evaluate, writes
+from mltrainer.trainers.native.evaluation import measured, writes
 from mltrainer.trainers.native.optimization.precision import choose
 from mltrainer.trainers.native.session import OF_MANY, Session
 from mltrainer.trainers.native.stages import Outcome
@@ -181,7 +181,7 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     trainer, task = session.trainer, session.task
     session.model.load_state_dict(delivered(tree), strict=True)
     samples, hold = task.split("validation"), writes(task.task, "evaluation")
-    found = evaluate(task.task, session.model, session.config, samples, "validation", hold=hold)
+    found = measured(task, session.model, samples, "validation", hold=hold)
     recorded = next(row.validation for row in trainer.history if row.step == tree["step"])
     evaluation = task.task.evaluation(found.outputs, found.targets) if hold else None
     session.model.eval()

@@ -36,7 +36,7 @@ from mltrainer.trainers.native.callbacks import Callbacks
 from mltrainer.trainers.native.data.addresses import Plan, plan_for
 from mltrainer.trainers.native.data.reading import readers
 from mltrainer.trainers.native.data.workers import Limits, workers_needed
-from mltrainer.trainers.native.evaluation import evaluate, writes
+from mltrainer.trainers.native.evaluation import measured, writes
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.locating import locate
@@ -225,12 +225,14 @@ class Session:
         positions = np.arange(min(len(validation), REHEARSAL_SAMPLES))
         begun = time.perf_counter()
         task = self.task.task
-        found = evaluate(task, self.model, self.config, validation, "validation", positions, hold=writes(task, "evaluation"))
-        measured = self._measured = found.metrics
+        found = measured(self.task, self.model, validation, "validation", positions, hold=writes(task, "evaluation"))
+        metrics = self._measured = found.metrics
         seconds = time.perf_counter() - begun
         self.rehearsal = Rehearsal(samples=len(positions), seconds=seconds, held_bytes=found.held_bytes)
-        _refuse_unmeasured("metric.name", [self.config.metric.name], list(measured))
-        _refuse_unmeasured("acceptance", list(self.config.acceptance), [*measured, *(f"train_{name}" for name in measured)])
+        views = tuple(f"{word}_" for word in self.task.views(self.model))
+        own = [name for name in metrics if not name.startswith(views)]  # of these alone there are values of other models
+        _refuse_unmeasured("metric.name", [self.config.metric.name], own)
+        _refuse_unmeasured("acceptance", list(self.config.acceptance), [*metrics, *(f"train_{name}" for name in own)])
 
     def _observe_start(self) -> dict[str, Any] | None:
         """Return the signals of model and data before the first step; in one of many runs on the same data, the model's alone."""

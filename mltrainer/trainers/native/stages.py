@@ -26,7 +26,7 @@ from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
 from mltrainer.trainers.native.callbacks import Callbacks
 from mltrainer.trainers.native.data.addresses import Plan, Step, altered, samples_of, training_steps
-from mltrainer.trainers.native.evaluation import evaluate
+from mltrainer.trainers.native.evaluation import evaluate, measured
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.interval import Interval
 from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
@@ -555,7 +555,9 @@ class Trainer:
 
     def _measure(self, split: str, positions: np.ndarray | None = None) -> dict[str, float]:
         samples = self.task.split(split)
-        return evaluate(self.task.task, self.model, self.config, samples, split, positions, ranks=self.ranks).metrics
+        if split == "train":  # measured to be compared with the validation split's, and not attacked
+            return evaluate(self.task.task, self.model, self.config, samples, split, positions, ranks=self.ranks).metrics
+        return measured(self.task, self.model, samples, split, positions, ranks=self.ranks).metrics
 
     # --- checkpoints ---
 

@@ -6,6 +6,8 @@ from tests.mutations.fault import Fault
 
 DISTILLATION = "mltrainer/strategies/distillation.py"
 TESTS = "tests/strategies/test_distillation.py"
+ATTACK = "mltrainer/strategies/adversarial.py"
+ATTACK_TESTS = "tests/strategies/test_adversarial.py"
 LORA = "mltrainer/strategies/lora.py"
 LORA_TESTS = "tests/strategies/test_lora.py"
 
@@ -121,5 +123,54 @@ FAULTS = (
         "if plain is not None and name not in saved}",
         "if plain is not None}",
         f"{LORA_TESTS} -k belongs_to",
+    ),
+    Fault(
+        "an attack goes down and not up",
+        ATTACK,
+        "moved.detach() + size * slope.sign()",
+        "moved.detach() - size * slope.sign()",
+        f"{ATTACK_TESTS} -k foolbox",
+    ),
+    Fault(
+        "a move leads beyond the bound",
+        ATTACK,
+        "(moved.detach() + size * slope.sign()).clamp(-1, 1)",
+        "(moved.detach() + size * slope.sign())",
+        f"{ATTACK_TESTS} -k foolbox",
+    ),
+    Fault(
+        "moved inputs lie beyond their limits while an attack looks for them",
+        ATTACK,
+        "torch.where(bound > 0, ((given + moved * bound).clamp(*self.limits) - given) / bound, 0.0)",
+        "moved",
+        f"{ATTACK_TESTS} -k foolbox",
+    ),
+    Fault(
+        "an attack takes statistics of inputs on their way",
+        ATTACK,
+        "        with evaluating(self.model), torch.enable_grad():",
+        "        with torch.enable_grad():",
+        f"{ATTACK_TESTS} -k leaves_modes",
+    ),
+    Fault(
+        "a held norm is woken by an attack",
+        ATTACK,
+        "            module.training = training\n\n\n# --- what is moved",
+        "            module.training = True\n\n\n# --- what is moved",
+        f"{ATTACK_TESTS} -k leaves_modes",
+    ),
+    Fault(
+        "columns that may not be moved are",
+        ATTACK,
+        "name in settings.columns for name in",
+        "name is not None for name in",
+        f"{ATTACK_TESTS} -k columns_are_those",
+    ),
+    Fault(
+        "embeddings are moved in their own unit",
+        ATTACK,
+        "bound = self.bound * self.module.weight.detach().std()",
+        "bound = self.bound",
+        f"{ATTACK_TESTS} -k embeddings_are_moved",
     ),
 )
