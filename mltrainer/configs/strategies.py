@@ -1,8 +1,8 @@
 """Strategies: what a training does beside its task, such as to follow a teacher; each a model of its settings."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mltrainer.configs.loading import Strict
 from mltrainer.configs.models import ModelConfig
@@ -67,4 +67,31 @@ class Adversarial(Strict):
     layer: Pattern | None = Field(None, description="the embedding whose outputs are moved in place of inputs, by its name")
 
 
-Strategy = Annotated[Distillation | Lora | Adversarial, Field(discriminator="name", description="a strategy, by its name")]
+class Curriculum(Strict):
+    """The easiest samples first, the others epoch by epoch (Hacohen and Weinshall, 2019, arXiv 1904.03626)."""
+
+    name: Literal["curriculum"]
+    by: str | None = Field(
+        None,
+        description="what is larger for a more difficult sample: a column of numbers, tokens of texts, brightness or contrast of "
+        "images; null: margins, or what a task of your own says in difficulty(self)",
+    )
+    margins: str | None = Field(None, description="the margins.f32 of a run on the same data and split, relative to the project")
+    descending: bool = Field(False, description="the samples with the largest values are the easiest")
+    begin: float = Field(0.3, gt=0, lt=1, description="the easiest share of the samples, which the first epoch reads")
+    epochs: int = Field(ge=1, description="epochs in which not all samples are read")
+    pacing: Literal["linear", "root", "step"] = Field(
+        "linear",
+        description="how the share grows; root: first fast (Platanios et al., 2019, arXiv 1903.09848); step: at once",
+    )
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> Self:
+        if self.by is not None and self.margins is not None:
+            raise ValueError("give by or margins: one of them tells how difficult a sample is")
+        return self
+
+
+Strategy = Annotated[
+    Distillation | Lora | Adversarial | Curriculum, Field(discriminator="name", description="a strategy, by its name")
+]

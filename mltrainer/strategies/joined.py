@@ -15,11 +15,17 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.strategies.adversarial import Adversarial
+from mltrainer.strategies.curriculum import Curriculum
 from mltrainer.strategies.distillation import Distillation
 from mltrainer.strategies.lora import Lora
-from mltrainer.strategies.strategy import Forward, MicroBatch, State, Strategy, Training
+from mltrainer.strategies.strategy import EpochOrder, Forward, MicroBatch, Ranked, State, Strategy, Training
 
-KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {"distillation": Distillation, "lora": Lora, "adversarial": Adversarial}
+KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {
+    "adversarial": Adversarial,
+    "curriculum": Curriculum,
+    "distillation": Distillation,
+    "lora": Lora,
+}
 TASK = "task"  # the name of the task's own loss among the terms
 
 
@@ -45,6 +51,10 @@ class Strategies:
     def files(self) -> list[FileRow]:
         """The rows of the files that they are read from."""
         return [row for strategy in self._each for row in strategy.files]
+
+    def rank(self, samples: Ranked) -> EpochOrder | None:
+        """Return the order in which the training samples of an epoch are read; None: the one without strategies."""
+        return next((order for strategy in self._each if (order := strategy.rank(samples)) is not None), None)
 
     # --- the model ---
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from mltrainer.configs.models import ModelConfig
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow
+from mltrainer.tasks.ids import Ids
 from mltrainer.tasks.task import Task
 
 State = dict[str, Tensor]
+EpochOrder = Callable[[Ids, int, int, int], np.ndarray]  # from samples, seed, epoch from 0 and rules to their positions
 Forward = Callable[[Any], tuple[Any, Any]]  # from a batch to outputs and targets
 
 
@@ -52,6 +55,22 @@ class MicroBatch:
     targets: Any
 
 
+@dataclass(frozen=True)
+class Ranked:
+    """The training samples, as a strategy asks how difficult they are.
+
+    Attributes:
+        ids: Of the training samples.
+        place: Returns where a sample lies in its source, by its id.
+        difficulty: Returns a number for each sample by its id, NaN where there is none, of what a key of the config names:
+            a column, or another of the task's features; None: what the task itself says. float64.
+    """
+
+    ids: Ids
+    place: Callable[[int], str]
+    difficulty: Callable[[str | None, str], np.ndarray]
+
+
 class Strategy:
     """What a training does beside its task; a strategy writes the methods of the places where it takes part.
 
@@ -69,6 +88,10 @@ class Strategy:
     share: float = 0.0
     files: Sequence[FileRow] = ()
     adapts = False
+
+    def rank(self, samples: Ranked) -> EpochOrder | None:
+        """Return the order in which the training samples of an epoch are read; None: the one without it."""
+        return None
 
     def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
         """Change a new model in place, before it is on its device.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.strategies.joined import strategies_of
-from mltrainer.strategies.strategy import Forward, Training
+from mltrainer.strategies.strategy import Forward, Ranked, Training
 from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
@@ -27,8 +28,9 @@ from mltrainer.tasks.samples import Samples, pick
 from mltrainer.tasks.sketch import sketch
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
+from mltrainer.tasks.stored.records import Part
 from mltrainer.tasks.task import Task
-from mltrainer.tasks.user_code import import_class, make_task
+from mltrainer.tasks.user_code import import_class, make_task, user_code
 from mltrainer.workspace import digest
 
 __all__ = ["OpenTask", "Samples", "check_model", "make_model", "open_task"]
@@ -61,9 +63,55 @@ class OpenTask:
         self.start: Begun | None = None
         # Without the test split, which is not even gathered before it is opened.
         self._samples = BySplit({name: self._take(name) for name in ("train", "validation")})
+        self._rank()
 
     def _take(self, split: str) -> Samples:
         return replace(self._data.take(split), root=self.root)
+
+    def _rank(self) -> None:
+        """Let a strategy order the training samples.
+
+        Raises:
+            InputError: They have an order of their own, or a strategy misses something of them.
+        """
+        train = self._samples.train
+        by_epoch = self.strategies.rank(Ranked(train.ids, self.place, self._difficulty))
+        if by_epoch is None:
+            return
+        if train.is_stream or isinstance(train.dataset, Part):
+            what = "the training samples stay in their files or come as a stream, in an order of their own"
+            raise InputError(what, where="strategies", mend="hold them in memory or in a data set that gives each of them")
+        self._samples["train"] = replace(train, by_epoch=by_epoch)
+
+    def _difficulty(self, name: str | None, where: str) -> np.ndarray:
+        """Return a number for each sample by its id, as `strategy.Ranked` says.
+
+        Raises:
+            InputError: There is nothing of that name.
+        """
+        if name is None:
+            return self._own_difficulty(where)
+        features = self.task.features(np.arange(self.task.size)) if isinstance(self.task, BuiltinTask) else []
+        found = {feature.name: feature.values.astype(np.float64) for feature in features if not feature.texts}
+        if name in found:
+            return found[name]
+        ids = np.asarray(self._data.ids.train)
+        cells = self.cells(int(ids[0]))
+        if name not in cells:
+            there = ", ".join(dict.fromkeys([*found, *cells])) or "none"
+            raise InputError(f"samples have no {name!r}; there are: {there}", where=where, mend="name one of them")
+        values = np.full(int(ids.max()) + 1, np.nan)
+        for row in ids.tolist():
+            with contextlib.suppress(ValueError):  # no number: told by the row
+                values[row] = float(self.cells(row)[name])
+        return values
+
+    def _own_difficulty(self, where: str) -> np.ndarray:
+        if isinstance(self.task, BuiltinTask):
+            mend = "by: a column of numbers, or margins: those of an earlier run"
+            raise InputError("nothing says how difficult a sample is", where=where, mend=mend)
+        with user_code(self.root, "difficulty of your task"):
+            return np.asarray(self.task.difficulty(), np.float64)
 
     def split(self, name: str) -> Samples:
         """Return the samples of "train" or "validation"; of "test" after `open_test`.

@@ -99,6 +99,13 @@ class Task:
         """Return a new model for the weights of a teacher, whose outputs are learned (`strategies`); by default as `model`."""
         return self.model()
 
+    def difficulty(self) -> Sequence[float]:
+        """Return a number for each sample in the order of `samples` or `dataset("train")`, larger for a more difficult one.
+
+        It is asked for by the strategy curriculum where the config does not say by what samples are ordered.
+        """
+        raise NotImplementedError("write difficulty(self), or name margins in the config")
+
     def updates(self, model: nn.Module, length: Length) -> Updates:
         """Return a new optimizer of your own over the model's parameters, with schedulers; see `mltrainer.tasks.updating`.
 

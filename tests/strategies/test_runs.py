@@ -32,6 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "distillation": {"strategies": [STRATEGY]},
     "lora": {"strategies": [{**LORA, "dora": True, "train": ["head"]}], "start": {"weights": "teacher.pt"}},
     "adversarial": {"strategies": [{"name": "adversarial", "epsilon": 0.1, "steps": 2, "weight": 0.8}]},
+    "curriculum": {"strategies": [{"name": "curriculum", "epochs": 2, "begin": 0.4}]},
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
 SETTING: dict[str, Any] = {
@@ -50,9 +51,19 @@ RINGS = TASK.replace(
 )
 
 
+DIFFICULTY = """
+
+class Digits(Digits):
+    def difficulty(self):
+        return load_digits().images[:self.n].std((1, 2))
+"""
+
+
 def prepared(root: Path, model: str = "Large") -> Path:
     """Write the digits task into a folder, with the weights of a teacher of one of its classes."""
-    spec = importlib.util.spec_from_file_location("teachers", make(root) / "digits_task.py")
+    path = make(root) / "digits_task.py"
+    path.write_text(path.read_text() + DIFFICULTY)
+    spec = importlib.util.spec_from_file_location("teachers", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -8,6 +8,8 @@ DISTILLATION = "mltrainer/strategies/distillation.py"
 TESTS = "tests/strategies/test_distillation.py"
 ATTACK = "mltrainer/strategies/adversarial.py"
 ATTACK_TESTS = "tests/strategies/test_adversarial.py"
+CURRICULUM = "mltrainer/strategies/curriculum.py"
+CURRICULUM_TESTS = "tests/strategies/test_curriculum.py"
 LORA = "mltrainer/strategies/lora.py"
 LORA_TESTS = "tests/strategies/test_lora.py"
 
@@ -172,5 +174,40 @@ FAULTS = (
         "bound = self.bound * self.module.weight.detach().std()",
         "bound = self.bound",
         f"{ATTACK_TESTS} -k embeddings_are_moved",
+    ),
+    Fault(
+        "the most difficult samples come first",
+        CURRICULUM,
+        "self._difficulty = -found if self._settings.descending else found",
+        "self._difficulty = found if self._settings.descending else -found",
+        f"{CURRICULUM_TESTS} -k easiest",
+    ),
+    Fault(
+        "samples of which a run was surest are taken for the most difficult ones",
+        CURRICULUM,
+        "return -np.frombuffer",
+        "return np.frombuffer",
+        f"{CURRICULUM_TESTS} -k margins_of_a_run",
+    ),
+    Fault(
+        "each turn of an epoch has the order of the first",
+        CURRICULUM,
+        'seeds.generator(seed, "curriculum", epoch, turn)',
+        'seeds.generator(seed, "curriculum", epoch, 0)',
+        f"{CURRICULUM_TESTS} -k seed_and_epoch",
+    ),
+    Fault(
+        "the margins that order samples are in no digest",
+        CURRICULUM,
+        "self.files = [file_row(self._file(settings.margins), settings.margins)]",
+        "self._file(settings.margins)",
+        f"{CURRICULUM_TESTS} -k margins_of_a_run",
+    ),
+    Fault(
+        "samples without a difficulty are ordered anyhow",
+        CURRICULUM,
+        "or not np.isfinite(found[ids]).all()",
+        "",
+        f"{CURRICULUM_TESTS} -k without_a_difficulty",
     ),
 )

@@ -148,7 +148,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
         # Anew also in mid-epoch: the order follows from the epoch, and nothing of it stands in a checkpoint.
-        order = seeds.addressed_order(config.seed, epoch, plan.samples, config.rules)
+        order = samples.order(config.seed, epoch, config.rules)
         steps = places(order, plan, done if epoch == first_epoch else 0, own)
         while block := list(itertools.islice(steps, block_steps)):
             micros = _micro_batches(samples, [part for place in block for part in place.own], config.device)

@@ -24,7 +24,7 @@ from mltrainer.workspace import write_atomic
 
 EPOCHS = 8  # of a run at most, evenly spaced, in which margins are noted: more change a mean little
 HELD = 1 << 20  # outputs that are kept before margins are made of them
-MOST_SAMPLES = 500_000  # whose margins a checkpoint holds, in 8 bytes each
+MOST_SAMPLES = 500_000  # whose margins a checkpoint holds, in 12 bytes each
 MARGINS_FILE = "margins.f32"  # in a run's folder: by sample id, NaN where none was noted
 
 
@@ -43,7 +43,7 @@ class Margins:
         self._is_on = config.signals and not is_mixed and 0 < len(ids) <= MOST_SAMPLES
         self._smooths, self._epochs, self._epoch_is_on = config.label_smoothing > 0, epochs, False
         size = int(np.asarray(ids).max()) + 1 if self._is_on else 0
-        self._sums, self._counts = torch.zeros(size), torch.zeros(size, dtype=torch.int32)
+        self._sums, self._counts = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.int32)
         self._of_step: list[tuple[Tensor, Tensor]] = []
         self._outputs: list[Tensor] = []
         self._targets: list[Tensor] = []
@@ -100,12 +100,12 @@ class Margins:
         if self._ids:
             self._make()
         made = ranks.gather([(epoch, ids, found.cpu()) for epoch, ids, found in self._made]) if self._is_on else []
-        # By epochs: a sample has one margin in each, in whichever process, so that its sum has one order.
+        # By epochs, and in float64: where a curriculum reads a sample several times in one, its sum has no order of its own.
         for _, ids, kept in sorted(itertools.chain(*made), key=operator.itemgetter(0)):
             places = torch.from_numpy(ids)
             # One that is not finite would make the sum of its sample NaN for the rest of the run.
             known = kept.isfinite()
-            self._sums.index_add_(0, places, torch.where(known, kept, 0.0))
+            self._sums.index_add_(0, places, torch.where(known, kept, 0.0).double())
             self._counts.index_add_(0, places, known.int())
         self._made = []
 
@@ -125,7 +125,7 @@ class Margins:
     def restore(self, tree: dict[str, Tensor] | None) -> None:
         """Go on from a checkpoint; from one that has none, with the margins of the steps after it."""
         if tree is not None:
-            self._sums, self._counts = tree["sums"].clone(), tree["counts"].clone()
+            self._sums, self._counts = tree["sums"].to(torch.float64, copy=True), tree["counts"].clone()
 
 
 def margins(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -1,0 +1,100 @@
+"""A curriculum: training begins with the easiest samples, and the others come in epoch by epoch.
+
+Bengio et al., 2009 (ICML). The share of the samples grows with the place in the training, as in Hacohen and Weinshall, 2019,
+arXiv 1904.03626, and Platanios et al., 2019, arXiv 1903.09848, whose function is the root.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from mltrainer.configs import strategies as configs
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.strategies.strategy import EpochOrder, Ranked, Strategy, Training
+from mltrainer.tasks.content import file_row
+from mltrainer.tasks.ids import Ids
+from mltrainer.workspace import machine_faults
+
+POWER = {"linear": 1.0, "root": 0.5}
+
+
+class Curriculum(Strategy):
+    """The order of a training by difficulty.
+
+    Args:
+        settings: The config's.
+        key: The config's key of this strategy.
+        root: The project's folder.
+    """
+
+    name = "curriculum"
+    _difficulty: np.ndarray
+
+    def __init__(self, settings: configs.Curriculum, key: str, root: Path) -> None:
+        self._settings, self._key, self._root = settings, key, root
+        if settings.margins is not None:
+            self.files = [file_row(self._file(settings.margins), settings.margins)]
+
+    def _file(self, name: str) -> Path:
+        path = self._root / name
+        if not path.is_file():
+            what = f"no file at {name!r}; the margins of a run were expected, as its folder holds them (margins.f32)"
+            raise InputError(what, where=f"{self._key}.margins", mend="copy them from .mltrainer/runs/RUN/ into the project")
+        return path
+
+    def begin(self, training: Training) -> str:
+        """Return a line on the order."""
+        settings = self._settings
+        easy = settings.margins or settings.by or "difficulty() of the task"
+        return f"begins with the easiest {settings.begin:.0%} by {easy}; all samples from epoch {settings.epochs + 1} on"
+
+    def rank(self, samples: Ranked) -> EpochOrder:
+        """Read how difficult each training sample is, and return the order of an epoch.
+
+        Raises:
+            InputError: A sample has no difficulty.
+        """
+        ids = np.asarray(samples.ids)
+        found = self._found(samples)
+        if len(found) <= ids.max(initial=-1) or not np.isfinite(found[ids]).all():
+            short = len(found) <= ids.max(initial=-1)
+            first = len(found) if short else int(ids[~np.isfinite(found[ids])][0])
+            what = f"{samples.place(first)} has no number that tells its difficulty"
+            mend = "give each training sample one; margins are those of a run on the same data and split"
+            raise InputError(what, where=self._key, mend=mend)
+        self._difficulty = -found if self._settings.descending else found
+        return self.order
+
+    def _found(self, samples: Ranked) -> np.ndarray:
+        """Return the difficulties by sample id, float64."""
+        settings = self._settings
+        if settings.margins is not None:
+            with machine_faults(settings.margins):
+                # A larger margin: the run was surer of the sample's own class.
+                return -np.frombuffer(self._file(settings.margins).read_bytes(), np.float32).astype(np.float64)
+        return samples.difficulty(settings.by, f"{self._key}.by")
+
+    def order(self, ids: Ids, seed: int, epoch: int, rules: int) -> np.ndarray:
+        """Return the positions of an epoch's samples, as many as there are: the easiest ones in turns, each turn in a new order.
+
+        A pure function of its arguments: nothing of it stands in a checkpoint.
+        """
+        count = len(ids)
+        pool = min(count, max(1, math.ceil(count * admitted(self._settings, epoch))))
+        if pool == count:
+            return seeds.epoch_order(seed, epoch, count, rules)
+        easiest = np.argsort(self._difficulty[np.asarray(ids)], kind="stable")[:pool]
+        turns = [seeds.generator(seed, "curriculum", epoch, turn).permutation(pool) for turn in range(math.ceil(count / pool))]
+        return easiest[np.concatenate(turns)[:count]]
+
+
+def admitted(settings: configs.Curriculum, epoch: int) -> float:
+    """Return the share of the samples that an epoch (from 0) reads."""
+    done = min(1.0, epoch / settings.epochs)
+    if settings.pacing == "step":
+        return settings.begin if done < 1 else 1.0
+    return settings.begin + (1 - settings.begin) * float(done ** POWER[settings.pacing])
