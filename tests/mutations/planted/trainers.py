@@ -113,8 +113,8 @@ FAULTS = (
     Fault(
         "every epoch has the first one's order",
         "mltrainer/trainers/native/data/addresses.py",
-        "order = seeds.addressed_order(config.seed, epoch, plan.samples, config.rules)",
-        "order = seeds.addressed_order(config.seed, 0, plan.samples, config.rules)",
+        "order = samples.order(config.seed, epoch, config.rules)\n        steps",
+        "order = samples.order(config.seed, 0, config.rules)\n        steps",
         "tests/trainers/native/data/test_addresses.py",
     ),
     Fault(
