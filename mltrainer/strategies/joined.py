@@ -72,6 +72,11 @@ class Strategies:
         """Return a trained model's state as the task's own model has it; None where it is the model's own state."""
         return next((state for strategy in self._each if (state := strategy.plain(model)) is not None), None)
 
+    def release(self, model: nn.Module) -> None:
+        """Make a trained model that was adapted the task's own again, in place."""
+        for strategy in self._each:
+            strategy.release(model)
+
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
         """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
         return {name: content for strategy in self._each for name, content in strategy.delivered(model).items()}

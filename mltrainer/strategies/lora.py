@@ -76,6 +76,15 @@ class Lora(Strategy):
         merged = {f"{name}.weight": _merged(layer) for name, layer in _layers(model).items()}
         return {plain: merged.get(plain, state[name]) for name, plain in names.items() if plain is not None}
 
+    def release(self, model: nn.Module) -> None:
+        """Put the layers back in place of those with adapters, which are added to their weights."""
+        layers = _layers(model)
+        if not any(layer.merged for layer in layers.values()):
+            model.load_state_dict(self.plain(model))
+        for name, layer in layers.items():
+            model.set_submodule(name, layer.get_base_layer())
+        model.requires_grad_(True)
+
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
         """Return the adapter as peft reads it, and the digest of the weights that it belongs to."""
         state, layers, names = model.state_dict(), _layers(model), _plain_names(model)

@@ -117,6 +117,9 @@ class Strategy:
         """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""
         return None
 
+    def release(self, model: nn.Module) -> None:
+        """Make a trained model that was adapted the task's own again, in place."""
+
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
         """Return files that are delivered beside the task's own model, by name; of the model as it was trained."""
         return {}

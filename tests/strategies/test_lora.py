@@ -202,3 +202,14 @@ def test_an_adapter_is_read_again_from_its_file_alone(dora: bool) -> None:
     tensors.pop("base_model.model.0.lora_B.weight")
     reread(again, safetensors.torch.save(tensors))
     assert again(INPUTS).isnan().any()
+
+
+def test_a_released_model_is_the_tasks_own_with_its_adapters_added() -> None:
+    strategy = lora(dora=True)
+    model = adapted(strategy)
+    state, said = strategy.plain(model), model(INPUTS)
+    strategy.release(model)
+    assert not [module for module in model.modules() if "peft" in type(module).__module__]
+    assert state.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    torch.testing.assert_close(model(INPUTS), said)

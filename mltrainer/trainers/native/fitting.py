@@ -221,4 +221,5 @@ def _take_best(session: Session) -> None:
     best = best_row(session.trainer.history, session.config.metric)
     if best is not None and session.checkpoints.path(best.step).is_dir():
         session.model.load_state_dict(delivered(session.checkpoints.load(best.step)[0]), strict=True)
+    session.task.strategies.release(session.model)
     session.model.eval()

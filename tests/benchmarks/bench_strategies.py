@@ -1,0 +1,202 @@
+"""What the training strategies bring: each beside the same training without it, on tasks where it is said to help.
+
+All train on the digits in as many steps and under the same draws, seed by seed, and are measured on 697 that none has seen.
+
+- lora: a perceptron of two hidden layers of 512 that learned 900 digits goes on with 100 noisy ones, by all of its weights or by
+  adapters of rank 4 with a new head.
+- adversarial: the same perceptron on 900 digits, plain and with PGD at 0.1 of the range from black to white; both are attacked by
+  foolbox's PGD of 40 steps.
+- curriculum: a perceptron of 64 hidden units on 400 digits of which a fifth have wrong labels, plain and by that run's margins.
+- distillation: `bench_distillation.py` as it stands.
+
+    python tests/benchmarks/bench_strategies.py [lora adversarial curriculum distillation] [--seeds 0 1 2 3 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import mltrainer
+from tests.benchmarks import bench_distillation
+
+WIDE = {"name": "mlp", "hidden": [512, 512]}
+EPSILON = 0.1
+Measured = dict[str, float]
+
+
+def divide(seed: int, **sizes: int) -> None:
+    """Write some digits by name into files, and those from the 1,100th on as `held`; drawn by a seed."""
+    digits = load_digits()
+    order, x = np.random.default_rng(seed).permutation(len(digits.target)), (digits.images / 16).astype(np.float32)
+    begin = 0
+    for name, size in sizes.items():
+        write(name, x[order[begin : begin + size]], digits.target[order[begin : begin + size]])
+        begin += size
+    write("held", x[order[1100:]], digits.target[order[1100:]])
+
+
+def write(name: str, x: np.ndarray, y: np.ndarray) -> None:
+    """Write images and labels."""
+    np.savez(f"{name}.npz", x=x, y=y)
+
+
+def fit(source: str, model: dict[str, Any], epochs: int, seed: int, held: str = "held", **keys: Any) -> mltrainer.Fit:
+    """Train on a file, and measure once, at the end, on what was held out."""
+    keys = {"split": {"validation": 0.2, "test": 0.0}, "batch_size": 16, "early_stopping": None, "signals": False, **keys}
+    return mltrainer.fit(
+        {"kind": "image_classification"},
+        data={"source": f"{source}.npz", "validation": f"{held}.npz"},
+        model=model,
+        metric={"name": "accuracy", "mode": "max"},
+        epochs=epochs,
+        seed=seed,
+        evaluate={"every_n_epochs": epochs},
+        tell=lambda _event: None,
+        **keys,
+    )
+
+
+def accuracy(found: mltrainer.Fit) -> float:
+    """Return a training's accuracy on what was held out."""
+    return found.metrics["accuracy"]
+
+
+# --- the strategies -----------------------------------------------------------------------------
+
+
+def lora(seed: int) -> Measured:
+    """Return the accuracies of a fine-tuning of all weights and of one by adapters, and the share that these are."""
+    divide(seed, many=900, few=100)
+    draws = np.random.default_rng(seed)
+    for name in ("few", "held"):
+        rows = np.load(f"{name}.npz")
+        write(f"noisy_{name}", (rows["x"] + draws.normal(0, 0.3, rows["x"].shape)).astype(np.float32), rows["y"])
+    base = fit("many", WIDE, 12, seed)
+    safetensors.torch.save_file({n: t.contiguous() for n, t in base.model.state_dict().items()}, Path("base.safetensors"))
+    begun: dict[str, Any] = {"start": {"weights": "base.safetensors", "replace_head": True}, "held": "noisy_held"}
+    whole = fit("noisy_few", WIDE, 40, seed, **begun)
+    adapted = fit("noisy_few", WIDE, 40, seed, **begun, strategies=[{"name": "lora", "rank": 4}])
+    new = fit("noisy_few", WIDE, 40, seed, held="noisy_held")
+    weights = sum(p.numel() for p in whole.model.parameters())
+    # Of each layer but the head an adapter: rank * (inputs + outputs); the head whole.
+    trained = 4 * (64 + 512) + 4 * (512 + 512) + 512 * 10 + 10
+    return {"new weights": accuracy(new), "without": accuracy(whole), "with": accuracy(adapted), "weights": trained / weights}
+
+
+def adversarial(seed: int) -> Measured:
+    """Return the accuracies of a plain and of an attacked training, under an attack of another library."""
+    divide(seed, many=900)
+    plain = fit("many", WIDE, 30, seed)
+    moved = fit("many", WIDE, 30, seed, strategies=[{"name": "adversarial", "epsilon": EPSILON, "steps": 10}])
+    return {
+        "clean without": accuracy(plain),
+        "clean with": accuracy(moved),
+        "without": withstands(plain.model),
+        "with": withstands(moved.model),
+    }
+
+
+def withstands(model: nn.Module) -> float:
+    """Return the share of the held-out digits that foolbox's PGD does not turn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import foolbox
+    rows = np.load("held.npz")
+    x: Tensor = torch.from_numpy(rows["x"])[:, None]
+    y = torch.from_numpy(rows["y"])
+    torch.manual_seed(0)
+    attack = foolbox.attacks.LinfPGD(steps=40, rel_stepsize=2.5 / 40)
+    wrapped = foolbox.PyTorchModel(model.eval(), bounds=(0, 1), device="cpu")
+    _, _, is_turned = attack(wrapped, x, foolbox.criteria.Misclassification(y), epsilons=EPSILON)
+    return 1 - float(is_turned.float().mean())
+
+
+def curriculum(seed: int) -> Measured:
+    """Return the accuracies of a training with wrong labels in the usual order, and by its own margins."""
+    divide(seed, few=400)
+    rows, draws = np.load("few.npz"), np.random.default_rng(seed)
+    wrong = draws.choice(400, 80, replace=False)
+    labels = rows["y"].copy()
+    labels[wrong] = (labels[wrong] + draws.integers(1, 10, 80)) % 10
+    write("few", rows["x"], labels)
+    model = {"name": "mlp", "hidden": [64]}
+    with kept_margins():
+        plain = fit("few", model, 20, seed, signals=True)
+    strategy = {"name": "curriculum", "margins": "margins.f32", "begin": 0.5, "epochs": 10}
+    by_margins = fit("few", model, 20, seed, strategies=[strategy])
+    return {"without": accuracy(plain), "with": accuracy(by_margins)}
+
+
+class kept_margins:
+    """Keep the margins of the training within, whose folder is removed."""
+
+    def __enter__(self) -> None:
+        from mltrainer.trainers.native.signals.margins import Margins
+
+        self._write = Margins.write
+        Margins.write = lambda margins, _folder: self._write(margins, Path())  # type: ignore[method-assign]  # for a block
+
+    def __exit__(self, *_: object) -> None:
+        from mltrainer.trainers.native.signals.margins import Margins
+
+        Margins.write = self._write  # type: ignore[method-assign]  # as it was
+
+
+def distillation(seed: int) -> Measured:
+    """Return the accuracies of a student alone and with its teacher."""
+    found = bench_distillation.measure(200, 64, 80, seed, same_rows=False)
+    return {"teacher": found["teacher"], "without": found["alone"], "with": found["taught"]}
+
+
+STRATEGIES: dict[str, Callable[[int], Measured]] = {
+    "lora": lora,
+    "adversarial": adversarial,
+    "curriculum": curriculum,
+    "distillation": distillation,
+}
+
+
+def measured(name: str, seed: int) -> Measured:
+    """Return what a strategy gave with a seed, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        found = STRATEGIES[name](seed)
+        os.chdir("/")
+    return found
+
+
+def main() -> None:
+    """Print for each strategy the means with their 95 % intervals over the seeds, as a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=[*STRATEGIES], choices=[*STRATEGIES], metavar="NAME")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    asked = parser.parse_args()
+    print("| strategy | without | with | difference, seed by seed | beside |\n|---|---|---|---|---|")
+    for name in asked.names:
+        begun = time.perf_counter()
+        rows = [measured(name, seed) for seed in asked.seeds]
+        columns = {key: [row[key] for row in rows] for key in rows[0]}
+        gained = [one - other for one, other in zip(columns["with"], columns["without"], strict=True)]
+        shown = [bench_distillation.interval(columns[key]) for key in ("without", "with")]
+        others = [f"{key} {np.mean(values):.4f}" for key, values in columns.items() if key not in ("with", "without")]
+        cells = [name, *shown, bench_distillation.interval(gained), "; ".join(others)]
+        print(f"| {' | '.join(cells)} |", flush=True)
+        print(f"{name}: {len(rows)} seeds in {time.perf_counter() - begun:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
