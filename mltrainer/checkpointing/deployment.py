@@ -20,6 +20,7 @@ from mltrainer.workspace import MODEL_CARD, machine_faults, pretty_json, sha256_
 
 CHECKSUMS_FILE = "SHA256SUMS"
 MANIFEST_FILE = "manifest.json"
+INTERFACE = "inference.json"
 PREPROCESS = "preprocess"  # the key of inference.json that names the user's module, and the function in it
 OWN_FILES = ("inference.py",)
 SCRIPT = Path(__file__).with_name("inference_script.py")  # the script's text: a module, so that it is checked like one
@@ -53,7 +54,7 @@ def write_deployment(
     write_atomic(folder / "inference.py", SCRIPT.read_bytes())
     named = {} if preprocess is None else {PREPROCESS: preprocess.name}
     # not redacted: categories and names of classes are the data's, and predictions need them
-    write_atomic(folder / "inference.json", pretty_json({**inference, **named}))
+    write_atomic(folder / INTERFACE, pretty_json({**inference, **named}))
     module = {}
     if preprocess is not None:
         write_atomic(folder / preprocess.name, preprocess.read_bytes())

@@ -683,16 +683,70 @@ def probabilities(outputs: np.ndarray) -> np.ndarray:
 
 
 def answers(outputs: np.ndarray, spec: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """Yield a prediction per row; plain outputs where inference.json does not say what they are."""
-    classes = spec.get("classes")
+    """Yield a prediction per row; plain outputs where inference.json does not say what they are.
+
+    Where it says how sure an answer must be (`conformal`), with the set of classes, the likeliest first, or the interval that
+    holds the truth as often as it says there.
+    """
+    classes, doubt = spec.get("classes"), spec.get("conformal")
     if classes and spec.get("output") == "logits":
-        for row in probabilities(outputs):
+        chances = probabilities(outputs)
+        open_left = plausible(chances, doubt) if doubt else None
+        for nr, row in enumerate(chances):
             named = {str(name): finite(p) for name, p in zip(classes, row, strict=True)}
-            yield {"prediction": classes[int(row.argmax())], "probabilities": named}
+            answer = {"prediction": classes[int(row.argmax())], "probabilities": named}
+            if open_left is not None:
+                answer["set"] = [classes[place] for place in np.argsort(-row, kind="stable") if open_left[nr, place]]
+            yield answer
         return
     for row in outputs.reshape(len(outputs), -1):
         values = [finite(value) for value in row]
-        yield {"prediction": values[0]} if spec.get("output") == "value" else {"output": values}
+        if spec.get("output") != "value":
+            yield {"output": values}
+        elif doubt:
+            yield {"prediction": values[0], "interval": [finite(end) for end in interval(row[:1], doubt)[0]]}
+        else:
+            yield {"prediction": values[0]}
+
+
+# --- how sure an answer is: conformal sets and intervals, which are measured by the same functions -----
+
+SLACK = 1e-4  # of a probability; logits of float32 differ so much from runtime to runtime, and equal ones must not fall apart
+
+
+def conformity(chances: np.ndarray, score: str) -> np.ndarray:
+    """Return the fit of each class to each row, the larger the better.
+
+    By `lac` it is the class's probability (Sadinle, Lei and Wasserman, 2019, Least Ambiguous Set-Valued Classifiers with Bounded
+    Error Levels, JASA 114:223-234). By `aps` it is that of all less likely classes together, which is 1 less the score of Romano,
+    Sesia and Candes (2020, Classification with Valid and Adaptive Coverage, NeurIPS 33), and 1 for the likeliest class: in place
+    of their draws, by which the same row would have another set each time.
+    """
+    if score == "lac":
+        return chances
+    order = np.argsort(-chances, axis=1, kind="stable")
+    ranked = np.take_along_axis(chances, order, axis=1)
+    less = np.zeros_like(ranked)
+    # Summed from the least likely one up: 1 less the sum of the likelier ones would lose what is small.
+    less[:, :-1] = np.cumsum(ranked[:, :0:-1], axis=1)[:, ::-1]
+    less[:, 0] = 1.0
+    found = np.zeros_like(ranked)
+    np.put_along_axis(found, order, less, axis=1)
+    return found
+
+
+def plausible(chances: np.ndarray, doubt: dict[str, Any]) -> np.ndarray:
+    """Return the set of each row, bool [rows, classes]; the likeliest class is in all of them."""
+    # A row without numbers leaves all classes open.
+    found: np.ndarray = (conformity(chances, doubt["score"]) >= doubt["threshold"] * (1 - SLACK)) | np.isnan(chances)
+    found[np.arange(len(chances)), chances.argmax(axis=1)] = True
+    return found
+
+
+def interval(values: np.ndarray, doubt: dict[str, Any]) -> np.ndarray:
+    """Return the two ends of each prediction's interval, float64 [rows, 2]."""
+    middle = values.astype(np.float64)
+    return np.stack([middle - doubt["threshold"], middle + doubt["threshold"]], axis=1)
 
 
 def finite(value: Any) -> float | None:

@@ -94,6 +94,13 @@ class AcceptanceSettings(ItemSettings):
     """`acceptance_met`."""
 
     split: Literal["test", "validation"] | None = Field(None, description="what decides; null: validation, as before it was said")
+    coverage_level: float = Field(
+        0.01,
+        gt=0,
+        le=0.5,
+        description="sets or intervals that hold the truth less often than chance allows at this level break their promise",
+        json_schema_extra=LOWER,
+    )
 
 
 class CommitSettings(ItemSettings):

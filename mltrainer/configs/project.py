@@ -14,6 +14,7 @@ from mltrainer.configs import yaml
 from mltrainer.configs.addresses import REFUSED, holds_secret
 from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
+from mltrainer.configs.conformal import Conformal
 from mltrainer.configs.launching import Launching
 from mltrainer.configs.loading import Decides, Later, Strict, needs_plugins, read_text, told, validate
 from mltrainer.configs.models import Bag as Bag
@@ -491,6 +492,10 @@ class ProjectConfig(Strict):
     acceptance: Annotated[dict[str, str], Decides.NOTHING] = Field(
         {}, description='metric: criterion, such as accuracy: ">= 0.95"'
     )
+    conformal: Annotated[Conformal | None, Decides.NOTHING, Later("0.3")] = Field(
+        None,
+        description="whether the delivered model answers with a set of classes or an interval, such as {coverage: 0.9}; null: no",
+    )
     budget: Annotated[Budget, Decides.NOTHING] = Field(default_factory=lambda: Budget())
     tracking: Annotated[TrackingKey, Decides.NOTHING, Later("0.2")] = Field(
         None,
@@ -554,6 +559,22 @@ class ProjectConfig(Strict):
         if self.of_texts != isinstance(model, TextModel):
             what = "reads texts" if isinstance(model, TextModel) else "reads no texts"
             raise ValueError(f"{key} {model.name} {what}, which does not suit {self.task.kind}")
+
+    @model_validator(mode="after")
+    def _doubt_suits_the_task(self) -> Self:
+        if self.conformal is None:
+            return self
+        if self.task.is_opaque:
+            raise ValueError(
+                "conformal needs outputs that are read here, and a program's are its own affair: let it write its sets"
+            )
+        if self.task.kind == "text_generation":
+            raise ValueError(
+                "conformal gives sets of classes or intervals, and text_generation continues a text: conformal: null"
+            )
+        if self.task.kind == "tabular_regression" and self.conformal.score is not None:
+            raise ValueError(f"conformal.score: {self.conformal.score} makes sets of classes, not intervals: leave it out")
+        return self
 
     @model_validator(mode="after")
     def _programs_decide_the_rest(self) -> Self:

@@ -23,7 +23,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Export
-from mltrainer.records.finalization import Intervals
+from mltrainer.records.finalization import Conformal, Intervals
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
 from mltrainer.reproducibility import seeds
@@ -35,6 +35,7 @@ from mltrainer.tasks.opening import OpenTask, make_model
 from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
+from mltrainer.trainers.native import conformal
 from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
 from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, measured, needs_outputs, writes
 from mltrainer.trainers.native.intervals import Interval, intervals, no_intervals
@@ -55,8 +56,8 @@ def work(job: ExportJob, root: Path, events: Events) -> int:
 def export_run(job: ExportJob, root: Path, checkpoint: str) -> list[Export]:
     """Export a run's checkpoint, and write the job's result.
 
-    The result holds `exports`; `inference`, the task's description of its inputs and outputs; `test` (as `measure_test`);
-    `weights_sha256` and, from `rules: 2` on, `weights_tree_sha256`.
+    The result holds `exports`; `inference`, the task's description of its inputs and outputs; `conformal`, where the config asks
+    for it; `test` (as `measure_test`); `weights_sha256` and, from `rules: 2` on, `weights_tree_sha256`.
 
     Args:
         job: The export.
@@ -81,10 +82,11 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     model.to(config.device).eval()
     # Before anything is removed: a model that cannot be exported leaves the earlier export whole.
     calls = real_calls(task, model, config, job.samples)
+    inference = task.task.inference()
+    doubt = _calibrated(task, model, config, inference)
     model.cpu()
     out = root / job.out
     _remove_earlier(out)
-    inference = task.task.inference()
     preprocess = preprocess_of(inference, root)
     exports = _all_formats(job, model, calls, out)
     adapters, row = _adapters(task, model, tree["model"], calls, job.tolerance)
@@ -93,14 +95,23 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     # From those rules on, by which the chain has such digests, too.
     tree = {"weights_tree_sha256": weights_tree_sha256(state, threads=config.threads)} if config.rules >= 2 else {}
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
+    told = {} if doubt is None else {conformal.KEY: doubt.written()}
     files = {**task.task.delivered(), **adapters}
     origin = {**_origin(job, manifest, weights), **tree}
-    write_deployment(out, exports, {**inference, **names}, job.config.model_dump(), origin, files, preprocess)
+    write_deployment(out, exports, {**inference, **names, **told}, job.config.model_dump(), origin, files, preprocess)
     # Again: what an exporter did to the model must not show in the test's metrics.
     model.load_state_dict(state, strict=True)
-    test = measure_test(job, root, task, model.to(config.device), config, exports, weights)  # last: an opening is not undone
-    _write_result(job, root, exports, {"inference": inference, "test": test, "weights_sha256": weights, **tree})
+    model.to(config.device)
+    test = measure_test(job, root, task, model, config, exports, weights, doubt)  # last: an opening is not undone
+    _write_result(job, root, exports, {"inference": inference, **told, "test": test, "weights_sha256": weights, **tree})
     return exports
+
+
+def _calibrated(task: OpenTask, model: nn.Module, config: TrainingConfig, inference: dict[str, Any]) -> Conformal | None:
+    """Return the threshold of the model's sets or intervals; None where it answers without."""
+    if config.conformal is None:
+        return None
+    return conformal.calibrated(task.task, model, config, task.split("validation"), inference)
 
 
 def _write_result(job: ExportJob, root: Path, exports: list[Export], others: dict[str, Any]) -> None:
@@ -174,6 +185,10 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
     with user_code(root, "inference of your task"):
         inference = task.task.inference()
         json.dumps(plain(inference))
+    if config.conformal is not None:
+        conformal.require_samples(config.conformal.coverage, len(samples))
+        conformal.score_of(config, inference)
+        conformal.answers_of(task.task, model, config, samples, "validation", inference, _first(job, len(samples)))
     preprocess_of(inference, root)
     # Again, as code of the task's ran since.
     model.eval()
@@ -230,11 +245,13 @@ def measure_test(
     config: TrainingConfig,
     exports: list[Export],
     weights: str,
+    doubt: Conformal | None = None,
 ) -> dict[str, Any]:
     """Open the test split and measure it, unless it stays sealed: it is not asked for, or a format does not give the model.
 
     Returns:
-        `samples` (0 while it is sealed), `metrics`, `intervals` (as `intervals.intervals`) and `sealed`, why it was not opened.
+        `samples` (0 while it is sealed), `metrics`, `intervals` (as `intervals.intervals`) and `sealed`, why it was not opened;
+        `coverage` of the sets or intervals where there are some.
     """
     sealed = "it was not asked for" if job.test is None else _unfit(exports)
     if sealed or job.test is None:
@@ -244,6 +261,9 @@ def measure_test(
     samples = task.open_test()
     found = measured(task, model, samples, "test", hold=_interval_of_loss(task, config))
     told = {"samples": len(samples), "metrics": plain(found.metrics)}
+    if doubt is not None:
+        answers = conformal.answers_of(task.task, model, config, samples, "test", task.task.inference())
+        told["coverage"] = conformal.covered(answers, doubt, job.test.interval["level"]).written()
     write_json(root / job.run_folder / TEST_FILE, {**told, "weights_sha256": weights, "rows": rows})
     bounds = _intervals(job.test, task, found, len(samples), config)
     return {**told, "intervals": bounds and bounds.written(), "sealed": None}

@@ -13,7 +13,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer import handbook
-from mltrainer.checkpointing.deployment import CHECKSUMS_FILE
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, INTERFACE
 from mltrainer.checkpointing.tensors import (
     WEIGHTS_FILE,
     checkpoint_weights_sha256,
@@ -204,7 +204,8 @@ def _measured_test(claim: Claim) -> Iterator[str]:
     # A later test of other weights may lie in its place: then nothing here can answer for these.
     if not test.samples or wrote.get("weights_sha256") != claim.final.delivered_sha256:
         return
-    yield from _unlike(claim, path, wrote, {"samples": test.samples, "metrics": test.metrics})
+    coverage = test.coverage.written() if test.coverage else None
+    yield from _unlike(claim, path, wrote, {"samples": test.samples, "metrics": test.metrics, "coverage": coverage})
 
 
 def _exported(claim: Claim) -> Iterator[str]:
@@ -214,7 +215,18 @@ def _exported(claim: Claim) -> Iterator[str]:
     if wrote.get("weights_sha256") == claim.final.delivered_sha256:
         exports = [row.written() for row in claim.final.exports]
         told = {"exports": exports, "inference": claim.final.inference, "weights_tree_sha256": claim.final.delivered_tree_sha256}
-        yield from _unlike(claim, path, wrote, told)
+        yield from _unlike(claim, path, wrote, {**told, "conformal": _conformal(claim)})
+
+
+def _conformal(claim: Claim) -> dict[str, Any] | None:
+    return claim.final.conformal.written() if claim.final.conformal else None
+
+
+def _interface(claim: Claim) -> Iterator[str]:
+    """The delivered model answers with the sets or intervals that were measured."""
+    path = claim.model_folder / INTERFACE
+    if claim.final.conformal and path.is_file():
+        yield from _unlike(claim, path, read_if_whole(path), {"conformal": _conformal(claim)})
 
 
 def _reproduced(claim: Claim) -> Iterator[str]:
@@ -316,7 +328,7 @@ def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
 
 
 _OF_THE_MODEL: tuple[Callable[[Claim], Iterator[str]], ...] = (
-    *(_delivered_weights, _checksums, _measured_test, _exported, _reproduced, _ledger),
+    *(_delivered_weights, _checksums, _measured_test, _exported, _interface, _reproduced, _ledger),
 )
 
 

@@ -38,7 +38,7 @@ from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, wr
 
 PLANNED = {  # keys that are decided there, and why
     **dict.fromkeys(
-        ("name", "id", "data", "split", "metric", "acceptance", "budget"),
+        ("name", "id", "data", "split", "metric", "acceptance", "conformal", "budget"),
         "what a model is judged by is not chosen when it is known",
     ),
     "task": "its code and its first steps are proved there",
@@ -74,7 +74,6 @@ def run(ctx: Context) -> Result:
         exports=exported.exports,
         inference=exported.inference,
         delivered_sha256=exported.weights_sha256,
-        **({"delivered_tree_sha256": exported.weights_tree_sha256} if exported.weights_tree_sha256 else {}),
         test=test,
         model_files=files,
         acceptance=final_acceptance(config, result, test),
@@ -87,6 +86,7 @@ def run(ctx: Context) -> Result:
         expected_diagnostics=sorted(RULES),
         assessment=assess(rows, judged),
         changes=changes_to_try(rows, config.model_dump()),
+        **_where_there_is(delivered_tree_sha256=exported.weights_tree_sha256, conformal=exported.conformal),
     )
     inputs = [*run_inputs(ctx, result), *files]
     # Bound, too, and after `_tested`, which has written what the record tells of.
@@ -94,6 +94,11 @@ def run(ctx: Context) -> Result:
     if ledger.exists():
         inputs.append(file_row(ctx.project, ledger, "ledger"))
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])
+
+
+def _where_there_is(**parts: Any) -> dict[str, Any]:
+    """Return the parts that are not None: a record without them has the bytes of versions that knew none."""
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 # --- what the model is judged by ------------------------------------------------------------------
@@ -166,7 +171,8 @@ def _role(path: Path) -> str:
 def _tested(ctx: Context, found: Test, sealed: str | None) -> Test:
     """Return the test split's results, or the reason for its seal, with every known opening."""
     still = (sealed or found.sealed) if _test_samples(ctx) else None
-    return Test.model_validate({**dict(found), "sealed": still, **_kept_ledger(ctx).recorded})
+    measured = {name: getattr(found, name) for name in found.model_fields_set}
+    return Test.model_validate({**measured, "sealed": still, **_kept_ledger(ctx).recorded})
 
 
 def _kept_ledger(ctx: Context) -> Ledger:

@@ -40,7 +40,8 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
     settings, values = ExportSettings(**export), config.model_dump()
     tried = {
         "version": mltrainer.__version__,
-        "config": {key: values[key] for key in DECIDING},
+        # Where the model answers without sets, the name is the one of versions that knew none.
+        "config": {key: values[key] for key in (*DECIDING, *(["conformal"] if config.conformal else []))},
         "data": probe.data_sha256,
         "code": dumped(probe.code_files),
         "environment": environment_digest(environment),

@@ -262,7 +262,8 @@ class Predictions:
     """What the delivered model answers, one for each row, text or picture.
 
     Attributes:
-        answers: As `mltrainer predict` prints them: `prediction` and, of classes, `probabilities`; `output` where the task says
+        answers: As `mltrainer predict` prints them: `prediction` and, of classes, `probabilities`; a `set` or an
+            `interval` where the config asks for them (`conformal`); `output` where the task says
             no more; `file` of a picture; `continuation` of a text that is continued.
         drift: The columns whose values are of another population than the training rows', the worst first; empty for fewer than
             50 rows, and where the model reads no table.

@@ -90,6 +90,57 @@ class WayBack(Part):
     search: str | None = None
 
 
+class Conformal(Part):
+    """By what the delivered model's sets or intervals are made, as its inference.json has it; from the validation split.
+
+    Attributes:
+        coverage: The share of rows that are to be covered.
+        score: lac, aps or residual.
+        threshold: Of lac the least probability of a class in a set, of aps the least probability of all less likely classes
+            together (1: the likeliest class alone), of residual half of an interval's width.
+        samples: How many calibrated it.
+        rank: The place of the threshold among their scores, from the best fitting one.
+    """
+
+    coverage: Number
+    score: str
+    threshold: Number
+    samples: int
+    rank: int
+
+
+class Weakest(Part):
+    """The class whose rows are covered least often."""
+
+    name: str
+    samples: int
+    covered: int
+
+
+class Coverage(Part):
+    """How often the sets or intervals held the truth on the test split.
+
+    Attributes:
+        samples: How many were measured.
+        covered: How many of them are covered.
+        share: Which share that is.
+        level: The confidence of `interval`.
+        interval: That of the share, by its two ends (Wilson, 1927).
+        mean_size: The mean number of classes in a set, or the mean width of an interval.
+        alone: How many sets hold one class; None of intervals.
+        weakest: Of classes.
+    """
+
+    samples: int
+    covered: int
+    share: Number
+    level: Number
+    interval: list[Number]
+    mean_size: Number
+    alone: int | None = None
+    weakest: Weakest | None = None
+
+
 class Test(Part):
     """What the test split showed, with its intervals; no samples: there is none, or it is `sealed`, for the reason told."""
 
@@ -99,6 +150,7 @@ class Test(Part):
     intervals: Intervals | None = None
     sealed: str | None = None
     splits: dict[str, RowDigests] | None = None
+    coverage: Coverage | None = None
 
 
 class Finalization(Part):
@@ -124,3 +176,4 @@ class Finalization(Part):
     changes: list[Change] | None = None
     way_back: WayBack | None = None
     references: References | None = None
+    conformal: Conformal | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.common import Export, Number, Part
-from mltrainer.records.finalization import Test
+from mltrainer.records.finalization import Conformal, Test
 from mltrainer.records.job import ExportJob, TestOpening
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
@@ -27,13 +27,14 @@ class ExportSettings(Part):
 
 
 class Exported(Part):
-    """What was exported, the task's description of its inputs and outputs, the weights, and what the test split showed."""
+    """What was exported, how the model is called and answers, the weights, and what the test split showed."""
 
     exports: list[Export]
     inference: dict[str, Any]
     weights_sha256: str
     weights_tree_sha256: str | None = None
     test: Test
+    conformal: Conformal | None = None
 
 
 def run_manager(

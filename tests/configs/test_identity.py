@@ -29,6 +29,7 @@ from tests.gates.evidence import judged
 KEPT = Path(__file__).parents[1] / "kept/0.1"
 NAMES = ("digits", "houses", "rings")
 LATER = {  # keys that came after version 0.1, each with a default that means "as before"
+    "conformal",
     "strategies",
     "augment",
     "class_weights",
@@ -75,6 +76,7 @@ def planned(project: str) -> dict[str, Any]:
 SAME_RUN: dict[str, dict[str, Any]] = {
     "its name": {"name": "other"},
     "its criterion": {"acceptance": {"accuracy": "> 0.5"}},
+    "its answers' doubt": {"conformal": {"coverage": 0.9, "score": "aps"}},
     "its budget": {"budget": {"minutes": 1.0}},
     "its loader": {"loader": {"workers": 3}},
     "what is kept": {"checkpoint": {"keep": 7, "every_n_epochs": 2, "every_n_steps": 50, "every_minutes": 7.5}},

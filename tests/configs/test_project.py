@@ -159,3 +159,38 @@ def test_an_address_without_one_may_stand_there() -> None:
         "a:b@c?sig=1.csv",
     ):
         assert project(data={"source": address}).model_dump()["data"]["source"] == address
+
+
+CONFORMAL_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a text that is continued": (
+        {"task": {"kind": "text_generation"}, "model": {"name": "gru"}, "conformal": {"coverage": 0.9}},
+        "conformal gives sets of classes or intervals, and text_generation continues a text: conformal: null",
+    ),
+    "a program": (
+        {"task": {"script": "python train.py"}, "data": None, "model": None, "conformal": {"coverage": 0.9}},
+        "conformal needs outputs that are read here, and a program's are its own affair: let it write its sets",
+    ),
+    "a set of values": (
+        {"task": {"kind": "tabular_regression"}, "conformal": {"score": "aps"}},
+        "conformal.score: aps makes sets of classes, not intervals: leave it out",
+    ),
+    "always": ({"conformal": {"coverage": 1.0}}, "less than 1"),
+    "less than half": ({"conformal": {"coverage": 0.4}}, "greater than or equal to 0.5"),
+    "another score": ({"conformal": {"score": "raps"}}, "'lac' or 'aps'"),
+}
+
+
+@pytest.mark.parametrize("what", CONFORMAL_REFUSED)
+def test_sets_and_intervals_that_cannot_be_made_are_refused_with_key_and_reason(what: str) -> None:
+    changes, told = CONFORMAL_REFUSED[what]
+    with pytest.raises(ValueError, match="conformal") as caught:
+        project(**changes)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["image_classification", "tabular_classification", "tabular_regression"])
+def test_sets_and_intervals_go_with_tasks_that_tell_classes_or_values(kind: str) -> None:
+    found = project(task={"kind": kind}, conformal={}).conformal
+    assert found is not None
+    assert (found.coverage, found.score) == (0.9, None)
+    assert project().conformal is None

@@ -1,5 +1,8 @@
 """An export job, from a run's checkpoint to a folder that can be deployed."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +317,61 @@ def test_a_second_opening_follows_the_first_and_keeps_its_rows(job: dict[str, An
     assert [row["nr"] for row in ledger["openings"]] == [1, 2]
     assert breaks(ledger["openings"]) is None
     assert set(ledger["splits"]) == {"r", ledger["openings"][1]["rows_sha256"]}
+
+
+# --- sets and intervals ---------------------------------------------------------------------------
+
+
+def with_doubt(job: dict[str, Any], **asked: Any) -> dict[str, Any]:
+    config = {**job["config"], "conformal": {"coverage": 0.8, "score": None, **asked}}
+    return {**job, "config": config, "formats": ["torch_export"]}
+
+
+def asked_of(folder: Path, lines: list[str]) -> list[dict[str, Any]]:
+    (folder.parent / "rows.csv").write_text("\n".join(["size,colour", *lines]) + "\n")
+    command = [sys.executable, str(folder / "inference.py"), str(folder.parent / "rows.csv")]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [json.loads(line) for line in said.splitlines()]
+
+
+@pytest.mark.parametrize("score", ["lac", "aps"])
+def test_the_delivered_model_answers_with_the_sets_whose_coverage_was_measured(job: dict[str, Any], score: str) -> None:
+    result = export_run(with_doubt(job, score=score))
+    doubt, coverage = result["conformal"], result["test"]["coverage"]
+    assert (doubt["score"], doubt["samples"], doubt["rank"]) == (score, 16, 14)
+    assert read_json(Path(job["out"]) / "inference.json")["conformal"] == doubt
+    assert read_json(Path(job["run_folder"]) / "test.json")["coverage"] == coverage
+    # The script's own answers to the rows of the test split: what was measured is what is delivered.
+    task = open_task(TrainingConfig.model_validate(job["config"]), Path.cwd())
+    lines = Path("data.csv").read_text().splitlines()[1:]
+    rows = [lines[nr] for nr in task.open_test().ids]
+    answers = asked_of(Path(job["out"]), [row.rpartition(",")[0] for row in rows])
+    held = sum(row.rpartition(",")[2] in answer["set"] for row, answer in zip(rows, answers, strict=True))
+    assert (held, len(rows)) == (coverage["covered"], coverage["samples"])
+    assert sum(len(answer["set"]) for answer in answers) / len(rows) == pytest.approx(coverage["mean_size"])
+    assert all(answer["set"][0] == answer["prediction"] for answer in answers)
+
+
+def test_without_the_key_nothing_is_said_of_sets(job: dict[str, Any]) -> None:
+    result = export_run({**job, "formats": ["torch_export"]})
+    assert "conformal" not in result
+    assert "coverage" not in result["test"]
+    assert "conformal" not in read_json(Path(job["out"]) / "inference.json")
+    assert "set" not in asked_of(Path(job["out"]), ["3,red"])[0]
+
+
+def test_the_test_split_takes_no_part_in_the_calibration(job: dict[str, Any]) -> None:
+    sealed = export_run({**with_doubt(job), "test": None})
+    assert "coverage" not in sealed["test"]
+    assert sealed["conformal"] == export_run(with_doubt(job))["conformal"]
+
+
+def test_a_rehearsal_tells_of_too_few_validation_samples(job: dict[str, Any]) -> None:
+    again = {**job, "checkpoint": None, "formats": ["safetensors"]}
+    assert rehearse({**again, "config": with_doubt(job)["config"]})["fault"] is None
+    fault = rehearse({**again, "config": with_doubt(job, coverage=0.95)["config"]})["fault"]
+    assert fault == {
+        "what": "a coverage of 0.95 needs at least 19 validation samples, found 16",
+        "where": "conformal.coverage",
+        "mend": "raise split.validation, or ask for less coverage",
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.gates.released import release
 from mltrainer.records.envelope import parsed
+from mltrainer.tasks.proportions import wilson
 from mltrainer.workspace import PHASES, Project
 from tests.gates.evidence import TUNED, judged, kept, typed
 
@@ -79,6 +81,27 @@ def size(value: int) -> Callable[[Record], None]:
     return lambda evidence: [row.update(size=value) for row in evidence["model_files"]]
 
 
+def coverage(covered: int) -> Callable[[Record], None]:
+    """A share of 100 test samples is covered, of 90 % that were asked for; 99 validation samples calibrated it."""
+
+    def change(evidence: Record) -> None:
+        low, high = wilson(covered / 100, 100, statistics.NormalDist().inv_cdf(0.975))
+        found = {
+            "samples": 100,
+            "covered": covered,
+            "share": covered / 100,
+            "level": 0.95,
+            "interval": [low, high],
+            "mean_size": 2.0,
+        }
+        evidence["config"] |= {"conformal": {"coverage": 0.9, "score": None}, "acceptance": {}}
+        evidence["conformal"] = {"coverage": 0.9, "score": "residual", "threshold": 1.0, "samples": 99, "rank": 90}
+        evidence["test"] |= {"samples": 100, "coverage": found}
+        evidence["run"]["measured_samples"]["validation"] = 99
+
+    return change
+
+
 DEVICE = {"peak_mb": 1, "available_mb": 100, "device_total_mb": 1000}
 BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Callable[[Record], None]]] = [
     ("planning", "probe_identical", {"min_steps": 4}, steps(4), steps(3)),
@@ -110,6 +133,8 @@ BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Calla
     ("finalization", "exports_agree", {"tolerance": 1e-4}, difference(0.0), difference(1.0)),
     ("finalization", "test_opened_once", {"max_openings": 2}, models(2), models(3)),
     ("finalization", "documentation_written", {"files": "config.yaml"}, size(1), size(0)),
+    # of 100 samples at most 79 or 78 are covered with a probability of 1.51 % and 0.97 %
+    ("finalization", "acceptance_met", {"split": "test", "coverage_level": 0.01}, coverage(79), coverage(78)),
 ]
 
 

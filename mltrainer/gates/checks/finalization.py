@@ -11,6 +11,7 @@ from mltrainer.configs.project import meets
 from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.gates.checks.diagnostics import fired, not_evaluated, with_reason
 from mltrainer.gates.checks.training import change_to_try
+from mltrainer.gates.coverage import coverage_kept
 from mltrainer.records.common import Export
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
@@ -113,19 +114,30 @@ def _missed(criteria: Mapping[str, str], metrics: Mapping[str, Any]) -> list[str
 
 @check(Finalization)
 def acceptance_met(record: Envelope[Finalization], settings: AcceptanceSettings) -> Outcome:
-    """The final model meets the acceptance criterion, on the test split where there is one, else on validation."""
-    evidence = record.evidence
+    """The final model meets the acceptance criterion, on the test split where there is one, else on validation.
+
+    Where it answers with sets or intervals, these hold the truth as often as was asked, too.
+    """
+    met, kept = _criteria_met(record.evidence, settings.split), coverage_kept(record.evidence, settings.coverage_level)
+    if kept is None:
+        return met
+    verdicts = {met.verdict, kept.verdict}
+    verdict = next(one for one in ("fail", "pass", "not_applicable") if one in verdicts)
+    return Outcome(verdict, {**met.evidence, "coverage": kept.evidence}, met.mend or kept.mend)
+
+
+def _criteria_met(evidence: Finalization, split: str | None) -> Outcome:
     criteria, test, metrics = evidence.config["acceptance"], evidence.test, evidence.run.metrics
     if not criteria:
         return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
-    on_test = settings.split == "test" and evidence.data.splits.test.samples > 0
+    on_test = split == "test" and evidence.data.splits.test.samples > 0
     opened = on_test and test.samples > 0
     # The test split has no train_* metrics of its own: a criterion on one keeps the value that the run reached.
     of_training = {name: value for name, value in metrics.items() if name.startswith("train_")}
     judged = {**of_training, **test.metrics} if opened else metrics
     missed = _missed(criteria, judged)
     found: dict[str, Any] = {"values": {name: judged.get(name) for name in criteria}, "criteria": criteria}
-    if settings.split is not None:
+    if split is not None:
         found = {"split": "test" if opened else "validation", **found}
     if opened:
         if test.intervals is None:
