@@ -84,7 +84,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     calls = real_calls(task, model, config, job.samples)
     inference = task.task.inference()
     doubt = _calibrated(task, model, config, inference)
-    model.cpu()
+    model.cpu().eval()
     out = root / job.out
     _remove_earlier(out)
     preprocess = preprocess_of(inference, root)
