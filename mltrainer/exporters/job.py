@@ -186,9 +186,7 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
         inference = task.task.inference()
         json.dumps(plain(inference))
     if config.conformal is not None:
-        conformal.require_samples(config.conformal.coverage, len(samples))
-        conformal.score_of(config, inference)
-        conformal.answers_of(task.task, model, config, samples, "validation", inference, _first(job, len(samples)))
+        conformal.require(task.task, model, config, samples, inference)
     preprocess_of(inference, root)
     # Again, as code of the task's ran since.
     model.eval()

@@ -22,11 +22,13 @@ from mltrainer.records.finalization import Conformal, Coverage, Weakest
 from mltrainer.tasks.coverage import fewest_samples, rank
 from mltrainer.tasks.opening import Samples
 from mltrainer.tasks.proportions import wilson
+from mltrainer.tasks.structures import tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.evaluation import evaluate
 
 KEY = "conformal"
 ROWS = 4096  # are looked at together: of many classes their probabilities take much memory
+FEW = 7  # samples that are tried: of one batch
 RESIDUAL = "residual"
 
 
@@ -59,8 +61,8 @@ def calibrated(task: Task, model: nn.Module, config: TrainingConfig, samples: Sa
         InputError: There are too few samples, or the outputs are no classes or values, or too many are no numbers.
     """
     assert config.conformal is not None
-    score, coverage = score_of(config, interface), config.conformal.coverage
-    place = require_samples(coverage, len(samples))
+    coverage = config.conformal.coverage
+    score, place = require(task, model, config, samples, interface)
     answers = answers_of(task, model, config, samples, "validation", interface)
     threshold = float(np.sort(fits(answers, score))[::-1][place - 1])
     if not math.isfinite(threshold):
@@ -68,6 +70,46 @@ def calibrated(task: Task, model: nn.Module, config: TrainingConfig, samples: Sa
         raise InputError(what, where=KEY, mend="train a model whose outputs are finite, or ask for less coverage")
     bound = -threshold if score == RESIDUAL else threshold
     return Conformal(coverage=coverage, score=score, threshold=bound, samples=len(samples), rank=place)
+
+
+def require(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, interface: Mapping[str, Any]
+) -> tuple[str, int]:
+    """Return the score, and the rank of the one that bounds, after trying on a few samples whether sets or intervals can be made.
+
+    Args:
+        task: As of `calibrated`.
+        model: Trained or not.
+        config: Likewise.
+        samples: The validation split's.
+        interface: Likewise.
+
+    Raises:
+        InputError: They cannot.
+    """
+    assert config.conformal is not None
+    place, score = require_samples(config.conformal.coverage, len(samples)), score_of(config, interface)
+    seen: list[Tensor] = []
+    handle = model.register_forward_hook(lambda _module, _given, outputs: seen.extend(tensors_in(outputs)))
+    few = np.arange(min(FEW, config.batch_size, len(samples)))
+    try:
+        told = answers_of(task, model, config, samples, "validation", interface, few).outputs
+    finally:
+        handle.remove()
+    if not seen or not _is_as_delivered(told, seen[0], score):
+        what = "forward() of your task returns other outputs than its model gives, which are what inference.py reads"
+        raise InputError(what, where=KEY, mend="move what forward() does with them into the model, or leave conformal out")
+    return score, place
+
+
+def _is_as_delivered(told: np.ndarray, given: Tensor, score: str) -> bool:
+    """Return True if outputs mean the same as the model's own: the same values, or the same probabilities of classes."""
+    own = given.to("cpu", torch.float64).numpy().reshape(len(given) if given.dim() else 1, -1)
+    if own.shape != told.shape:
+        return False
+    if score != RESIDUAL:
+        told, own = inference_script.probabilities(told), inference_script.probabilities(own)
+    return np.allclose(told, own, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def score_of(config: TrainingConfig, interface: Mapping[str, Any]) -> str:

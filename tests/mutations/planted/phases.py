@@ -113,4 +113,18 @@ FAULTS = (
         "",
         INPUTS,
     ),
+    Fault(
+        "the rehearsal of a config without sets stands for one with them",
+        "mltrainer/phases/sanity_check.py",
+        'for key in (*DECIDING, *(["conformal"] if config.conformal else []))',
+        "for key in DECIDING",
+        "tests/phases/test_conformal.py -k too_few",
+    ),
+    Fault(
+        "the record forgets the calibration",
+        "mltrainer/phases/finalization.py",
+        "conformal=exported.conformal),",
+        "conformal=None),",
+        "tests/phases/test_conformal.py -k walks",
+    ),
 )

@@ -187,4 +187,25 @@ FAULTS = (
         '"splits": divided, **start})',
         "tests/strategies/test_runs.py -k another_teacher",
     ),
+    Fault(
+        "the quantile lacks the correction for finite samples",
+        "mltrainer/tasks/coverage.py",
+        "return math.ceil(Fraction(str(coverage)) * (samples + 1))",
+        "return math.ceil(Fraction(str(coverage)) * samples)",
+        "tests/tasks/test_coverage.py -k correction",
+    ),
+    Fault(
+        "the chance of too few covered rows takes the calibration for exact",
+        "mltrainer/tasks/coverage.py",
+        "a, b = place, calibrated + 1 - place",
+        "a, b = 1000 * place, 1000 * (calibrated + 1 - place)",
+        "tests/tasks/test_coverage.py -k chance",
+    ),
+    Fault(
+        "more than the mean counts as too few",
+        "mltrainer/tasks/coverage.py",
+        "return 1 - _below(tested - covered - 1, tested, b, a)",
+        "return _below(tested - covered - 1, tested, b, a)",
+        "tests/tasks/test_coverage.py -k chance",
+    ),
 )

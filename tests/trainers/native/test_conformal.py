@@ -180,6 +180,13 @@ def test_what_is_covered_is_counted_by_class_and_by_size() -> None:
     assert found.interval == pytest.approx([0.150, 0.850], abs=1e-3)  # Wilson's of 2 in 4
 
 
+def test_a_class_without_rows_is_not_the_one_covered_least() -> None:
+    answers = Answers(np.log(np.array([[0.1, 0.7, 0.2], [0.1, 0.2, 0.7]])), np.array([1, 1]), ["x", "y", "z"])
+    found = covered(answers, Conformal(coverage=0.9, score="lac", threshold=0.5, samples=9, rank=9), 0.95)
+    assert found.weakest is not None
+    assert (found.weakest.name, found.weakest.samples, found.weakest.covered) == ("y", 2, 1)
+
+
 # --- over many draws --------------------------------------------------------------------------------
 
 
@@ -257,3 +264,28 @@ def test_outputs_are_computed_in_fp32_as_the_delivered_model_does() -> None:
     asked = config().model_copy(update={"precision": "bf16"})
     answers_of(Given(), Layer(), asked, samples(logits, truth), "validation", LOGITS)
     assert set(seen) == {torch.float32}
+
+
+class Altered(Given):
+    """A task whose forward() changes what the model gives."""
+
+    def forward(self, model: nn.Module, batch: Any) -> Any:
+        outputs, targets = super().forward(model, batch)
+        return self.change(outputs), targets
+
+    def change(self, outputs: Tensor) -> Tensor:
+        return outputs / 3
+
+
+class Same(Altered):
+    def change(self, outputs: Tensor) -> Tensor:
+        return outputs.log_softmax(1)
+
+
+def test_outputs_that_the_delivered_model_does_not_give_are_refused() -> None:
+    logits, truth = of_classes(np.random.default_rng(1), 40)
+    given = samples(logits, truth)
+    with pytest.raises(InputError, match=r"forward\(\) of your task returns other outputs than its model gives"):
+        calibrated(Altered(), nn.Identity(), config(), given, LOGITS)
+    plain = calibrated(Given(), nn.Identity(), config(), given, LOGITS)
+    assert calibrated(Same(), nn.Identity(), config(), given, LOGITS).threshold == pytest.approx(plain.threshold, rel=1e-5)
