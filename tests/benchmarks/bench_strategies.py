@@ -182,11 +182,11 @@ def measured(name: str, seed: int) -> Measured:
 def main() -> None:
     """Print for each strategy the means with their 95 % intervals over the seeds, as a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=[*STRATEGIES], choices=[*STRATEGIES], metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(STRATEGIES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     asked = parser.parse_args()
     print("| strategy | without | with | difference, seed by seed | beside |\n|---|---|---|---|---|")
-    for name in asked.names:
+    for name in asked.names or STRATEGIES:
         begun = time.perf_counter()
         rows = [measured(name, seed) for seed in asked.seeds]
         columns = {key: [row[key] for row in rows] for key in rows[0]}
