@@ -35,7 +35,7 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import Adversarial, Distillation, Lora, Strategy
+from mltrainer.configs.strategies import Adversarial, Contrastive, Distillation, Lora, Strategy
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -651,24 +651,28 @@ class TrainingConfig(ProjectConfig):
     )
 
     @property
-    def attacks(self) -> bool:
-        """Whether training asks where its loss is larger."""
-        return any(isinstance(strategy, Adversarial) for strategy in self.strategies)
+    def calls_again(self) -> str | None:
+        """The name of a strategy that calls the model several times in a step; None: none does."""
+        found = (one.name for one in self.strategies if isinstance(one, Adversarial | Contrastive))
+        return next(found, None)
 
     @model_validator(mode="after")
-    def _attacks_see_the_model(self) -> Self:
-        if self.attacks and (self.compile or self.tensor_parallel > 1):
+    def _calls_see_the_model(self) -> Self:
+        if self.calls_again is not None and (self.compile or self.tensor_parallel > 1):
             what = "compile" if self.compile else "tensor_parallel"
-            raise ValueError(f"strategies: adversarial does not go with {what}; leave one of them out")
+            raise ValueError(f"strategies: {self.calls_again} does not go with {what}; leave one of them out")
         return self
 
     @model_validator(mode="after")
     def _adapters_stay_apart(self) -> Self:
         """Refuse what would average adapters and the weights that they are added to, or split layers that have one."""
         averages = self.averaging is not None or self.optimizer.name == "schedule_free"
-        if any(isinstance(strategy, Lora) for strategy in self.strategies) and (averages or self.tensor_parallel > 1):
+        found = [strategy.name for strategy in self.strategies if isinstance(strategy, Lora | Contrastive)]
+        if len(found) > 1:
+            raise ValueError(f"strategies: {' and '.join(found)} both put layers around the model's own; leave one of them out")
+        if found and (averages or self.tensor_parallel > 1):
             what = "averaged weights" if averages else "tensor_parallel"
-            raise ValueError(f"strategies: lora does not go with {what}; leave one of them out")
+            raise ValueError(f"strategies: {found[0]} does not go with {what}; leave one of them out")
         return self
 
     @model_validator(mode="after")
@@ -762,8 +766,8 @@ class TrainingConfig(ProjectConfig):
             return "gradients.noise, which is drawn for whole gradients", "ddp"
         if self.launch.parallel in ("fsdp", "pipeline") and self.compile:
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
-        if self.launch.parallel in ("fsdp", "pipeline") and self.attacks:
-            return "the strategy adversarial, which asks for gradients by inputs", "zero1"
+        if self.launch.parallel in ("fsdp", "pipeline") and self.calls_again is not None:
+            return f"the strategy {self.calls_again}, which calls the model again in a step", "zero1"
         if self.launch.parallel == "pipeline" and self.device != "cpu":
             return "device: cuda, where it was never tried", "fsdp"
         return None

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.loading import Strict
 from mltrainer.configs.models import ModelConfig
 from mltrainer.configs.starting import Pattern
@@ -92,6 +93,29 @@ class Curriculum(Strict):
         return self
 
 
+class Contrastive(Strict):
+    """Two views of a sample that shall lie close together (SimCLR: Chen et al., 2020, arXiv 2002.05709)."""
+
+    name: Literal["contrastive"]
+    method: Literal["simclr", "supcon", "vicreg"] = Field(
+        "simclr", description="supcon: samples of one class, too (arXiv 2004.11362); vicreg: without negatives (arXiv 2105.04906)"
+    )
+    augment: Augment | None = Field(None, description="of images, the alterations that make a view")
+    corrupt: float = Field(0.6, gt=0, lt=1, description="of tables, the share of a row's cells that come from other rows")
+    temperature: float = Field(0.5, gt=0, le=10, description="of simclr and supcon, that similarities are divided by")
+    projection: int = Field(64, ge=2, le=4096, description="width of the projection that is compared")
+    weight: float = Field(0.5, gt=0, le=1, description="the views' share of the loss; the rest is the task's own")
+    head: Pattern | None = Field(None, description="the linear layer that reads the features; null: the model's last one")
+    probe: bool = Field(True, description="the task's own loss trains the last layer alone, and labels decide no other weight")
+
+    @model_validator(mode="after")
+    def _mixes_nothing(self) -> Self:
+        if self.augment is not None and (self.augment.mixup is not None or self.augment.cutmix is not None):
+            raise ValueError("augment.mixup and augment.cutmix mix samples, and a view is of one")
+        return self
+
+
 Strategy = Annotated[
-    Distillation | Lora | Adversarial | Curriculum, Field(discriminator="name", description="a strategy, by its name")
+    Distillation | Lora | Adversarial | Curriculum | Contrastive,
+    Field(discriminator="name", description="a strategy, by its name"),
 ]

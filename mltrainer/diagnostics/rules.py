@@ -24,6 +24,7 @@ from mltrainer.diagnostics import (
     dead_units,
     divergence,
     exploding_gradients,
+    feature_collapse,
     frozen_layers,
     input_scale,
     input_starvation,
@@ -88,6 +89,7 @@ RULES: dict[str, Rule] = {
     "undertrained": undertrained.find,
     "input_starvation": input_starvation.find,
     "memory_growth": memory_growth.find,
+    "feature_collapse": feature_collapse.find,
 }
 
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set

@@ -136,6 +136,8 @@ def _adapters(
         adapted = make_model(task)
     adapted.load_state_dict(trained, strict=True)
     files = task.strategies.delivered(adapted)
+    if ADAPTER_FILE not in files:
+        return files, []
     reread(adapted.eval(), files[ADAPTER_FILE])
     batches = [calls.all.tensors, *calls.others]
     with torch.no_grad():

@@ -15,13 +15,15 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.strategies.adversarial import Adversarial
+from mltrainer.strategies.contrastive import Contrastive
 from mltrainer.strategies.curriculum import Curriculum
 from mltrainer.strategies.distillation import Distillation
 from mltrainer.strategies.lora import Lora
-from mltrainer.strategies.strategy import EpochOrder, Forward, MicroBatch, Ranked, State, Strategy, Training
+from mltrainer.strategies.strategy import EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
 
 KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {
     "adversarial": Adversarial,
+    "contrastive": Contrastive,
     "curriculum": Curriculum,
     "distillation": Distillation,
     "lora": Lora,
@@ -84,6 +86,10 @@ class Strategies:
     def views(self, training: Training) -> dict[str, Forward]:
         """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""
         return {word: forward for strategy in self._each for word, forward in strategy.views(training).items()}
+
+    def features(self, training: Training) -> Features | None:
+        """Return a function from a batch to features by which neighbours are told; None: none are measured."""
+        return next((found for strategy in self._each if (found := strategy.features(training)) is not None), None)
 
     # --- the loss ---
 

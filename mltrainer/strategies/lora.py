@@ -22,10 +22,11 @@ from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
 from mltrainer.redaction import shortened
 from mltrainer.strategies.strategy import State, Strategy, Training
+from mltrainer.strategies.wrapping import plain_names, plain_state, take_plain
 
 KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CONV1D = "Conv1D"  # the linear layer of transformers' GPT-2
-BASE, ADAPTER = "base_layer.", "default"  # peft's names
+ADAPTER = "default"  # peft's name of the one
 PREFIX = "base_model.model."  # what peft puts before a tensor's name in a file
 WEIGHTS_FILE, CONFIG_FILE, BASE_FILE = "adapter_model.safetensors", "adapter_config.json", "adapter_base.json"
 FILES = (WEIGHTS_FILE, CONFIG_FILE, BASE_FILE)
@@ -62,7 +63,7 @@ class Lora(Strategy):
             _peft().inject_adapter_in_model(self._options(chosen), model)
         for parameter in trained:
             parameter.requires_grad_(True)
-        model.register_load_state_dict_pre_hook(_take_plain)
+        take_plain(model, _layers, _rest)
 
     def begin(self, training: Training) -> str:
         """Return a line on the adapters."""
@@ -72,9 +73,8 @@ class Lora(Strategy):
 
     def plain(self, model: nn.Module) -> State:
         """Return the state of the task's own model with the adapters added to its weights."""
-        state, names = model.state_dict(), _plain_names(model)
-        merged = {f"{name}.weight": _merged(layer) for name, layer in _layers(model).items()}
-        return {plain: merged.get(plain, state[name]) for name, plain in names.items() if plain is not None}
+        layers = _layers(model)
+        return plain_state(model, layers) | {f"{name}.weight": _merged(layer) for name, layer in layers.items()}
 
     def release(self, model: nn.Module) -> None:
         """Put the layers back in place of those with adapters, which are added to their weights."""
@@ -87,7 +87,8 @@ class Lora(Strategy):
 
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
         """Return the adapter as peft reads it, and the digest of the weights that it belongs to."""
-        state, layers, names = model.state_dict(), _layers(model), _plain_names(model)
+        state, layers = model.state_dict(), _layers(model)
+        names = plain_names(model, layers)
         modules = sorted({name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad and names[name]})
         saved = [name for name, plain in names.items() if plain is None or plain.rpartition(".")[0] in modules]
         held = {plain: state[name] for name, plain in names.items() if plain is not None and name not in saved}
@@ -239,31 +240,9 @@ def _merged(layer: Any) -> Tensor:
     return merged
 
 
-def _plain_names(model: nn.Module) -> dict[str, str | None]:
-    """Return the task's own name of each tensor of an adapted model's state; None of an adapter's."""
-    names: dict[str, str | None] = {name: name for name in model.state_dict()}
-    for place, layer in _layers(model).items():
-        for name in layer.state_dict():
-            names[f"{place}.{name}"] = f"{place}.{name.removeprefix(BASE)}" if name.startswith(BASE) else None
-    return names
-
-
-def _take_plain(model: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Let an adapted model take the state of the task's own model, which it then computes with; its adapters rest.
-
-    Before `load_state_dict`, which has handed over a copy of the state.
-    """
-    own, names = model.state_dict(), _plain_names(model)
-    is_plain = not any(f"{prefix}{name}" in state for name, plain in names.items() if plain is None)
-    for layer in _layers(model).values():
-        layer.merged_adapters[:] = [ADAPTER] if is_plain else []
-    if not is_plain:
-        return
-    for name, plain in names.items():
-        if plain is None:
-            state[f"{prefix}{name}"] = own[name]
-        elif plain != name and f"{prefix}{plain}" in state:
-            state[f"{prefix}{name}"] = state.pop(f"{prefix}{plain}")
+def _rest(layer: Any, is_merged: bool) -> None:
+    """Let a layer's adapter rest while its weight has it in already."""
+    layer.merged_adapters[:] = [ADAPTER] if is_merged else []
 
 
 def _file_name(name: str) -> str:

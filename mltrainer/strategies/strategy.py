@@ -18,6 +18,7 @@ from mltrainer.tasks.task import Task
 
 State = dict[str, Tensor]
 EpochOrder = Callable[[Ids, int, int, int], np.ndarray]  # from samples, seed, epoch from 0 and rules to their positions
+Features = Callable[[Any], Tensor]  # from a batch to [samples, features]
 Forward = Callable[[Any], tuple[Any, Any]]  # from a batch to outputs and targets
 
 
@@ -112,6 +113,10 @@ class Strategy:
     def views(self, training: Training) -> dict[str, Forward]:
         """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""
         return {}
+
+    def features(self, training: Training) -> Features | None:
+        """Return a function from a batch to features by which neighbours are told; None: none are measured."""
+        return None
 
     def plain(self, model: nn.Module) -> State | None:
         """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""

@@ -18,7 +18,7 @@ from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.strategies.joined import strategies_of
-from mltrainer.strategies.strategy import Forward, Ranked, Training
+from mltrainer.strategies.strategy import Features, Forward, Ranked, Training
 from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
@@ -154,6 +154,10 @@ class OpenTask:
     def views(self, model: nn.Module) -> dict[str, Forward]:
         """Return other ways to a model's outputs of a batch, by the word before the metrics' names that are measured by them."""
         return self.strategies.views(self._training(model))
+
+    def features(self, model: nn.Module) -> Features | None:
+        """Return a function from a batch to features by which neighbours are told; None: none are measured."""
+        return self.strategies.features(self._training(model))
 
     def _training(self, model: nn.Module) -> Training:
         return Training(self.task, model, self.config, self.root, self._teacher)

@@ -106,6 +106,13 @@ class Task:
         """
         raise NotImplementedError("write difficulty(self), or name margins in the config")
 
+    def view(self, batch: Any) -> Any:
+        """Return a batch with its samples altered by draws of torch's generator; by default as it is.
+
+        The strategy contrastive asks for two views of each batch, which shall lie close together.
+        """
+        return batch
+
     def updates(self, model: nn.Module, length: Length) -> Updates:
         """Return a new optimizer of your own over the model's parameters, with schedulers; see `mltrainer.tasks.updating`.
 

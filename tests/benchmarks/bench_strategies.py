@@ -4,7 +4,7 @@ All train on the digits in as many steps and under the same draws, seed by seed,
 
 - lora: a perceptron of two hidden layers of 512 that learned 900 digits goes on with 100 noisy ones, by all of its weights or by
   adapters of rank 4 with a new head.
-- adversarial: the same perceptron on 900 digits, plain and with PGD at 0.1 of the range from black to white; both are attacked by
+- adversarial: the same perceptron on 900 digits, plain and with PGD at 0.2 of the range from black to white; both are attacked by
   foolbox's PGD of 40 steps.
 - curriculum: a perceptron of 64 hidden units on 400 digits of which a fifth have wrong labels, plain and by that run's margins.
 - distillation: `bench_distillation.py` as it stands.
@@ -34,7 +34,7 @@ import mltrainer
 from tests.benchmarks import bench_distillation
 
 WIDE = {"name": "mlp", "hidden": [512, 512]}
-EPSILON = 0.1
+EPSILON = 0.2
 Measured = dict[str, float]
 
 
@@ -100,8 +100,8 @@ def lora(seed: int) -> Measured:
 def adversarial(seed: int) -> Measured:
     """Return the accuracies of a plain and of an attacked training, under an attack of another library."""
     divide(seed, many=900)
-    plain = fit("many", WIDE, 30, seed)
-    moved = fit("many", WIDE, 30, seed, strategies=[{"name": "adversarial", "epsilon": EPSILON, "steps": 10}])
+    plain = fit("many", WIDE, 15, seed)
+    moved = fit("many", WIDE, 15, seed, strategies=[{"name": "adversarial", "epsilon": EPSILON, "steps": 7}])
     return {
         "clean without": accuracy(plain),
         "clean with": accuracy(moved),

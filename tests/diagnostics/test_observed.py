@@ -35,6 +35,11 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("output_activation", "normalizes them once more", observed(**{f"{START}output__sums_to_one": True})),
     ("output_activation", "rectifier", observed(**{f"{START}output__lowest": 0.0, f"{START}output__zero": 0.5})),
     ("loss_broadcast", "every output is compared", {**of_numbers()}),
+    (
+        "feature_collapse",
+        "was 0.01 at the end",
+        observed(**{f"history__{nr}__validation__feature_spread": 0.01 for nr in range(10)}),
+    ),
     ("negative_loss", "-3", observed(history__4__train_loss=-3.0)),
     (
         "nonfinite_data",

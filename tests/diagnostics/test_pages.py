@@ -66,9 +66,9 @@ def test_a_page_names_its_module_and_a_finding_its_page(name):
 def test_every_threshold_decides_something(name):
     thresholds = {key: Watched(value) for key, value in diagnostic_page(name, None).thresholds.items()}
     by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
-    gpu = {"gpu": {"utilization_p95": 20}}
+    gpu, features = {"gpu": {"utilization_p95": 20}}, {"history": [{"validation": {"feature_spread": 0.4}}]}
     recorded = [entry["run"] for entry in RECORDED.values()]
-    for run in [*recorded, by_loss, gpu, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
+    for run in [*recorded, by_loss, gpu, features, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
         RULES[name](Run.of(run), **thresholds)
     assert [key for key, threshold in thresholds.items() if not threshold.is_used] == []
 

@@ -32,6 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "distillation": {"strategies": [STRATEGY]},
     "lora": {"strategies": [{**LORA, "dora": True, "train": ["head"]}], "start": {"weights": "teacher.pt"}},
     "adversarial": {"strategies": [{"name": "adversarial", "epsilon": 0.1, "steps": 2, "weight": 0.8}]},
+    "contrastive": {"strategies": [{"name": "contrastive", "projection": 16}]},
     "curriculum": {"strategies": [{"name": "curriculum", "epochs": 2, "begin": 0.4}]},
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
@@ -107,8 +108,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("parallel", ["ddp", "zero1", "fsdp", "pipeline"])
 def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
     setting, alone = case
-    if parallel in ("fsdp", "pipeline") and any(one["name"] == "adversarial" for one in setting["strategies"]):
-        pytest.skip("refused, as test_adversarial tells")
+    if parallel in ("fsdp", "pipeline") and any(one["name"] in ("adversarial", "contrastive") for one in setting["strategies"]):
+        pytest.skip("refused, as test_adversarial and test_contrastive tell")
     root = prepared(tmp_path)
     result = train_on(root, 2, **setting, launch={"parallel": parallel})
     assert (terms(result), *bits(result, root)) == alone
@@ -322,3 +323,28 @@ def test_robust_metrics_are_measured_on_the_test_split_and_decide_the_gate(tmp_p
     found = evidence["test"]["metrics"]
     assert 0.3 <= found["robust_accuracy"] < found["accuracy"]
     assert found["robust_loss"] > found["loss"]
+
+
+@pytest.mark.slow
+def test_features_learned_without_labels_begin_another_project(tmp_path: Path, cli: Cli) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for root in (first, second):
+        start_digits(root)
+    values = yaml.safe_load((first / "mltrainer.yaml").read_text("utf-8"))
+    model, alter = {"name": "cnn"}, {"crop": 1, "affine": {"rotate": 15.0}}
+    strategy = {"name": "contrastive", "augment": alter, "projection": 16}
+    asked = {"accuracy": ">= 0.3", "knn_accuracy": ">= 0.5"}
+    (first / "mltrainer.yaml").write_text(
+        yaml.safe_dump({**values, "model": model, "strategies": [strategy], "acceptance": asked})
+    )
+    begun = {"weights": "../first/phases/05_finalization/final_model", "replace_head": True}
+    (second / "mltrainer.yaml").write_text(yaml.safe_dump({**values, "model": model, "start": begun}))
+    for root in (first, second):
+        commit(root)
+    assert cli("phase", "run", "planning", "--project", first, "--set", "epochs=3", "--set", "batch_size=128").code == 0
+    assert cli("run", "--project", first).code == 0
+    evidence = read_json(Project(first).phase_dir("finalization") / "record.json")["evidence"]
+    assert evidence["test"]["metrics"]["knn_accuracy"] >= 0.5
+    names = safetensors.torch.load_file(next(first.rglob("model.safetensors"))).keys()
+    assert not [name for name in names if "projection" in name or "base_layer" in name]
+    assert cli("phase", "run", "planning", "--project", second, "--set", "epochs=1").code == 0

@@ -23,6 +23,7 @@ from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.structures import joined, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import evaluation_batches, own_batches
+from mltrainer.trainers.native.neighbours import neighbour_metrics
 from mltrainer.trainers.native.optimization.precision import autocast, full
 from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.stepping import buffers_kept, summed
@@ -38,11 +39,13 @@ class Evaluated:
         metrics: The loss and the task's metrics.
         outputs: Of all samples, on the CPU; empty where they were not held.
         targets: Likewise.
+        beside: The names of metrics that are not the task's own.
     """
 
     metrics: dict[str, float]
     outputs: Any
     targets: Any
+    beside: tuple[str, ...] = ()
 
     @property
     def held_bytes(self) -> int:
@@ -120,7 +123,7 @@ def measured(
     hold: bool = False,
     ranks: Ranks | None = None,
 ) -> Evaluated:
-    """Measure as `evaluate` does, and once more in each way that the strategies have, such as with inputs that were attacked.
+    """Measure as `evaluate` does, and beside it what the strategies ask for, such as metrics of inputs that were attacked.
 
     Args:
         opened: The task with its strategies and its config.
@@ -132,14 +135,17 @@ def measured(
         ranks: Likewise.
 
     Returns:
-        Outputs and targets of the first; the metrics of the others with a word before their names, such as `robust_accuracy`.
+        Outputs and targets as of `evaluate`; metrics of another way have a word before their names, such as `robust_accuracy`.
     """
     found = evaluate(opened.task, model, opened.config, samples, split, positions, hold, ranks)
-    metrics = dict(found.metrics)
+    beside: dict[str, float] = {}
     for word, forward in opened.views(model).items():
         others = evaluate(opened.task, model, opened.config, samples, split, positions, ranks=ranks, forward=forward).metrics
-        metrics |= {f"{word}_{name}": value for name, value in others.items()}
-    return replace(found, metrics=metrics)
+        beside |= {f"{word}_{name}": value for name, value in others.items()}
+    if (features := opened.features(model)) is not None:
+        with evaluating(model):
+            beside |= neighbour_metrics(opened.task, opened.config, features, opened.split("train"), samples, split)
+    return replace(found, metrics={**found.metrics, **beside}, beside=tuple(beside))
 
 
 def _batches(

@@ -229,8 +229,7 @@ class Session:
         metrics = self._measured = found.metrics
         seconds = time.perf_counter() - begun
         self.rehearsal = Rehearsal(samples=len(positions), seconds=seconds, held_bytes=found.held_bytes)
-        views = tuple(f"{word}_" for word in self.task.views(self.model))
-        own = [name for name in metrics if not name.startswith(views)]  # of these alone there are values of other models
+        own = [name for name in metrics if name not in found.beside]  # of these alone there are values of other models
         _refuse_unmeasured("metric.name", [self.config.metric.name], own)
         _refuse_unmeasured("acceptance", list(self.config.acceptance), [*metrics, *(f"train_{name}" for name in own)])
 

@@ -8,6 +8,8 @@ DISTILLATION = "mltrainer/strategies/distillation.py"
 TESTS = "tests/strategies/test_distillation.py"
 ATTACK = "mltrainer/strategies/adversarial.py"
 ATTACK_TESTS = "tests/strategies/test_adversarial.py"
+CONTRASTIVE = "mltrainer/strategies/contrastive.py"
+CONTRASTIVE_TESTS = "tests/strategies/test_contrastive.py"
 CURRICULUM = "mltrainer/strategies/curriculum.py"
 CURRICULUM_TESTS = "tests/strategies/test_curriculum.py"
 LORA = "mltrainer/strategies/lora.py"
@@ -87,14 +89,14 @@ FAULTS = (
     Fault(
         "an adapted model adds its adapters to weights that have them in already",
         LORA,
-        "layer.merged_adapters[:] = [ADAPTER] if is_plain else []",
+        "layer.merged_adapters[:] = [ADAPTER] if is_merged else []",
         "layer.merged_adapters[:] = []",
         f"{LORA_TESTS} -k takes_a_plain_state",
     ),
     Fault(
         "an adapted model rests after it has its own state again",
         LORA,
-        "layer.merged_adapters[:] = [ADAPTER] if is_plain else []",
+        "layer.merged_adapters[:] = [ADAPTER] if is_merged else []",
         "layer.merged_adapters[:] = [ADAPTER]",
         f"{LORA_TESTS} -k takes_a_plain_state",
     ),
@@ -209,5 +211,33 @@ FAULTS = (
         "or not np.isfinite(found[ids]).all()",
         "",
         f"{CURRICULUM_TESTS} -k without_a_difficulty",
+    ),
+    Fault(
+        "labels decide weights before the probe",
+        CONTRASTIVE,
+        "features.detach() if self._is_apart and self.training else features",
+        "features",
+        f"{CONTRASTIVE_TESTS} -k labels_decide",
+    ),
+    Fault(
+        "both views of a sample are the same one",
+        CONTRASTIVE,
+        "first, second = (self._projected(micro.batch) for _ in range(2))",
+        "first = second = self._projected(micro.batch)",
+        f"{CONTRASTIVE_TESTS} -k papers_formula",
+    ),
+    Fault(
+        "labels are looked at where none shall be",
+        CONTRASTIVE,
+        'micro.targets if self._settings.method == "supcon" else',
+        'micro.targets if self._settings.method != "vicreg" else',
+        f"{CONTRASTIVE_TESTS} -k simclr_is",
+    ),
+    Fault(
+        "cells come from other columns",
+        CONTRASTIVE,
+        "x.gather(0, others)",
+        "x.gather(1, others % x.shape[1])",
+        f"{CONTRASTIVE_TESTS} -k share_of_a_rows",
     ),
 )

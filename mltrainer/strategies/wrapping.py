@@ -1,0 +1,52 @@
+"""Layers around a model's own ones, such as adapters: the names of tensors in the model and in the task's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+BASE = "base_layer"  # peft's name of the layer within
+Wrapped = Callable[[nn.Module], Mapping[str, nn.Module]]  # the layers around others in a model, by name
+
+
+def plain_names(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str, str | None]:
+    """Return the task's own name of each tensor of a model's state; None of one that lies in a layer around another."""
+    names: dict[str, str | None] = {name: name for name in model.state_dict()}
+    for place, layer in wrapped.items():
+        for name in layer.state_dict():
+            is_own = name.startswith(f"{BASE}.")
+            names[f"{place}.{name}"] = f"{place}.{name.removeprefix(f'{BASE}.')}" if is_own else None
+    return names
+
+
+def plain_state(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return a model's state by the task's own names, without what lies around its layers."""
+    state = model.state_dict()
+    return {plain: state[name] for name, plain in plain_names(model, wrapped).items() if plain is not None}
+
+
+def take_plain(model: nn.Module, wrapped: Wrapped, told: Callable[[nn.Module, bool], None]) -> None:
+    """Let a model take a state by the task's own names, too; what lies around its layers then stays as it is.
+
+    Args:
+        model: The model.
+        wrapped: Its layers around others.
+        told: Called with each of them, and whether the state that is taken is the task's own.
+    """
+
+    def hook(model: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+        """Rename what `load_state_dict` was given, of which it has handed over a copy."""
+        layers, own = wrapped(model), model.state_dict()
+        names = plain_names(model, layers)
+        is_plain = not any(f"{prefix}{name}" in state for name, plain in names.items() if plain is None)
+        for layer in layers.values():
+            told(layer, is_plain)
+        for name, plain in names.items() if is_plain else ():
+            if plain is None:
+                state[f"{prefix}{name}"] = own[name]
+            elif plain != name and f"{prefix}{plain}" in state:
+                state[f"{prefix}{name}"] = state.pop(f"{prefix}{plain}")
+
+    model.register_load_state_dict_pre_hook(hook)

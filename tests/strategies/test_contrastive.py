@@ -1,0 +1,234 @@
+"""Contrastive learning beside the papers' formulas, the linear probe, and the neighbours that are measured."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import mltrainer
+from mltrainer.configs.pages import diagnostic_page
+from mltrainer.configs.strategies import Contrastive as Settings
+from mltrainer.diagnostics.rules import RULES
+from mltrainer.diagnostics.signals import Run
+from mltrainer.errors import InputError
+from mltrainer.strategies.contrastive import Contrastive, corrupted
+from mltrainer.strategies.strategy import MicroBatch, Training
+from mltrainer.tasks.samples import Samples
+from mltrainer.trainers.native.neighbours import neighbour_metrics
+from tests.trainers.native.digits_runs import config
+
+DRAWS = torch.Generator().manual_seed(3)
+X, Y = torch.randn(12, 8, generator=DRAWS), torch.arange(12) % 3
+
+
+class Noisy(mltrainer.Task):
+    """Rows into classes; a view is a row with noise."""
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(8, 10), nn.Tanh(), nn.Linear(10, 3))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets)
+
+    def view(self, batch: Any) -> Any:
+        return (batch[0] + 0.1 * torch.randn_like(batch[0]), batch[1])
+
+
+def made(task: Noisy | None = None, **changes: Any) -> tuple[Contrastive, Training]:
+    settings = config({"strategies": [{"name": "contrastive", "projection": 6, **changes}]})
+    task = task or Noisy()
+    strategy = Contrastive(settings.strategies[0], "strategies.0", Path())  # type: ignore[arg-type]  # one of several kinds
+    model = task.model()
+    strategy.adapt(model, ())
+    training = Training(task, model, settings, Path(), lambda _model: task.model())
+    strategy.begin(training)
+    return strategy, training
+
+
+def projections(training: Training) -> tuple[Tensor, Tensor]:
+    """Return the projections of two views, as the same draws give them."""
+    torch.manual_seed(8)
+    model: Any = training.model
+    views = [X + 0.1 * torch.randn_like(X) for _ in range(2)]
+    first, second = (model[2].projection(torch.tanh(model[0](view))) for view in views)
+    return first, second
+
+
+def term(strategy: Contrastive, training: Training) -> Tensor:
+    torch.manual_seed(8)
+    return strategy.term(MicroBatch((X, Y), training.model(X), Y))
+
+
+# --- the loss ---------------------------------------------------------------------------------------
+
+
+def test_simclr_is_the_papers_formula() -> None:
+    strategy, training = made(temperature=0.3)
+    scaled = functional.normalize(torch.cat(projections(training)), dim=1)
+    similar = (scaled @ scaled.T / 0.3).fill_diagonal_(-torch.inf)
+    pairs = torch.cat([torch.arange(12, 24), torch.arange(12)])
+    expected = functional.cross_entropy(similar, pairs)
+    assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_supcon_is_the_papers_formula() -> None:
+    strategy, training = made(method="supcon", temperature=0.3)
+    scaled, labels = functional.normalize(torch.cat(projections(training)), dim=1), torch.cat([Y, Y])
+    logits = (scaled @ scaled.T / 0.3).fill_diagonal_(-torch.inf).log_softmax(1)
+    alike = (labels[:, None] == labels).fill_diagonal_(False)
+    expected = -(torch.where(alike, logits, 0.0).sum(1) / alike.sum(1)).mean()
+    assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_vicreg_is_the_papers_formula() -> None:
+    strategy, training = made(method="vicreg")
+    first, second = projections(training)
+
+    def spread(z: Tensor) -> Tensor:
+        return functional.relu(1 - (z.var(0) + 1e-4).sqrt()).mean()
+
+    def shared(z: Tensor) -> Tensor:
+        covariance = (z - z.mean(0)).T @ (z - z.mean(0)) / (len(z) - 1)
+        return (covariance.fill_diagonal_(0) ** 2).sum() / z.shape[1]
+
+    # The library halves the variances' part, as the paper's code does.
+    expected = (
+        25 * functional.mse_loss(first, second) + 25 * (spread(first) + spread(second)) / 2 + shared(first) + shared(second)
+    )
+    assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_labels_decide_no_weight_but_the_last_layers() -> None:
+    _, training = made()
+    training.task.loss(training.model.train()(X), Y).backward()
+    model: Any = training.model
+    assert model[0].weight.grad is None
+    assert model[2].base_layer.weight.grad is not None
+    joint, training = made(probe=False)
+    training.task.loss(training.model.train()(X), Y).backward()
+    assert training.model[0].weight.grad is not None  # type: ignore[index]  # a Sequential
+    assert term(joint, training).requires_grad
+
+
+def test_views_are_drawn_anew_and_the_same_again_at_their_address() -> None:
+    strategy, training = made()
+    one, again = term(strategy, training), term(strategy, training)
+    torch.manual_seed(9)
+    other = strategy.term(MicroBatch((X, Y), training.model(X), Y))
+    assert one.item() == again.item() != other.item()
+
+
+def test_a_share_of_a_rows_cells_comes_from_the_same_column_of_other_rows() -> None:
+    x = torch.arange(4000.0).view(1000, 4)
+    torch.manual_seed(0)
+    found = corrupted(x, 0.4)
+    assert float((found != x).float().mean()) == pytest.approx(0.4, abs=0.03)
+    assert torch.equal(found % 4, x % 4)  # the column
+
+
+# --- the model --------------------------------------------------------------------------------------
+
+
+def test_the_delivered_state_is_the_tasks_own_and_an_adapted_model_takes_it() -> None:
+    strategy, training = made()
+    own = Noisy().model()
+    plain = strategy.plain(training.model)
+    assert plain.keys() == own.state_dict().keys()
+    changed = {name: tensor + 1 for name, tensor in plain.items()}
+    before = copy.deepcopy(training.model.state_dict())
+    training.model.load_state_dict(changed, strict=True)
+    own.load_state_dict(changed)
+    assert torch.equal(training.model.eval()(X), own.eval()(X))
+    kept = {name: tensor for name, tensor in training.model.state_dict().items() if "projection" in name}
+    assert kept
+    assert all(torch.equal(tensor, before[name]) for name, tensor in kept.items())
+    strategy.release(training.model)
+    assert training.model.state_dict().keys() == own.state_dict().keys()
+
+
+class Bare(Noisy):
+    def model(self) -> nn.Module:
+        return nn.Linear(8, 3)
+
+
+class Sequences(Noisy):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Unflatten(1, (2, 4)), nn.Linear(4, 3))
+
+
+def test_models_without_features_are_refused() -> None:
+    with pytest.raises(InputError, match="no linear layer within"):
+        made(Bare())
+    with pytest.raises(InputError, match="no linear layer's name matches 'nothing'"):
+        made(head="nothing")
+    strategy, training = made(Sequences())
+    with pytest.raises(InputError, match=r"the last layer reads \[12, 2, 4\]"):
+        term(strategy, training)
+
+
+def test_an_adapter_and_a_projection_at_once_are_refused() -> None:
+    with pytest.raises(ValueError, match="lora and contrastive both put layers around"):
+        config({"strategies": [{"name": "lora"}, {"name": "contrastive"}], "start": {"weights": "w.pt"}})
+
+
+def test_alterations_that_a_view_cannot_have_are_refused() -> None:
+    with pytest.raises(ValueError, match="mix samples, and a view is of one"):
+        Settings.model_validate({"name": "contrastive", "augment": {"mixup": 0.2}})
+    with pytest.raises(InputError, match="only images are altered"):
+        made(augment={"crop": 1})
+    digits = {"task": {"kind": "image_classification"}, "data": {"source": "sklearn:digits"}, "model": {"name": "mlp"}}
+    with pytest.raises(InputError, match="two views of an image need alterations"):
+        mltrainer.fit(digits.pop("task"), **digits, strategies=[{"name": "contrastive"}], tell=lambda _event: None)
+
+
+@pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
+def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
+    changes = {"rules": 2, "accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
+    with pytest.raises(ValueError, match="contrastive, which calls the model again"):
+        config({"strategies": [{"name": "contrastive"}], **changes})
+
+
+# --- neighbours -------------------------------------------------------------------------------------
+
+
+def neighbours(features: Any, x: Tensor, y: Tensor) -> dict[str, float]:
+    samples = Samples(np.arange(len(x)), (x, y))
+    return neighbour_metrics(Noisy(), config({}), features, samples, samples, "validation")
+
+
+def test_neighbours_tell_classes_that_lie_apart_and_a_spread_that_is_whole() -> None:
+    y = torch.arange(200) % 4
+    x = functional.one_hot(y, 4).float() + 0.05 * torch.randn(200, 4, generator=DRAWS)
+    assert neighbours(lambda batch: batch[0], x, y)["knn_accuracy"] == 1.0
+    everywhere = torch.randn(2000, 16, generator=DRAWS)
+    assert neighbours(lambda batch: batch[0], everywhere, torch.arange(2000) % 4)["feature_spread"] == pytest.approx(1, abs=0.02)
+
+
+def test_features_that_are_all_the_same_have_no_spread_and_tell_no_class() -> None:
+    y = torch.arange(200) % 4
+    found = neighbours(lambda batch: torch.ones(len(batch[0]), 5), torch.randn(200, 4, generator=DRAWS), y)
+    assert found["feature_spread"] < 1e-6
+    assert found["knn_accuracy"] <= 0.3
+
+
+def test_values_have_no_class_to_be_told() -> None:
+    assert [*neighbours(lambda batch: batch[0], X, torch.rand(12))] == ["feature_spread"]
+
+
+def spread_of(values: list[float]) -> str:
+    run = Run.of({"history": [{"epoch": 1, "step": 1, "validation": {"feature_spread": value}} for value in values]})
+    return RULES["feature_collapse"](run, **diagnostic_page("feature_collapse", None).thresholds).state
+
+
+def test_features_that_collapse_at_the_end_are_told_and_healthy_ones_are_not() -> None:
+    assert spread_of([0.4, 0.2, 0.01, 0.01]) == "fired"
+    assert spread_of([0.01, 0.2, 0.4, 0.4]) == "clear"
+    assert RULES["feature_collapse"](Run.of({"history": []}), spread=0.05).state == "not_applicable"
