@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import mltrainer
-from mltrainer.checkpointing.calling import Call, as_called, call_of
+from mltrainer.checkpointing.calling import as_called
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
-from mltrainer.checkpointing.export import Inputs, compare, export, format_of, leaves
+from mltrainer.checkpointing.export import compare, export, format_of, leaves
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.exporters.calls import Calls, real_calls
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Export
 from mltrainer.records.finalization import Conformal, Intervals
@@ -32,16 +31,13 @@ from mltrainer.strategies.lora import FILES as ADAPTER_FILES
 from mltrainer.strategies.lora import WEIGHTS_FILE as ADAPTER_FILE
 from mltrainer.strategies.lora import reread
 from mltrainer.tasks.opening import OpenTask, make_model
-from mltrainer.tasks.user_code import user_code, user_frame
+from mltrainer.tasks.user_code import user_code
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native import conformal
-from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
 from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, measured, needs_outputs, writes
 from mltrainer.trainers.native.intervals import Interval, intervals, no_intervals
 from mltrainer.workspace import digest, locked, machine_faults, plain, read_json, write_json
-
-SINGLES, FEW = 16, 7  # samples of a data set that are tried alone, and together, to see whether they differ in shape
 
 
 def work(job: ExportJob, root: Path, events: Events) -> int:
@@ -303,109 +299,3 @@ def _note_opening(job: ExportJob, opening: TestOpening, root: Path, data: str, w
         name = digest(rows)
         splits = {**opening.splits, name: rows}
         write_json(root / opening.ledger, {"openings": merged(before, [{**row, "rows_sha256": name}]), "splits": splits})
-
-
-# --- real inputs --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Calls:
-    """The task's calls of its model on real samples, on the CPU.
-
-    Attributes:
-        all: On all of them.
-        others: Inputs of smaller batches that differ in shape, such as of shorter texts; none where all have one shape.
-    """
-
-    all: Call
-    others: list[Inputs]
-
-
-def real_calls(task: OpenTask, model: nn.Module, config: TrainingConfig, count: int) -> Calls:
-    """Return the task's calls of its model for the first validation samples.
-
-    Raises:
-        InputError: It calls it with something else than tensors whose first dimension is the samples, or only parts of it.
-    """
-    samples = task.split("validation")
-    positions = np.arange(min(count, len(samples)))
-    whole = _call(task, model, config, positions)
-    alone = [positions[nr : nr + 1] for nr in range(min(SINGLES, len(positions)))]
-    smaller = [*alone, positions[:FEW]] if samples.tensors is None else []
-    others = [_call(task, model, config, few) for few in smaller]
-    _refuse_changing(task, whole, others)
-    rows = [tuple(x.cpu() for x in call.tensors) for call in others]
-    differ = any(x.shape[1:] != y.shape[1:] for row in rows for x, y in zip(row, whole.tensors, strict=True))
-    return Calls(replace(whole, tensors=tuple(x.cpu() for x in whole.tensors)), rows if differ else [])
-
-
-def _refuse_changing(task: OpenTask, whole: Call, others: list[Call]) -> None:
-    """Refuse arguments that are others from batch to batch, as an exported model has them built in.
-
-    Raises:
-        InputError: With the arguments.
-    """
-    for call in others:
-        if (call.names, call.constants) != (whole.names, whole.constants):
-            raise InputError(
-                f"your task's forward() calls the model in two ways: {_signature(whole)}, and {_signature(call)}",
-                where=task.config.task.use,
-                mend="call the model with the same arguments for every batch",
-            )
-
-
-def _signature(call: Call) -> str:
-    constants = [f"{name}={value!r}" for name, value in call.constants]
-    return ", ".join([*call.inputs, *constants])
-
-
-@torch.no_grad()
-def _call(task: OpenTask, model: nn.Module, config: TrainingConfig, positions: np.ndarray) -> Call:
-    """Return the model's first call for some validation samples, each batch's inputs together."""
-    calls = list(_calls(task, model, evaluation_batches(task.split("validation"), positions, config, "validation")))
-    if not calls:
-        what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
-        mend = "give the model a forward() of its own, and let your task's call model(...)"
-        raise InputError(what, where=config.task.use, mend=mend)
-    try:
-        columns = tuple(torch.cat(parts) for parts in zip(*(call.tensors for call in calls), strict=True))
-    except RuntimeError:  # of several lengths: the first batch will do
-        return calls[0]
-    if any(len(column) != len(positions) for column in columns):
-        shapes = [list(column.shape) for column in columns]
-        raise InputError(f"expected a model that reads tensors with samples first; for {len(positions)} samples it got {shapes}")
-    return replace(calls[0], tensors=columns)
-
-
-def _calls(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list[Call]:
-    """Return the model's first call for each batch."""
-    seen: list[Call] = []
-
-    def note(_module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], outputs: Any) -> None:
-        call = call_of(arguments, named, outputs)
-        if call is None:
-            found = [type(x).__name__ for x in arguments] + [f"{key}={type(x).__name__}" for key, x in named.items()]
-            mend = "let your task's forward() call the model with tensors, samples first; by name also numbers, text and None"
-            raise InputError(f"a model that is exported is called with tensors, found {', '.join(found)}", mend=mend)
-        seen.append(call)
-
-    handle = model.register_forward_hook(note, with_kwargs=True)
-    try:
-        calls = []
-        for batch in batches:
-            seen.clear()
-            _forward(task, model, batch)
-            calls += seen[:1]
-    finally:
-        handle.remove()
-    return calls
-
-
-def _forward(task: OpenTask, model: nn.Module, batch: Batch) -> None:
-    """Run a task's forward pass; a call that cannot be exported is reported with the user's line."""
-    try:
-        with user_code(task.root, "forward of your task"):
-            task.task.forward(model, batch)
-    except InputError as error:
-        error.where = error.where or user_frame(error, task.root)
-        raise
