@@ -128,10 +128,11 @@ def requirements(exports: Sequence[Export], inference: Mapping[str, Any] | None 
     given = (inference or {}).get("input")
     if isinstance(given, Mapping) and "picture" in given:
         lines += ["# reads pictures; another version may give other pixels", _pin("pillow")]
-    if "onnx" in written:
-        lines += ["# runs model.onnx", onnx]
+    by_onnx = [row.file for row in exports if row.state == "written" and row.file.endswith(".onnx")]
+    if by_onnx:
+        lines += [f"# runs {', '.join(by_onnx)}", onnx]
     if "torch_export" in written:
-        lines += ["# runs model.pt2, where onnxruntime is not wanted", f"# {torch}" if "onnx" in written else torch]
+        lines += ["# runs model.pt2, where onnxruntime is not wanted", f"# {torch}" if by_onnx else torch]
     if preprocess is not None and (packages := _imported(preprocess)):
         lines += [f"# {preprocess.name} imports", *map(_pin, packages)]
     return "\n".join(lines) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from mltrainer import plugins
+from mltrainer.checkpointing import quantizing
+from mltrainer.configs.templates import DYNAMIC, QUANTIZED, STATIC
 from mltrainer.errors import InputError, MachineError
-from mltrainer.leftovers import new_folder
-from mltrainer.records.common import Export
+from mltrainer.leftovers import new_folder, scratch
+from mltrainer.records.common import Calibration, Export, Quantized
 from mltrainer.redaction import shortened
 from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, plain, sync
 
@@ -40,15 +43,25 @@ class Program:
         example: Inputs, samples first; made into at least two samples, because one would be taken for a constant.
         names: Of the inputs; by default `input`, or `input_0` and so on.
         others: Further inputs; a dimension in which they differ from the example is free.
+        quantization: What quantized formats need beside it.
     """
 
-    def __init__(self, model: nn.Module, example: Inputs, names: Sequence[str] = (), others: Sequence[Inputs] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Inputs,
+        names: Sequence[str] = (),
+        others: Sequence[Inputs] = (),
+        quantization: Quantization | None = None,
+    ) -> None:
         self.model = model.cpu().eval()
         self.example = tuple(torch.cat([x, x])[: max(2, len(x))] for x in example)
         numbered = ["input"] if len(example) == 1 else [f"input_{n}" for n in range(len(example))]
         self.names = [*names] or numbered
         self.free = [_free(x, [other[place] for other in others]) for place, x in enumerate(example)]
+        self.quantization = quantization
         self._exported: Any = None
+        self._onnx: Any = None
 
     @property
     def exported(self) -> Any:
@@ -63,10 +76,39 @@ class Program:
             self._exported.example_inputs = None  # somebody's data
         return self._exported
 
+    @property
+    def onnx(self) -> Any:
+        """The model as torch's ONNX program; made once."""
+        if self._onnx is None:
+            self._onnx = torch.onnx.export(self.exported, dynamo=True, input_names=self.names, verbose=False)
+            for graph in (self._onnx.model.graph, *(function.graph for function in self._onnx.model.functions.values())):
+                for node in graph:
+                    node.metadata_props.clear()  # paths of this machine's files
+        return self._onnx
+
+    @property
+    def is_large(self) -> bool:
+        """Whether an ONNX file cannot hold the weights."""
+        return sum(t.nbytes for t in self.model.state_dict().values() if isinstance(t, Tensor)) > _ONE_FILE_BYTES
+
 
 def _free(x: Tensor, others: Sequence[Tensor]) -> list[int]:
     """Return the dimensions beside the samples' in which tensors differ."""
     return [place for place in range(1, x.dim()) if any(other.shape[place] != x.shape[place] for other in others)]
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """What quantized formats need beside the model.
+
+    Attributes:
+        calibration: Returns training rows as the model's inputs, in batches, and the record of which they are.
+        measure: Returns what a call in place of the model gives on validation, as the record's entries; empty where nothing is
+            measured, as of an untrained model.
+    """
+
+    calibration: Callable[[], tuple[list[Inputs], Calibration]]
+    measure: Callable[[Call], dict[str, Any]]
 
 
 def _takes_any(model: nn.Module) -> bool:
@@ -137,13 +179,7 @@ def _open_torchscript(_program: Program, path: Path) -> Call:
 
 
 def _write_onnx(program: Program, path: Path) -> None:
-    made = torch.onnx.export(program.exported, dynamo=True, input_names=program.names, verbose=False)
-    assert made is not None
-    for graph in (made.model.graph, *(function.graph for function in made.model.functions.values())):
-        for node in graph:
-            node.metadata_props.clear()  # paths of this machine's files
-    weights = sum(t.nbytes for t in program.model.state_dict().values() if isinstance(t, Tensor))
-    made.save(path, external_data=weights > _ONE_FILE_BYTES)
+    program.onnx.save(path, external_data=program.is_large)
 
 
 def _open_onnx(_program: Program, path: Path) -> Call:
@@ -162,11 +198,34 @@ def _open_onnx(_program: Program, path: Path) -> Call:
     return run
 
 
+def _write_dynamic(program: Program, path: Path) -> None:
+    with _float_file(program) as file:
+        quantizing.write_dynamic(file, path, program.is_large)
+
+
+def _write_static(program: Program, path: Path) -> None:
+    assert program.quantization is not None
+    batches, _ = program.quantization.calibration()
+    with _float_file(program) as file:
+        quantizing.write_static(file, path, program.is_large, batches)
+
+
+@contextmanager
+def _float_file(program: Program) -> Iterator[Path]:
+    """Write the model's ONNX file in fp32 for the length of a block."""
+    with scratch() as folder:
+        path = Path(folder) / FORMATS["onnx"].file
+        _write_onnx(program, path)
+        yield path
+
+
 FORMATS = {
     "safetensors": Format("model.safetensors", _write_safetensors, _open_safetensors),
     "onnx": Format("model.onnx", _write_onnx, _open_onnx, ONNX_PACKAGES, "mltrainer[onnx]"),
     "torch_export": Format("model.pt2", _write_torch_export, _open_torch_export),
     "torchscript": Format("model.pt", _write_torchscript, _open_torchscript),
+    DYNAMIC: Format("model_int8_dynamic.onnx", _write_dynamic, _open_onnx, ONNX_PACKAGES, "mltrainer[onnx]"),
+    STATIC: Format("model_int8_static.onnx", _write_static, _open_onnx, ONNX_PACKAGES, "mltrainer[onnx]"),
 }
 
 
@@ -197,6 +256,7 @@ def export(
     real_inputs: Inputs,
     names: Sequence[str] = (),
     others: Sequence[Inputs] = (),
+    quantization: Quantization | None = None,
 ) -> list[Export]:
     """Write a model in several formats; each is read back from the disk and compared with the model.
 
@@ -210,15 +270,17 @@ def export(
         names: Of the inputs, in formats that have such.
         others: Further batches, such as of shorter texts; they are compared too, and where they differ in shape, the model
             takes any.
+        quantization: What quantized formats need.
 
     Returns:
-        A row per format; `agrees` is None unless it was written, and NaN never agrees.
+        A row per format; `agrees` is None unless it was written, and NaN never agrees. A quantized format agrees where its metric
+        lost no more than is allowed, whatever the difference.
 
     Raises:
         MachineError: There is no space or no permission, or the disk failed.
     """
     further = [_on_cpu(inputs) for inputs in others]
-    program = Program(model, _on_cpu(example_inputs), names, further)
+    program = Program(model, _on_cpu(example_inputs), names, further, quantization)
     batches = [*_batches(_on_cpu(real_inputs)), *further]
     with machine_faults(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
@@ -250,6 +312,9 @@ def _export_one(
         # Read back from the file, not from what the exporter holds: what is delivered is what is compared.
         call = kind.open(program, path)
         found = [call(batch) for batch in batches]
+        compared = compare(expected, found, math.inf if name in QUANTIZED else tolerance)
+        if name in QUANTIZED:
+            compared |= _judged(program, name, path, call, batches, compared)
     except Exception as error:  # whatever the exporter or the runtime raises is this format's result, not the tool's end
         _raise_machine_fault(error, path)
         # Half a file, and the weights beside it, would else be moved into place with the good ones.
@@ -257,7 +322,39 @@ def _export_one(
             file.unlink()
         return row.model_copy(update={"state": "failed", "reason": _short(error)})
     sizes = [len(batch[0]) for batch in batches]
-    return row.model_copy(update={**plain(compare(expected, found, tolerance)), "samples": max(sizes), "batch_sizes": sizes})
+    return row.model_copy(update={**plain(compared), "samples": max(sizes), "batch_sizes": sizes})
+
+
+def _judged(
+    program: Program, name: str, path: Path, call: Call, batches: list[Inputs], compared: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what a quantized format's row has in place of a tolerance: its figures, and the verdict by the metric."""
+    assert program.quantization is not None
+    with _float_file(program) as original:
+        taken = quantizing.latencies_ms([call, _open_onnx(program, original)], batches[0])
+        figures: dict[str, Any] = {
+            "share": quantizing.quantized_weights(path) / quantizing.float_weights(original),
+            "size": quantizing.bytes_of(path),
+            "original_size": quantizing.bytes_of(original),
+            **dict(zip(("latency_ms", "original_latency_ms"), taken, strict=True)),
+        }
+    if name == STATIC:
+        figures["calibration"] = program.quantization.calibration()[1]
+    measured = program.quantization.measure(call)
+    told = Quantized(**figures, **plain(measured))
+    reason = compared["reason"] or _lost(measured)
+    if not math.isfinite(compared["max_difference"]):
+        reason = f"the largest difference is {compared['max_difference']}"
+    return {"tolerance": None, "agrees": reason is None, "reason": reason, "quantized": told}
+
+
+def _lost(measured: dict[str, Any]) -> str | None:
+    """Return the reason against a model that lost more of its metric than is allowed; else None."""
+    if not measured or measured["loss"] <= measured["allowed"]:
+        return None  # NaN is not within anything
+    before, after = measured["original"], measured["value"]
+    lost = f"by {measured['loss']:.3g} of it, and {measured['allowed']:.3g} is allowed"
+    return f"{measured['metric']} on validation went from {before:.5g} to {after:.5g}, {lost}"
 
 
 def compare(expected: list[list[Tensor]], found: list[list[Tensor]], tolerance: float) -> dict[str, Any]:
@@ -329,6 +426,8 @@ def _raise_machine_fault(error: Exception, path: Path) -> None:
 
 
 def _short(error: Exception) -> str:
+    if isinstance(error, InputError):
+        return shortened("; ".join(filter(None, [error.message, error.mend])), 2 * _REASON_LENGTH)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     shown = lines[:2] + lines[2:][-1:]  # torch.export says why in the second line, TorchScript in the last
     return shortened(f"{type(error).__name__}: {' '.join(shown)}", _REASON_LENGTH)

@@ -37,6 +37,7 @@ Inputs = np.ndarray | dict[str, np.ndarray]  # one array, or several by name
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 DELIMITERS = "\t;|,"
 SAMPLE, LINES = 1 << 16, 20  # characters and lines of a table by which the delimiter is found
+ONNX = ("model.onnx", "model_int8_static.onnx", "model_int8_dynamic.onnx")  # the first that was delivered
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "?")  # where inference.json names no others
 # NumPy's names of what ONNX reads
 NUMBERS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64", "tensor(int32)": "int32"}
@@ -603,9 +604,9 @@ def batch_of(inputs: Inputs, start: int) -> Inputs:
 
 
 def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
-    """Return a function that runs the model: by ONNX where the file and onnxruntime are there, else by torch."""
+    """Return a function that runs the model: by ONNX where a file and onnxruntime are there, else by torch."""
     failures = []
-    for name, opener in (("model.onnx", open_onnx), ("model.pt2", open_torch)):
+    for name, opener in (*((name, open_onnx) for name in ONNX), ("model.pt2", open_torch)):
         if not (folder / name).is_file():
             failures.append(f"{name} is not here")
             continue

@@ -74,6 +74,13 @@ class ExportSettings(ItemSettings):
     tolerance: float = Field(
         gt=0, lt=1, description="the largest difference, relative to the largest output", json_schema_extra=HIGHER
     )
+    metric_loss: float = Field(
+        0.0,  # a page that allows none was written before there were quantized formats
+        ge=0,
+        lt=1,
+        description="by which share of its value a quantized model's metric may be worse on validation",
+        json_schema_extra=HIGHER,
+    )
 
 
 class DocumentSettings(ItemSettings):

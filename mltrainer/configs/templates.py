@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from mltrainer import handbook
 from mltrainer.configs import storage, yaml
+from mltrainer.configs.items import ExportSettings
 from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
@@ -48,7 +49,9 @@ def all_of(fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
 _FIELDS = {name: TrainingConfig.model_fields[name] for name in TRAINING_KEYS}
 _OPTIONAL: dict[str, Any] = {name: (field.annotation, field) for name, field in _FIELDS.items()}
 
-ExportFormat = Literal["safetensors", "onnx", "torch_export", "torchscript"]
+ExportFormat = Literal["safetensors", "onnx", "torch_export", "torchscript", "onnx_int8_dynamic", "onnx_int8_static"]
+DYNAMIC, STATIC = "onnx_int8_dynamic", "onnx_int8_static"
+QUANTIZED = (DYNAMIC, STATIC)  # judged by what the metric lost: no fp32 tolerance could hold for them
 FORMS = ("choice", "uniform", "log_uniform", "integer", "log_integer")
 Choosable = int | float | str | bool | list[int] | None
 
@@ -122,6 +125,12 @@ class Export(Strict):
     formats: list[ExportFormat] = Field(min_length=1, description="the formats to write")
     samples: int = Field(ge=1, description="real inputs on which each exported model is compared")
     tolerance: float | None = Field(None, gt=0, description="largest difference; null: the finalization gate's")
+    metric_loss: float | None = Field(
+        None, ge=0, lt=1, description="by which share of its value a quantized model's metric may be worse; null: the gate's"
+    )
+    calibration_samples: int | None = Field(
+        None, ge=1, description="training rows by which onnx_int8_static is calibrated; null: the shipped template's"
+    )
 
     @field_validator("formats")
     @classmethod
@@ -258,17 +267,20 @@ def tuning_template(project: Path | None) -> dict[str, Any]:
 def production_template(project: Path | None) -> dict[str, Any]:
     """Return the training keys that the final training changes, and `export`.
 
-    `export.tolerance` is the template's, or where it gives none, the finalization gate's.
+    `export.tolerance` and `export.metric_loss` are the template's, or where it gives none, the finalization gate's.
 
     Raises:
         InputError: The template or the finalization page is not valid.
     """
     values = _values(ProductionTemplate, PRODUCTION, project)
-    export = {"tolerance": None, **values["export"]}
-    # The gate compares with its own number: an export that used another one would agree here and fail there.
-    if export["tolerance"] is None:
-        export = {**export, **_gate_setting("finalization", "exports_agree", project)}
-    return {**values, "export": export}
+    given = _gate_setting("finalization", "exports_agree", project)
+    # The gate compares with its own numbers: an export that used another one would agree here and fail there.
+    limits = ExportSettings(**given).model_dump() if given else {"tolerance": None}
+    chosen = {key: value for key, value in values["export"].items() if value is not None}
+    if "calibration_samples" not in chosen:
+        shipped = _values(ProductionTemplate, PRODUCTION, None)["export"]
+        chosen = {**chosen, "calibration_samples": shipped["calibration_samples"]}
+    return {**values, "export": {**limits, **chosen}}
 
 
 def overlay(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_t
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.exporters.calls import Calls, real_calls
+from mltrainer.exporters.quantized import quantization
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Export
 from mltrainer.records.finalization import Conformal, Intervals
@@ -84,7 +85,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     out = root / job.out
     _remove_earlier(out)
     preprocess = preprocess_of(inference, root)
-    exports = _all_formats(job, model, calls, out)
+    exports = _all_formats(job, task, model, calls, out)
     adapters, row = _adapters(task, model, tree["model"], calls, job.tolerance)
     exports += row
     weights = weights_sha256(state)
@@ -115,11 +116,12 @@ def _write_result(job: ExportJob, root: Path, exports: list[Export], others: dic
     write_json(root / job.folder / RESULT_FILE, {"schema": 1, "exports": rows, **others})
 
 
-def _all_formats(job: ExportJob, model: nn.Module, calls: Calls, out: Path) -> list[Export]:
+def _all_formats(job: ExportJob, task: OpenTask, model: nn.Module, calls: Calls, out: Path) -> list[Export]:
     """Return the rows of the model's exports, written as its task calls it."""
     inputs = calls.all.tensors
     plain_model = as_called(model, calls.all)
-    return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others)
+    beside = quantization(job, task, model)
+    return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others, beside)
 
 
 def _adapters(
@@ -188,7 +190,7 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
     preprocess_of(inference, root)
     # Again, as code of the task's ran since.
     model.eval()
-    rows = _all_formats(job, model, real_calls(task, model, config, job.samples), root / job.out)
+    rows = _all_formats(job, task, model, real_calls(task, model, config, job.samples), root / job.out)
     return rows, {"inference": bool(inference), "evaluation": evaluation is not None}
 
 

@@ -336,7 +336,8 @@ class Project:
         Args:
             run: As in `load_run`.
             to: The folder to write.
-            formats: safetensors, onnx, torch_export, torchscript; by default those of the production template.
+            formats: safetensors, onnx, torch_export, torchscript, onnx_int8_dynamic, onnx_int8_static; by default those of the
+                production template.
             trained: The trained weights, where averaged ones are delivered.
             tell: Takes the events.
         """

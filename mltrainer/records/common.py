@@ -1,5 +1,6 @@
 """What the records of several phases share: numbers as JSON holds them, files, code, criteria."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -158,8 +159,66 @@ class Cause(Part):
     calls: list[Call]
 
 
+class Calibration(Part):
+    """The training rows by which the ranges of a quantized model's activations were chosen.
+
+    Attributes:
+        samples: How many were read.
+        of: Of how many training rows.
+        places_sha256: The digest of their places in the training split, which the seed decides: see `drawn.drawn`.
+    """
+
+    samples: int
+    of: int
+    places_sha256: str
+
+
+class Quantized(Part):
+    """A quantized model beside the trained one, on validation, and beside its fp32 ONNX file.
+
+    Attributes:
+        share: The share of the weights that it holds in 8 bits.
+        size: Bytes of its files.
+        original_size: Bytes of the same model's ONNX file in fp32.
+        latency_ms: The median time for one sample by ONNX Runtime on the CPU.
+        original_latency_ms: That of the file in fp32, each taken in turn with the other.
+        calibration: None where there is nothing to calibrate.
+        metric: The metric that chose the checkpoint; None where none was measured, of an untrained model.
+        value: What it is on validation.
+        original: What the trained model's is.
+        loss: By which share of that it is worse; below 0 where it is better.
+        allowed: By which it may be.
+    """
+
+    share: Number
+    size: int
+    original_size: int
+    latency_ms: Number
+    original_latency_ms: Number
+    calibration: Calibration | None = None
+    metric: str | None = None
+    value: Measured | None = None
+    original: Measured | None = None
+    loss: Measured | None = None
+    allowed: Number | None = None
+
+
+def lost_share(original: Any, value: Any, mode: str) -> float:
+    """Return by which share of its original value a metric is worse: NaN where one is no number; of 0 the difference itself.
+
+    Args:
+        original: The metric of the trained model.
+        value: That of the model made of it.
+        mode: "max" where larger is better, else "min".
+    """
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (original, value)):
+        return math.nan
+    worse = original - value if mode == "max" else value - original
+    return float(worse / abs(original) if original else worse)
+
+
 class Export(Part):
-    """One format: whether it was written, and how its outputs differ from the trained model's."""
+    """One format: whether it was written, and how its outputs differ from the trained model's; `quantized`: of such a one."""
 
     format: str
     file: str
@@ -172,3 +231,4 @@ class Export(Part):
     tolerance: Number | None = None
     samples: int | None = None
     batch_sizes: list[int] | None = None
+    quantized: Quantized | None = None

@@ -148,6 +148,8 @@ class ExportJob(JobBase):
         formats: Which are made.
         samples: On how many real inputs they are compared.
         tolerance: The largest difference, relative to the largest output.
+        metric_loss: By which share of its value a quantized model's metric may be worse on validation.
+        calibration_samples: How many training rows calibrate a quantized model.
         trained: Whether the weights are the trained ones, where averaged ones are delivered.
         test: How the test split is measured; None: it stays sealed.
     """
@@ -158,6 +160,8 @@ class ExportJob(JobBase):
     formats: list[str]
     samples: int
     tolerance: Number
+    metric_loss: Number = 0.0
+    calibration_samples: int = 0
     trained: bool = False
     test: TestOpening | None
 

@@ -23,6 +23,8 @@ class ExportSettings(Part):
     formats: list[str]
     samples: int
     tolerance: Number
+    metric_loss: Number = 0.0
+    calibration_samples: int = 0
     trained: bool = False
 
 

@@ -8,40 +8,68 @@ from typing import Any
 from mltrainer.configs.items import AcceptanceSettings, CommitSettings, DocumentSettings, ExportSettings, OpeningSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.project import meets
+from mltrainer.configs.templates import QUANTIZED, STATIC
 from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.gates.checks.diagnostics import fired, not_evaluated, with_reason
 from mltrainer.gates.checks.training import change_to_try
 from mltrainer.gates.coverage import coverage_kept
-from mltrainer.records.common import Export
+from mltrainer.records.common import Export, lost_share
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.openings import looks
 from mltrainer.records.run import output_name
+from mltrainer.reproducibility.drawn import drawn
+from mltrainer.workspace import digest
 
 NEW_TEST_SPLIT = "bring new data for a test split, then mltrainer run"
 
 
 @check(Finalization)
 def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> Outcome:
-    """Every exported format, read back from the disk, gives the trained model's outputs on real inputs."""
+    """Every exported format, read back from the disk, gives the trained model's outputs; a quantized one keeps its metric."""
     rows = record.evidence.exports
     written = [row for row in rows if row.state == "written"]
-    bad = [row.format for row in written if not _agrees(row, settings.tolerance)]
+    bad = [row.format for row in written if not _agrees(row, settings, record.evidence)]
     failed = [row.format for row in rows if row.state == "failed"]
+    lost = {row.format: row.quantized.loss for row in written if row.quantized}
     found = {
         "agree": [row.format for row in written if row.format not in bad],
         "disagree": bad + failed,
         "not_available": [row.format for row in rows if row.state == "not_available"],
+        **({"metric_loss": lost} if lost else {}),
     }
     mend = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
     return when(bool(written) and not bad and not failed, found, mend)
 
 
-def _agrees(row: Export, limit: float) -> bool:
+def _agrees(row: Export, settings: ExportSettings, evidence: Finalization) -> bool:
     relative = row.relative_difference
     # A record holds what is not finite as a text, as JSON has no number for it; that it is a text tells it.
-    finite = not isinstance(row.max_difference, str)
-    return row.agrees is True and finite and isinstance(relative, int | float) and relative <= limit
+    if row.agrees is not True or isinstance(row.max_difference, str) or not isinstance(relative, int | float):
+        return False
+    # By the format's name, not by what its row holds: a row could else choose by what it is judged.
+    if row.format in QUANTIZED:
+        return _keeps_metric(row, settings.metric_loss, evidence) and _is_calibrated(row, evidence)
+    return relative <= settings.tolerance
+
+
+def _keeps_metric(row: Export, allowed: float, evidence: Finalization) -> bool:
+    """Return True if a quantized model's metric is within the allowed loss of the run's own, and of that measured beside it."""
+    metric, best, found = evidence.config["metric"], evidence.run.best, row.quantized
+    if found is None or found.metric != metric["name"]:
+        return False
+    originals = [found.original, *([best.validation.get(metric["name"])] if best else [])]
+    return all(lost_share(original, found.value, metric["mode"]) <= allowed for original in originals)  # False for NaN
+
+
+def _is_calibrated(row: Export, evidence: Finalization) -> bool:
+    """Return True if a model was calibrated on the training rows that the config's seed draws; a dynamic one has no need to."""
+    if row.format != STATIC:
+        return True
+    found, rows = row.quantized and row.quantized.calibration, evidence.run.train_samples
+    if not found or not 0 < found.samples <= found.of == rows:
+        return False
+    return found.places_sha256 == digest(drawn(rows, found.samples, evidence.config["seed"], "calibrate"))
 
 
 @check(Finalization)

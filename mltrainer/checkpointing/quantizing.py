@@ -1,0 +1,202 @@
+"""Models in 8 bits for ONNX Runtime: the products with weights, and nothing else.
+
+The choices are those of ONNX Runtime's guide and of its `quantize_static` for CPUs; where they leave one, what is safe on all:
+
+- The graph is prepared by `quant_pre_process`: what can be folded is, and shapes are inferred. Shapes that torch wrote are taken
+  out before: those of weights are wrong once the quantizer has transposed one. Symbolic inference is left out: ONNX infers the
+  shapes of the operators that torch's exporter writes.
+- Only products with weights are quantized. All else, such as a task's preprocessing, stays in fp32: a column of ten thousands and
+  one of shares would have one scale in 8 bits.
+- Weights are quantized by channel, activations by tensor (Krishnamoorthi, 2018, arXiv:1806.08342, section 3).
+- Activations are unsigned, weights signed and of 7 bits (`reduce_range`): a pair of products, 2 * 255 * 64, then fits the 16 bits
+  in which CPUs without VNNI add it up, so that the model's answers do not depend on the CPU that it meets.
+- Ranges of activations are the smallest and the largest value seen, ONNX Runtime's default: there is no setting to choose.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from mltrainer.errors import InputError
+from mltrainer.leftovers import scratch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Inputs = tuple[Tensor, ...]
+Call = Callable[[Inputs], list[Tensor]]
+
+TEMPLATE = "configs/production_template.yaml"
+OF_DYNAMIC = ("MatMul", "Gemm", "Attention", "LSTM")  # not Conv: ONNX Runtime advises static quantization of convolutions
+OF_STATIC = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+WARM_UP, REPEATS, SECONDS = 3, 101, 1.0  # calls that are not timed; of those that are, the most, and for how long they may take
+
+
+def write_dynamic(float_file: Path, path: Path, is_large: bool) -> None:
+    """Write a model whose weights are in 8 bits; what they are multiplied with is quantized by its own range at each call.
+
+    Args:
+        float_file: The model in fp32.
+        path: What to write.
+        is_large: Whether the weights go into a file beside it.
+
+    Raises:
+        InputError: It has nothing that can be quantized.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with scratch() as folder:
+        quantize_dynamic(
+            _prepared(float_file, Path(folder), OF_DYNAMIC, "onnx_int8_dynamic", is_large),
+            path,
+            op_types_to_quantize=[*OF_DYNAMIC],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+            use_external_data_format=is_large,
+        )
+    _refuse_unchanged(path, OF_DYNAMIC, "onnx_int8_dynamic")
+
+
+def write_static(float_file: Path, path: Path, is_large: bool, batches: Sequence[Inputs]) -> None:
+    """Write a model whose weights are in 8 bits, and what they are multiplied with in ranges that some rows have shown.
+
+    Args:
+        float_file: The model in fp32.
+        path: What to write.
+        is_large: Whether the weights go into a file beside it.
+        batches: The rows, as the model's inputs.
+
+    Raises:
+        InputError: It has nothing that can be quantized.
+    """
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    with scratch() as folder:
+        prepared = _prepared(float_file, Path(folder), OF_STATIC, "onnx_int8_static", is_large)
+        quantize_static(
+            prepared,
+            path,
+            _reader(prepared, batches),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=[*OF_STATIC],
+            per_channel=True,
+            reduce_range=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=CalibrationMethod.MinMax,
+            use_external_data_format=is_large,
+            # What such a product gives is left in fp32: a model's last one would else answer in 256 steps.
+            extra_options={"MatMulConstBOnly": True, "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]},
+        )
+    _refuse_unchanged(path, OF_STATIC, "onnx_int8_static")
+
+
+def _prepared(float_file: Path, folder: Path, wanted: Sequence[str], name: str, is_large: bool) -> Path:
+    """Return the file of a model made ready to be quantized.
+
+    Raises:
+        InputError: It has none of the operators that are.
+    """
+    import onnx
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    model = onnx.load(float_file)
+    if not {node.op_type for node in model.graph.node} & {*wanted}:
+        _refuse(model, wanted, name)
+    del model.graph.value_info[:]
+    bare, prepared = folder / "bare.onnx", folder / "prepared.onnx"
+    outside: dict[str, Any] = {"save_as_external_data": is_large, "all_tensors_to_one_file": True}
+    onnx.save_model(model, bare, location="bare.data", **outside)
+    quant_pre_process(bare, prepared, skip_symbolic_shape=True, external_data_location="prepared.data", **outside)
+    return prepared
+
+
+def _reader(prepared: Path, batches: Sequence[Inputs]) -> Any:
+    """Return the reader by which ONNX Runtime asks for the rows."""
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader
+
+    names = [entry.name for entry in onnx.load(prepared, load_external_data=False).graph.input]
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.rows: Iterator[dict[str, np.ndarray]] = (
+                {name: x.numpy() for name, x in zip(names, batch, strict=True)} for batch in batches
+            )
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.rows, None)
+
+    return Reader()
+
+
+def _refuse_unchanged(path: Path, wanted: Sequence[str], name: str) -> None:
+    """Refuse a file that holds no weight in 8 bits, such as of a model that multiplies activations alone.
+
+    Raises:
+        InputError: It does not.
+    """
+    import onnx
+
+    if not quantized_weights(path):
+        _refuse(onnx.load(path, load_external_data=False), wanted, name)
+
+
+def _refuse(model: Any, wanted: Sequence[str], name: str) -> None:
+    found = sorted({node.op_type for node in model.graph.node})
+    other = ", or try onnx_int8_static, which quantizes Conv" if "Conv" in found and name == "onnx_int8_dynamic" else ""
+    raise InputError(
+        f"nothing in this model can be quantized: it has no {', '.join(wanted)} with weights, only {', '.join(found)}",
+        mend=f"take {name} out of export.formats in {TEMPLATE}{other}",
+    )
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def quantized_weights(path: Path) -> int:
+    """Return the number of weights that a file holds in 8 bits; scales and zero points are none."""
+    from onnxruntime.quantization.quant_utils import TENSOR_NAME_QUANT_SUFFIX
+
+    return _numbers(path, lambda tensor: tensor.name.endswith(TENSOR_NAME_QUANT_SUFFIX) and len(tensor.dims) > 1)
+
+
+def float_weights(path: Path) -> int:
+    """Return the number of weights that a file holds in fp32."""
+    import onnx
+
+    return _numbers(path, lambda tensor: tensor.data_type == onnx.TensorProto.FLOAT)
+
+
+def _numbers(path: Path, counts: Callable[[Any], bool]) -> int:
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    return sum(math.prod(tensor.dims) for tensor in graph.initializer if counts(tensor))
+
+
+def bytes_of(path: Path) -> int:
+    """Return the size of a model's file and of the weights beside it."""
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
+
+
+def latencies_ms(calls: Sequence[Call], sample: Inputs) -> list[float]:
+    """Return the median time of each of several models for a sample; they take turns, so that all meet the same machine."""
+    taken: list[list[float]] = [[] for _ in calls]
+    for call in [*calls] * WARM_UP:
+        call(sample)
+    end = time.perf_counter() + SECONDS
+    while len(taken[0]) < REPEATS and (not taken[0] or time.perf_counter() < end):
+        for times, call in zip(taken, calls, strict=True):
+            begun = time.perf_counter()
+            call(sample)
+            times.append(1e3 * (time.perf_counter() - begun))
+    return [statistics.median(times) for times in taken]
