@@ -61,8 +61,16 @@ def write_deployment(
         module = {PREPROCESS: {"file": preprocess.name, "sha256": sha256_file(preprocess)}}
     write_text(folder / "requirements.txt", requirements(exports, inference, preprocess))
     write_text(folder / "config.yaml", yaml.dump(config))
-    write_json(folder / MANIFEST_FILE, {**manifest, **module, "schema": 1, "exports": [row.written() for row in exports]})
+    write_json(folder / MANIFEST_FILE, {**manifest, **module, "schema": 1, "exports": [_described(row) for row in exports]})
     write_checksums(folder, leave_out=(MODEL_CARD,))  # the card of an earlier export is written anew after these sums
+
+
+def _described(row: Export) -> dict[str, Any]:
+    """Return a row without the times that were taken: exported again, a folder has the same bytes."""
+    found = row.written()
+    if "quantized" in found:
+        found["quantized"] = {key: value for key, value in found["quantized"].items() if not key.endswith("latency_ms")}
+    return found
 
 
 def preprocess_of(inference: dict[str, Any], root: Path) -> Path | None:
@@ -128,9 +136,9 @@ def requirements(exports: Sequence[Export], inference: Mapping[str, Any] | None 
     given = (inference or {}).get("input")
     if isinstance(given, Mapping) and "picture" in given:
         lines += ["# reads pictures; another version may give other pixels", _pin("pillow")]
-    by_onnx = [row.file for row in exports if row.state == "written" and row.file.endswith(".onnx")]
+    by_onnx = any(name.startswith("onnx") for name in written)
     if by_onnx:
-        lines += [f"# runs {', '.join(by_onnx)}", onnx]
+        lines += [f"# runs {'model.onnx' if 'onnx' in written else 'the model in 8 bits'}", onnx]
     if "torch_export" in written:
         lines += ["# runs model.pt2, where onnxruntime is not wanted", f"# {torch}" if by_onnx else torch]
     if preprocess is not None and (packages := _imported(preprocess)):

@@ -328,7 +328,7 @@ def _export_one(
 def _judged(
     program: Program, name: str, path: Path, call: Call, batches: list[Inputs], compared: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what a quantized format's row has in place of a tolerance: its figures, and the verdict by the metric."""
+    """Return the part of a quantized format's row that stands for a tolerance: its figures, and the verdict by the metric."""
     assert program.quantization is not None
     with _float_file(program) as original:
         taken = quantizing.latencies_ms([call, _open_onnx(program, original)], batches[0])

@@ -606,7 +606,8 @@ def batch_of(inputs: Inputs, start: int) -> Inputs:
 def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
     """Return a function that runs the model: by ONNX where a file and onnxruntime are there, else by torch."""
     failures = []
-    for name, opener in (*((name, open_onnx) for name in ONNX), ("model.pt2", open_torch)):
+    onnx = next((name for name in ONNX if (folder / name).is_file()), ONNX[0])
+    for name, opener in ((onnx, open_onnx), ("model.pt2", open_torch)):
         if not (folder / name).is_file():
             failures.append(f"{name} is not here")
             continue

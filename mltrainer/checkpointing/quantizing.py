@@ -18,17 +18,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from mltrainer.errors import InputError
 from mltrainer.leftovers import scratch
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Inputs = tuple[Tensor, ...]
 Call = Callable[[Inputs], list[Tensor]]
@@ -84,7 +81,7 @@ def write_static(float_file: Path, path: Path, is_large: bool, batches: Sequence
         quantize_static(
             prepared,
             path,
-            _reader(prepared, batches),
+            _Rows(prepared, batches),
             quant_format=QuantFormat.QDQ,
             op_types_to_quantize=[*OF_STATIC],
             per_channel=True,
@@ -119,23 +116,19 @@ def _prepared(float_file: Path, folder: Path, wanted: Sequence[str], name: str, 
     return prepared
 
 
-def _reader(prepared: Path, batches: Sequence[Inputs]) -> Any:
-    """Return the reader by which ONNX Runtime asks for the rows."""
-    import onnx
-    from onnxruntime.quantization import CalibrationDataReader
+class _Rows:
+    """The rows as ONNX Runtime asks for them."""
 
-    names = [entry.name for entry in onnx.load(prepared, load_external_data=False).graph.input]
+    def __init__(self, prepared: Path, batches: Sequence[Inputs]) -> None:
+        import onnx
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.rows: Iterator[dict[str, np.ndarray]] = (
-                {name: x.numpy() for name, x in zip(names, batch, strict=True)} for batch in batches
-            )
+        self._names = [entry.name for entry in onnx.load(prepared, load_external_data=False).graph.input]
+        self._batches = iter(batches)
 
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            return next(self.rows, None)
-
-    return Reader()
+    def get_next(self) -> dict[str, Any] | None:
+        """Return the next batch by the model's inputs; None after the last."""
+        batch = next(self._batches, None)
+        return None if batch is None else {name: x.numpy() for name, x in zip(self._names, batch, strict=True)}
 
 
 def _refuse_unchanged(path: Path, wanted: Sequence[str], name: str) -> None:

@@ -27,7 +27,7 @@ from mltrainer.workspace import digest
 
 
 def quantization(job: ExportJob, task: OpenTask, model: nn.Module) -> Quantization:
-    """Return what quantized formats need of a task.
+    """Return the calibration and the measurement that quantized formats need of a task.
 
     Args:
         job: The export; without a checkpoint no metric is measured, as an untrained model has none to lose.

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from mltrainer.checkpointing import export as module
 from mltrainer.checkpointing.export import FORMATS, ONNX_PACKAGES, Inputs, Program, compare, export
+from mltrainer.configs.templates import QUANTIZED
 from mltrainer.errors import MachineError
 
 X = torch.randn(20, 6, generator=torch.Generator().manual_seed(1))
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ONNX_PACKAGES)
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="needs the extra mltrainer[onnx]")
-EVERY = [pytest.param(name, marks=needs_onnx) if name == "onnx" else name for name in FORMATS]
+EVERY = [pytest.param(name, marks=needs_onnx) if name == "onnx" else name for name in FORMATS if name not in QUANTIZED]
 LIGHT = ["safetensors", "torch_export", "torchscript"]
 
 

@@ -29,7 +29,7 @@ def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> O
     """Every exported format, read back from the disk, gives the trained model's outputs; a quantized one keeps its metric."""
     rows = record.evidence.exports
     written = [row for row in rows if row.state == "written"]
-    bad = [row.format for row in written if not _agrees(row, settings, record.evidence)]
+    bad = [row.format for row in written if not _agrees(row, settings.tolerance, settings.metric_loss, record.evidence)]
     failed = [row.format for row in rows if row.state == "failed"]
     lost = {row.format: row.quantized.loss for row in written if row.quantized}
     found = {
@@ -42,15 +42,15 @@ def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> O
     return when(bool(written) and not bad and not failed, found, mend)
 
 
-def _agrees(row: Export, settings: ExportSettings, evidence: Finalization) -> bool:
+def _agrees(row: Export, tolerance: float, metric_loss: float, evidence: Finalization) -> bool:
     relative = row.relative_difference
     # A record holds what is not finite as a text, as JSON has no number for it; that it is a text tells it.
     if row.agrees is not True or isinstance(row.max_difference, str) or not isinstance(relative, int | float):
         return False
     # By the format's name, not by what its row holds: a row could else choose by what it is judged.
     if row.format in QUANTIZED:
-        return _keeps_metric(row, settings.metric_loss, evidence) and _is_calibrated(row, evidence)
-    return relative <= settings.tolerance
+        return _keeps_metric(row, metric_loss, evidence) and _is_calibrated(row, evidence)
+    return relative <= tolerance
 
 
 def _keeps_metric(row: Export, allowed: float, evidence: Finalization) -> bool:
