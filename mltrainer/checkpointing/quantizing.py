@@ -7,7 +7,8 @@ The choices are those of ONNX Runtime's guide and of its `quantize_static` for C
   shapes of the operators that torch's exporter writes.
 - Only products with weights are quantized. All else, such as a task's preprocessing, stays in fp32: a column of ten thousands and
   one of shares would have one scale in 8 bits.
-- Weights are quantized by channel, activations by tensor (Krishnamoorthi, 2018, arXiv:1806.08342, section 3).
+- Weights are quantized by channel, activations by tensor (Krishnamoorthi, 2018, arXiv:1806.08342, section 3). Several matrices in
+  one tensor, such as one for each member of an ensemble, stay in fp32: ONNX Runtime multiplies them with one scale alone.
 - Activations are unsigned, weights signed and of 7 bits (`reduce_range`): a pair of products, 2 * 255 * 64, then fits the 16 bits
   in which CPUs without VNNI add it up, so that the model's answers do not depend on the CPU that it meets.
 - Ranges of activations are the smallest and the largest value seen, ONNX Runtime's default: there is no setting to choose.
@@ -50,10 +51,12 @@ def write_dynamic(float_file: Path, path: Path, is_large: bool) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with scratch() as folder:
+        prepared = _prepared(float_file, Path(folder), OF_DYNAMIC, "onnx_int8_dynamic", is_large)
         quantize_dynamic(
-            _prepared(float_file, Path(folder), OF_DYNAMIC, "onnx_int8_dynamic", is_large),
+            prepared,
             path,
             op_types_to_quantize=[*OF_DYNAMIC],
+            nodes_to_exclude=_stacked(prepared),
             per_channel=True,
             reduce_range=True,
             weight_type=QuantType.QInt8,
@@ -84,6 +87,7 @@ def write_static(float_file: Path, path: Path, is_large: bool, batches: Sequence
             _Rows(prepared, batches),
             quant_format=QuantFormat.QDQ,
             op_types_to_quantize=[*OF_STATIC],
+            nodes_to_exclude=_stacked(prepared),
             per_channel=True,
             reduce_range=True,
             activation_type=QuantType.QUInt8,
@@ -114,6 +118,15 @@ def _prepared(float_file: Path, folder: Path, wanted: Sequence[str], name: str, 
     onnx.save_model(model, bare, location="bare.data", **outside)
     quant_pre_process(bare, prepared, skip_symbolic_shape=True, external_data_location="prepared.data", **outside)
     return prepared
+
+
+def _stacked(prepared: Path) -> list[str]:
+    """Return the products with several matrices at once, by name."""
+    import onnx
+
+    graph = onnx.load(prepared, load_external_data=False).graph
+    stacked = {tensor.name for tensor in graph.initializer if len(tensor.dims) > 2}
+    return [node.name for node in graph.node if node.op_type == "MatMul" and stacked & {*node.input}]
 
 
 class _Rows:

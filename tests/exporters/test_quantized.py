@@ -74,6 +74,7 @@ def test_a_run_is_exported_in_8_bits_and_measured_beside_its_model(job: dict[str
     assert result["test"]["samples"] == 8
 
 
+@pytest.mark.slow
 def test_exported_again_the_folder_has_the_same_bytes(job: dict[str, Any]) -> None:
     export_run({**job, **ASKED, "test": None})
     sums = (Path(job["out"]) / "SHA256SUMS").read_bytes()
@@ -98,6 +99,7 @@ def test_planning_tries_it_without_a_metric(job: dict[str, Any]) -> None:
     assert "metric" not in result["exports"][1]["quantized"]
 
 
+@pytest.mark.slow
 def test_formats_after_it_are_made_of_a_model_in_evaluation_mode(job: dict[str, Any]) -> None:
     """An evaluation leaves a model in training mode, where dropout would answer."""
     config = {**job["config"], "model": {**job["config"]["model"], "dropout": 0.5}}
