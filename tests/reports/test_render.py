@@ -426,6 +426,27 @@ def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> 
     assert "forked" not in text
 
 
+def quantized() -> dict[str, Any]:
+    """Return a finalization that delivered a model in 8 bits, too."""
+    found = records.finalization()
+    told = {"share": 0.995, "size": 29_983, "original_size": 89_818, "latency_ms": 0.0253, "original_latency_ms": 0.0197}
+    measured = {"metric": "accuracy", "value": 0.98883, "original": 0.99441, "loss": 0.0056, "allowed": 0.01}
+    calibration = {"samples": 512, "of": 1260, "places_sha256": records.sha("places")}
+    row = {"format": "onnx_int8_static", "file": "model_int8_static.onnx", "state": "written", "reason": None, "agrees": True}
+    differs = {"max_difference": 0.0918, "relative_difference": 0.0141, "tolerance": None, "samples": 64}
+    found["evidence"]["exports"].append({**row, **differs, "quantized": {**told, **measured, "calibration": calibration}})
+    return records.again(found)
+
+
+def test_a_model_in_8_bits_is_shown_beside_the_trained_one() -> None:
+    text = report(quantized())
+    figures = "30.0 kB | 89.8 kB | 99.5 % | 0.0253 | 0.0197 | accuracy | 0.98883 | 0.99441 | 0.560 % | 1.00 %"
+    assert f"| `onnx_int8_static` | {figures} | 512 of 1,260 training rows |" in text
+    assert "| `model_int8_static.onnx` | 0.98883 | 0.99441 | 30.0 kB | 89.8 kB |" in model_card(quantized(), [])
+    assert "8 bits" not in report(records.finalization())
+    assert "Quantized" not in model_card(records.finalization(), [])
+
+
 def test_the_final_report_tells_what_was_not_trained_as_planned() -> None:
     found = records.finalization()
     assert "| `early_stopping.patience` | 3 | 30 |" in report(found)

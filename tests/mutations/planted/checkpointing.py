@@ -6,6 +6,41 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "weights of 8 bits saturate on a CPU without VNNI",
+        "mltrainer/checkpointing/quantizing.py",
+        "            per_channel=True,\n            reduce_range=True,\n            activation_type=QuantType.QUInt8,",
+        "            per_channel=True,\n            reduce_range=False,\n            activation_type=QuantType.QUInt8,",
+        "tests/checkpointing/test_quantizing.py::test_weights_are_rounded_channel_by_channel_to_seven_bits",
+    ),
+    Fault(
+        "all weights of a layer share a scale",
+        "mltrainer/checkpointing/quantizing.py",
+        "            per_channel=True,\n            reduce_range=True,\n            activation_type=QuantType.QUInt8,",
+        "            per_channel=False,\n            reduce_range=True,\n            activation_type=QuantType.QUInt8,",
+        "tests/checkpointing/test_quantizing.py::test_weights_are_rounded_channel_by_channel_to_seven_bits",
+    ),
+    Fault(
+        "preprocessing is quantized too",
+        "mltrainer/checkpointing/quantizing.py",
+        'OF_STATIC = ("Conv", "ConvTranspose", "MatMul", "Gemm")',
+        'OF_STATIC = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Div", "Where", "Reshape")',
+        "tests/checkpointing/test_quantizing.py",
+    ),
+    Fault(
+        "a file in which nothing was quantized passes for a quantized model",
+        "mltrainer/checkpointing/quantizing.py",
+        "    if not quantized_weights(path):",
+        "    if quantized_weights(path) < 0:",
+        "tests/checkpointing/test_quantizing.py::test_a_model_with_nothing_to_quantize_is_named_with_its_operators",
+    ),
+    Fault(
+        "any loss of the metric is allowed",
+        "mltrainer/checkpointing/export.py",
+        'if not measured or measured["loss"] <= measured["allowed"]:',
+        'if not measured or measured["loss"] <= 1:',
+        "tests/checkpointing/test_quantizing.py::test_one_whose_metric_fell_too_far_does_not_agree",
+    ),
+    Fault(
         "a checkpoint of another run is taken for this one's",
         "mltrainer/checkpointing/registry.py",
         "(other := read_manifest(folder).run) not in (None, run)",

@@ -8,6 +8,13 @@ GRADES = "tests/reproducibility/test_grades.py"
 
 FAULTS = (
     Fault(
+        "places of a sample are drawn twice, and so fewer than asked",
+        "mltrainer/reproducibility/drawn.py",
+        "chosen.add(last if place in chosen else place)",
+        "chosen.add(place)",
+        "tests/gates/test_quantized.py::test_places_are_drawn_without_replacement",
+    ),
+    Fault(
         "the seed is no part of a draw's address",
         "mltrainer/reproducibility/seeds.py",
         'address = f"{seed}/{purpose}/',

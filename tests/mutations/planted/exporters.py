@@ -1,0 +1,43 @@
+"""Faults planted in `mltrainer/exporters`."""
+
+from __future__ import annotations
+
+from tests.mutations.fault import Fault
+
+FAULTS = (
+    Fault(
+        "a quantized model is calibrated on validation rows",
+        "mltrainer/exporters/quantized.py",
+        '    samples = task.split("train")',
+        '    samples = task.split("validation")',
+        "tests/exporters/test_quantized.py::test_it_is_calibrated_on_training_rows_that_the_seed_draws",
+    ),
+    Fault(
+        "the first training rows calibrate, whatever the seed",
+        "mltrainer/exporters/quantized.py",
+        'places = drawn(len(samples), most, config.seed, "calibrate")',
+        "places = [*range(min(most, len(samples)))]",
+        "tests/exporters/test_quantized.py::test_it_is_calibrated_on_training_rows_that_the_seed_draws",
+    ),
+    Fault(
+        "the trained model's own metric is taken for the quantized one's",
+        "mltrainer/exporters/quantized.py",
+        "        return _replaced(outputs, found)",
+        "        return outputs if found else None",
+        "tests/exporters/test_quantized.py::test_answers_take_their_places_in_the_models_outputs",
+    ),
+    Fault(
+        "after a metric was measured, formats are made of a model in training mode",
+        "mltrainer/exporters/quantized.py",
+        "        model.cpu().eval()  #",
+        "        model.cpu()  #",
+        "tests/exporters/test_quantized.py::test_formats_after_it_are_made_of_a_model_in_evaluation_mode",
+    ),
+    Fault(
+        "an untrained model is judged by a metric that it never had",
+        "mltrainer/exporters/quantized.py",
+        "        if job.checkpoint is None:",
+        "        if job.checkpoint == '':",
+        "tests/exporters/test_quantized.py::test_planning_tries_it_without_a_metric",
+    ),
+)
