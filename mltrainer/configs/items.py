@@ -164,6 +164,17 @@ class PlanningSettings(DataLimits):
     loader_seconds: float = Field(gt=0, description="how long each number of loader processes is measured")
     loader_wait: float = Field(gt=0, lt=1, description="the share of the time that steps may wait for data")
     loader_least_s: float = Field(ge=0, description="where reading all samples takes less, no processes are started")
+    # Without defaults of their own: a page that came before these advises nothing of them.
+    fine_tuning_small: float | None = Field(None, gt=0, description="a model of fewer parameters is small, for fine-tuning")
+    fine_tuning_large: float | None = Field(None, gt=0, description="a model of more parameters is large, for fine-tuning")
+    rate_small_low: float | None = Field(None, gt=0, description="the usual learning rates of a small model, from")
+    rate_small_high: float | None = Field(None, gt=0, description="and to")
+    rate_middle_low: float | None = Field(None, gt=0, description="of one between small and large, from")
+    rate_middle_high: float | None = Field(None, gt=0, description="and to")
+    rate_large_low: float | None = Field(None, gt=0, description="of a large one, from")
+    rate_large_high: float | None = Field(None, gt=0, description="and to")
+    warmup_low: float | None = Field(None, gt=0, lt=1, description="the usual share of the steps for the warm-up, from")
+    warmup_high: float | None = Field(None, gt=0, lt=1, description="and to")
 
 
 class FinalizationSettings(Strict):

@@ -18,6 +18,7 @@ import pydantic
 from mltrainer import handbook
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
+from mltrainer.configs.items import PlanningSettings
 from mltrainer.configs.loading import apply, as_typed, flatten, parse_assignment, read_text, validate, validate_values
 from mltrainer.configs.project import ProjectConfig, Task, TrainingConfig, config_digest, load_project, load_training, of_task
 from mltrainer.configs.schedules import preview, unreached
@@ -25,6 +26,7 @@ from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, newest_rules, production_template, start_template, template_of
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
+from mltrainer.phases.fine_tuning import fine_tuning
 from mltrainer.phases.inputs import opened_by
 from mltrainer.phases.probing import Probes, compare, data_of, estimate, fed, probe, probe_again, what_options_bring
 from mltrainer.phases.sanity_check import rehearsal
@@ -109,6 +111,8 @@ def run(ctx: Context) -> Result:
         "unsteady": unsteady,
         "trackers": dumped(trackers()),
     }
+    if (advised := fine_tuning(config, first, PlanningSettings.model_validate(ctx.page.settings))) is not None:
+        evidence["fine_tuning"] = advised.model_dump()
     data = [*data_of(first).files, *(opened or [])]
     inputs = [*rows_with_role(data, "data"), *code_rows(first.code_files)]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]

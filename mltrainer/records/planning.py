@@ -245,6 +245,30 @@ class Estimate(Part):
     device_total_mb: Number | None = None
 
 
+class Usual(Part):
+    """A range that is usual, what the config has, and what to set the key to where that lies outside; else None."""
+
+    low: Number
+    high: Number
+    value: Number
+    key: str
+    proposed: Number | None
+
+
+class FineTuning(Part):
+    """What is usual where a model of so many parameters begins with given weights: advice, which no gate reads.
+
+    Attributes:
+        parameters: Of the model.
+        rate: The learning rate.
+        warmup: The share of the steps in which it rises; None of a schedule that rises by itself.
+    """
+
+    parameters: int
+    rate: Usual
+    warmup: Usual | None
+
+
 class SecretPlace(Part):
     """Where something stands that looks like a key, a token or a password, and of which kind."""
 
@@ -296,7 +320,7 @@ class Planning(Planned):
 
     `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code; None
     where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound. `trackers`: those
-    that the config names, as they were tried; None before version 0.3.
+    that the config names, as they were tried; None before version 0.3. `fine_tuning`: where the model begins with given weights.
     """
 
     data: Data
@@ -313,3 +337,4 @@ class Planning(Planned):
     opened: list[FileRow] | None = None
     unsteady: list[str] | None = None
     trackers: list[Tracker] | None = None
+    fine_tuning: FineTuning | None = None

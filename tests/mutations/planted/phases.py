@@ -16,6 +16,41 @@ INPUTS = " ".join(
 
 FAULTS = (
     Fault(
+        "a model of 3 G parameters is given a large one's rates",
+        "mltrainer/phases/fine_tuning.py",
+        "parameters > settings.fine_tuning_large",
+        "parameters >= settings.fine_tuning_large",
+        "tests/phases/test_fine_tuning.py::test_the_rate_falls_with_the_size",
+    ),
+    Fault(
+        "a rate that is too low is not raised",
+        "mltrainer/phases/fine_tuning.py",
+        "min(max(lr, low), high)",
+        "min(lr, high)",
+        "tests/phases/test_fine_tuning.py::test_the_nearest_end_is_proposed_where_the_config_lies_outside",
+    ),
+    Fault(
+        "models of drawn weights are told the rates of fine-tuning",
+        "mltrainer/phases/fine_tuning.py",
+        "config.optimizer.name not in ADAM or not begins_with_weights(config)",
+        "config.optimizer.name not in ADAM",
+        "tests/phases/test_fine_tuning.py::test_nothing_is_advised_of",
+    ),
+    Fault(
+        "adapters are told the rates of all weights",
+        "mltrainer/phases/fine_tuning.py",
+        'if any(one.name == "lora" for one in config.strategies):',
+        'if any(one.name == "peft" for one in config.strategies):',
+        "tests/phases/test_fine_tuning.py::test_adapters_take_other_rates",
+    ),
+    Fault(
+        "the warm-up's share is that of an epoch",
+        "mltrainer/phases/fine_tuning.py",
+        "share = config.schedule.warmed_up(steps // probe.planned_epochs) / steps",
+        "share = config.schedule.warmed_up(steps // probe.planned_epochs) / (steps // probe.planned_epochs)",
+        "tests/phases/test_fine_tuning.py::test_the_warm_up_is_a_share_of_all_steps",
+    ),
+    Fault(
         "planning an older project again changes its bits",
         "mltrainer/phases/planning.py",
         'generated["rules"] = current["rules"]',
