@@ -164,17 +164,16 @@ class PlanningSettings(DataLimits):
     loader_seconds: float = Field(gt=0, description="how long each number of loader processes is measured")
     loader_wait: float = Field(gt=0, lt=1, description="the share of the time that steps may wait for data")
     loader_least_s: float = Field(ge=0, description="where reading all samples takes less, no processes are started")
-    # Without defaults of their own: a page that came before these advises nothing of them.
-    fine_tuning_small: float | None = Field(None, gt=0, description="a model of fewer parameters is small, for fine-tuning")
-    fine_tuning_large: float | None = Field(None, gt=0, description="a model of more parameters is large, for fine-tuning")
-    rate_small_low: float | None = Field(None, gt=0, description="the usual learning rates of a small model, from")
-    rate_small_high: float | None = Field(None, gt=0, description="and to")
-    rate_middle_low: float | None = Field(None, gt=0, description="of one between small and large, from")
-    rate_middle_high: float | None = Field(None, gt=0, description="and to")
-    rate_large_low: float | None = Field(None, gt=0, description="of a large one, from")
-    rate_large_high: float | None = Field(None, gt=0, description="and to")
-    warmup_low: float | None = Field(None, gt=0, lt=1, description="the usual share of the steps for the warm-up, from")
-    warmup_high: float | None = Field(None, gt=0, lt=1, description="and to")
+    fine_tuning_small: float = Field(5e8, gt=0, description="a model of fewer parameters is small, for fine-tuning")
+    fine_tuning_large: float = Field(3e9, gt=0, description="a model of more parameters is large, for fine-tuning")
+    rate_small_low: float = Field(5e-5, gt=0, description="the usual learning rates of a small model, from")
+    rate_small_high: float = Field(1e-4, gt=0, description="and to")
+    rate_middle_low: float = Field(1e-5, gt=0, description="of one between small and large, from")
+    rate_middle_high: float = Field(5e-5, gt=0, description="and to")
+    rate_large_low: float = Field(5e-6, gt=0, description="of a large one, from")
+    rate_large_high: float = Field(1e-5, gt=0, description="and to")
+    warmup_low: float = Field(0.05, gt=0, lt=1, description="the usual share of the steps for the warm-up, from")
+    warmup_high: float = Field(0.1, gt=0, lt=1, description="and to")
 
 
 class FinalizationSettings(Strict):

@@ -82,9 +82,20 @@ def calibration_rows(task: OpenTask, model: nn.Module, config: TrainingConfig, m
 
 
 def _metric(task: OpenTask, model: nn.Module, config: TrainingConfig) -> float:
-    """Return the metric that chooses the checkpoint, on the whole validation split."""
+    """Return the metric that chooses the checkpoint, on the whole validation split.
+
+    Raises:
+        InputError: It is one that a strategy measures with the model's gradients, of which a quantized one has none.
+    """
+    name = config.metric.name
     with _on_device(model, config):
-        return evaluate(task.task, model, config, task.split("validation"), "validation").metrics[config.metric.name]
+        metrics = evaluate(task.task, model, config, task.split("validation"), "validation").metrics
+    if name not in metrics:
+        told = f"{name} needs the model's gradients, which a quantized model does not give"
+        raise InputError(
+            told, mend="take onnx_int8_dynamic and onnx_int8_static out of export.formats, or choose by another metric"
+        )
+    return metrics[name]
 
 
 @contextmanager

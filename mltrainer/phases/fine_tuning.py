@@ -23,12 +23,11 @@ def fine_tuning(config: TrainingConfig, probe: ProbeResult, settings: PlanningSe
     Args:
         config: The config.
         probe: What a probe of it showed: parameters, and the steps of the whole run.
-        settings: Planning's; a project's own page without these numbers advises nothing.
+        settings: Planning's.
     """
-    rates = _rates(probe.parameters, settings)
-    if rates is None or config.optimizer.name not in ADAM or not begins_with_weights(config):
+    if config.optimizer.name not in ADAM or not begins_with_weights(config):
         return None
-    low, high = rates
+    low, high = _rates(probe.parameters, settings)
     lr = config.optimizer.lr
     proposed = None if low <= lr <= high else min(max(lr, low), high)
     rate = Usual(low=low, high=high, value=lr, key="optimizer.lr", proposed=proposed)
@@ -44,22 +43,19 @@ def begins_with_weights(config: TrainingConfig) -> bool:
     return config.start is not None or (of_a_folder and not options.get("lora"))
 
 
-def _rates(parameters: int, settings: PlanningSettings) -> tuple[float, float] | None:
+def _rates(parameters: int, settings: PlanningSettings) -> tuple[float, float]:
     """Return the ends of the range of a model's size."""
-    if settings.fine_tuning_small is None or settings.fine_tuning_large is None:
-        return None
-    small = (settings.rate_small_low, settings.rate_small_high)
-    middle = (settings.rate_middle_low, settings.rate_middle_high)
-    large = (settings.rate_large_low, settings.rate_large_high)
-    is_small, is_large = parameters < settings.fine_tuning_small, parameters > settings.fine_tuning_large
-    low, high = small if is_small else large if is_large else middle
-    return None if low is None or high is None else (low, high)
+    if parameters < settings.fine_tuning_small:
+        return settings.rate_small_low, settings.rate_small_high
+    if parameters > settings.fine_tuning_large:
+        return settings.rate_large_low, settings.rate_large_high
+    return settings.rate_middle_low, settings.rate_middle_high
 
 
 def _warmup(config: TrainingConfig, probe: ProbeResult, settings: PlanningSettings) -> Usual | None:
     """Return the usual share of the steps for the warm-up, and the config's; None of a schedule that rises by itself."""
     low, high, steps = settings.warmup_low, settings.warmup_high, probe.planned_steps
-    if low is None or high is None or config.schedule.name in OF_THEIR_OWN:
+    if config.schedule.name in OF_THEIR_OWN:
         return None
     share = config.schedule.warmed_up(steps // probe.planned_epochs) / steps
     by_epochs = bool(config.schedule.warmup_epochs)

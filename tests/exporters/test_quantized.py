@@ -16,7 +16,7 @@ from mltrainer.exporters import quantized as quantizing
 from mltrainer.exporters.quantized import answering, calibration_rows
 from mltrainer.reproducibility.drawn import drawn
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.trainers.native.evaluation import evaluate
+from mltrainer.trainers.native.evaluation import Evaluated, evaluate
 from mltrainer.workspace import digest
 from tests.exporters.test_program import export_run, job, rehearse
 
@@ -91,6 +91,14 @@ def test_one_whose_metric_fell_too_far_leaves_the_test_split_sealed(job: dict[st
     assert row["agrees"] is False
     assert row["reason"] == "accuracy on validation went from 0.9 to 0.8, by 0.111 of it, and 0.1 is allowed"
     assert result["test"]["sealed"] == "onnx_int8_static cannot be delivered"
+
+
+def test_a_metric_that_needs_gradients_is_named(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of inputs that are attacked, which a strategy measures beside the task's metrics."""
+    monkeypatch.setattr(quantizing, "evaluate", lambda *_: Evaluated({"loss": 1.0}, None, None))
+    result = export_run({**job, **ASKED, "formats": ["safetensors", "onnx_int8_dynamic"], "test": None})
+    assert result["exports"][1]["state"] == "failed"
+    assert result["exports"][1]["reason"].startswith("accuracy needs the model's gradients")
 
 
 def test_planning_tries_it_without_a_metric(job: dict[str, Any]) -> None:

@@ -426,6 +426,17 @@ def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> 
     assert "forked" not in text
 
 
+def test_the_manifest_tells_the_usual_rate_beside_the_configs_own() -> None:
+    rate = {"low": 1e-5, "high": 5e-5, "value": 1e-3, "key": "optimizer.lr", "proposed": 5e-5}
+    warmup = {"low": 0.05, "high": 0.1, "value": 0.06, "key": "schedule.warmup_steps", "proposed": None}
+    text = report(records.planning(fine_tuning={"parameters": 1_300_000_000, "rate": rate, "warmup": warmup}))
+    assert "fine-tuning 1,300,000,000 parameters. A learning rate of 1e-05 to 5e-05 is usual" in text
+    assert "the config has 0.001, and `optimizer.lr` = 5e-05 is the nearest." in text
+    assert "A warm-up of 5.00 % to 10.0 % of the steps is usual" in text
+    assert "the config has 6.00 %." in text
+    assert "fine-tuning" not in report(records.planning())
+
+
 def quantized() -> dict[str, Any]:
     """Return a finalization that delivered a model in 8 bits, too."""
     found = records.finalization()

@@ -18,8 +18,8 @@ FAULTS = (
     Fault(
         "a model of 3 G parameters is given a large one's rates",
         "mltrainer/phases/fine_tuning.py",
-        "parameters > settings.fine_tuning_large",
-        "parameters >= settings.fine_tuning_large",
+        "    if parameters > settings.fine_tuning_large:",
+        "    if parameters >= settings.fine_tuning_large:",
         "tests/phases/test_fine_tuning.py::test_the_rate_falls_with_the_size",
     ),
     Fault(
