@@ -23,7 +23,7 @@ from mltrainer.checkpointing import quantizing
 from mltrainer.configs.templates import DYNAMIC, QUANTIZED, STATIC
 from mltrainer.errors import InputError, MachineError
 from mltrainer.leftovers import new_folder, scratch
-from mltrainer.records.common import Calibration, Export, Quantized
+from mltrainer.records.common import CalibrationRows, Export, Quantized
 from mltrainer.redaction import shortened
 from mltrainer.workspace import MACHINE_ERRNOS, machine_faults, plain, sync
 
@@ -107,7 +107,7 @@ class Quantization:
             measured, as of an untrained model.
     """
 
-    calibration: Callable[[], tuple[list[Inputs], Calibration]]
+    calibration: Callable[[], tuple[list[Inputs], CalibrationRows]]
     measure: Callable[[Call], dict[str, Any]]
 
 

@@ -16,7 +16,7 @@ from mltrainer.checkpointing.export import Call, Inputs, Quantization
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.exporters.calls import calls_of
-from mltrainer.records.common import Calibration, lost_share
+from mltrainer.records.common import CalibrationRows, lost_share
 from mltrainer.records.job import ExportJob
 from mltrainer.reproducibility.drawn import drawn
 from mltrainer.tasks.opening import OpenTask
@@ -37,7 +37,7 @@ def quantization(job: ExportJob, task: OpenTask, model: nn.Module) -> Quantizati
     config = job.config
 
     @functools.cache
-    def calibration() -> tuple[list[Inputs], Calibration]:
+    def calibration() -> tuple[list[Inputs], CalibrationRows]:
         return calibration_rows(task, model, config, job.calibration_samples)
 
     @functools.cache
@@ -57,7 +57,7 @@ def quantization(job: ExportJob, task: OpenTask, model: nn.Module) -> Quantizati
     return Quantization(calibration, measure)
 
 
-def calibration_rows(task: OpenTask, model: nn.Module, config: TrainingConfig, most: int) -> tuple[list[Inputs], Calibration]:
+def calibration_rows(task: OpenTask, model: nn.Module, config: TrainingConfig, most: int) -> tuple[list[Inputs], CalibrationRows]:
     """Return the model's inputs of training rows that the seed draws, in batches, and the record of which rows they are.
 
     Args:
@@ -78,7 +78,7 @@ def calibration_rows(task: OpenTask, model: nn.Module, config: TrainingConfig, m
         # By the evaluation's draws, not the training's: a deployed model is not given augmented rows.
         calls = calls_of(task, model, evaluation_batches(samples, np.array(places), config, "train"))
     batches = [tuple(x.cpu() for x in call.tensors) for call in calls]
-    return batches, Calibration(samples=len(places), of=len(samples), places_sha256=digest(places))
+    return batches, CalibrationRows(samples=len(places), of=len(samples), places_sha256=digest(places))
 
 
 def _metric(task: OpenTask, model: nn.Module, config: TrainingConfig) -> float:

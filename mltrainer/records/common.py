@@ -159,7 +159,7 @@ class Cause(Part):
     calls: list[Call]
 
 
-class Calibration(Part):
+class CalibrationRows(Part):
     """The training rows by which the ranges of a quantized model's activations were chosen.
 
     Attributes:
@@ -195,7 +195,7 @@ class Quantized(Part):
     original_size: int
     latency_ms: Number
     original_latency_ms: Number
-    calibration: Calibration | None = None
+    calibration: CalibrationRows | None = None
     metric: str | None = None
     value: Measured | None = None
     original: Measured | None = None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mltrainer.checkpointing import export as module
 from mltrainer.checkpointing.export import FORMATS, ONNX_PACKAGES, Call, Inputs, Quantization, export
 from mltrainer.configs.templates import DYNAMIC, QUANTIZED, STATIC
-from mltrainer.records.common import Calibration, Export
+from mltrainer.records.common import CalibrationRows, Export
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ONNX_PACKAGES), reason="needs the extra mltrainer[onnx]"
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 DRAW = torch.Generator().manual_seed(1)
 X = torch.randn(60, 6, generator=DRAW)
 ROWS = [(4.0 * X[:30] + 1.0,), (X[30:],)]  # what calibrates: in two batches, of another range than what is compared
-CALIBRATION = Calibration(samples=60, of=60, places_sha256="0" * 64)
+CALIBRATION = CalibrationRows(samples=60, of=60, places_sha256="0" * 64)
 
 
 def measured(value: float) -> dict[str, Any]:
