@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import safetensors.torch
 from torch import Tensor, nn
 
+from mltrainer.checkpointing.ensembles import ensemble
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.manifest import read_verified
 from mltrainer.checkpointing.weights import delivered
@@ -39,7 +40,9 @@ def from_checkpoint(
     return _with_weights(config, root, delivered(tree, trained=trained), folder)
 
 
-def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: FileRow) -> nn.Module:
+def from_safetensors(
+    config: TrainingConfig, root: Path, path: Path, row: FileRow, members: Sequence[TrainingConfig] = ()
+) -> nn.Module:
     """Return the task's model with the weights of an exported file.
 
     Args:
@@ -47,6 +50,7 @@ def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: FileRo
         root: The project's folder.
         path: The file.
         row: What it is, as the record has it.
+        members: The configs of the models of an ensemble, which the file then holds.
 
     Raises:
         InputError: The file is not here, or the task's model has other tensors.
@@ -54,15 +58,17 @@ def from_safetensors(config: TrainingConfig, root: Path, path: Path, row: FileRo
     """
     if not path.is_file():
         raise InputError("the weights are not here: they stay out of git", where=str(path), mend="bring the file back")
-    return _with_weights(config, root, safetensors.torch.load(read_verified(path, row)), path)
+    return _with_weights(config, root, safetensors.torch.load(read_verified(path, row)), path, members)
 
 
-def _with_weights(config: TrainingConfig, root: Path, state: Mapping[str, Tensor], origin: Path) -> nn.Module:
+def _with_weights(
+    config: TrainingConfig, root: Path, state: Mapping[str, Tensor], origin: Path, members: Sequence[TrainingConfig] = ()
+) -> nn.Module:
     with seeds.kept(), contextlib.chdir(root):  # where the task's files lie, and where it was trained
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         opened = open_task(config, root)
         seeds.seed_everything(seeds.key(config.seed, "model"))
-        model = opened.task.model()
+        model: nn.Module = ensemble(opened, members, root) if members else opened.task.model()
     try:
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:

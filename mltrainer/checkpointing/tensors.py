@@ -74,6 +74,37 @@ def checkpoint_weights_tree_sha256(folder: Path, *, trained: bool = False) -> st
     return file_weights_tree_sha256(folder / "state.safetensors", _names(folder / "state.json", trained))
 
 
+def checkpoint_member_sha256(folder: Path, prefix: str) -> str:
+    """Return the digest of the weights of one member of an ensemble, whose names in a checkpoint begin with a prefix.
+
+    Raises:
+        InputError: A file of it cannot be read.
+    """
+    named = _names(folder / "state.json")
+    own = {name.removeprefix(prefix): stored for name, stored in named.items() if name.startswith(prefix)}
+    return file_weights_sha256(folder / "state.safetensors", own)
+
+
+def checkpoint_weights(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """Return the type and the bytes of each of the weights that a checkpoint's folder would deliver; all are in memory.
+
+    Raises:
+        InputError: A file of it cannot be read.
+    """
+    path = folder / "state.safetensors"
+    try:
+        with open(path, "rb") as file:
+            found = {}
+            for stored in _stored(file, _names(folder / "state.json")):
+                file.seek(stored.begin)
+                found[stored.layout.name] = (stored.layout.dtype, file.read(stored.layout.size))
+            return found
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
 def _names(path: Path, trained: bool = False) -> dict[str, str]:
     """Return the names of a checkpoint's weights, each with its name in the tensors' file."""
     tree = read_json(path)

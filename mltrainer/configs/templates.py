@@ -140,16 +140,31 @@ class Export(Strict):
         return value
 
 
-class ProductionTemplate(TrainingChanges):
-    """`configs/production_template.yaml`: what the final training changes, and what is deployed."""
+class Combine(Strict):
+    """Several models made into one: averaged weights, or an ensemble; it is delivered only where it is better on validation."""
 
+    of: Literal["checkpoints", "trials"] = Field(description="of the final run's kept checkpoints, or of it and the best trials")
+    how: Literal["uniform", "greedy", "ensemble"] = Field(
+        description="the mean of all weights; of those that make it no worse, one by one; or the mean of what the models predict"
+    )
+    most: int = Field(5, ge=2, description="so many models at most, the best on validation")
+
+
+class ProductionTemplate(TrainingChanges):
+    """`configs/production_template.yaml`: what the final training changes, what is made of several models, what is deployed."""
+
+    combine: Combine | None = Field(None, description="several models made into one; null: the final run's own")
     export: Export
 
 
 class StartTemplate(TrainingChanges):
-    """A template that planning starts from in place of the baseline's: training keys; what it exports is finalization's."""
+    """A template that planning starts from in place of the baseline's: training keys; the others are finalization's."""
 
+    combine: Combine | None = None
     export: Export | None = None
+
+
+OF_FINALIZATION = ("combine", "export")  # keys of the production template that no training has
 
 
 def _check_key(key: str) -> None:
@@ -227,7 +242,7 @@ def start_template(name: str, project: Path) -> tuple[str, dict[str, Any]]:
     shipped = path in handbook.page_paths()
     document = declared(path, project) if shipped else yaml.parse(read_whole(project / path), path)
     validate(StartTemplate, document)
-    return path, overlay(baseline, {key: value for key, value in (document.value or {}).items() if key != "export"})
+    return path, overlay(baseline, {key: value for key, value in (document.value or {}).items() if key not in OF_FINALIZATION})
 
 
 def template_path(name: str, project: Path) -> str:
@@ -265,7 +280,7 @@ def tuning_template(project: Path | None) -> dict[str, Any]:
 
 
 def production_template(project: Path | None) -> dict[str, Any]:
-    """Return the training keys that the final training changes, and `export`.
+    """Return the training keys that the final training changes, `combine` (None where nothing is combined), and `export`.
 
     `export.tolerance` and `export.metric_loss` are the template's, or where it gives none, the finalization gate's.
 
@@ -280,7 +295,7 @@ def production_template(project: Path | None) -> dict[str, Any]:
     if "calibration_samples" not in chosen:
         shipped = _values(ProductionTemplate, PRODUCTION, None)["export"]
         chosen = {**chosen, "calibration_samples": shipped["calibration_samples"]}
-    return {**values, "export": {**limits, **chosen}}
+    return {**values, "combine": values.get("combine"), "export": {**limits, **chosen}}
 
 
 def overlay(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -20,11 +20,12 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_t
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.exporters.calls import Calls, real_calls
+from mltrainer.exporters.combining import combine, combined_model
 from mltrainer.exporters.quantized import quantization
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import Export
 from mltrainer.records.finalization import Conformal, Intervals
-from mltrainer.records.job import ExportJob, TestOpening
+from mltrainer.records.job import CombineJob, ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
 from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.evidence import TEST_FILE
@@ -41,8 +42,11 @@ from mltrainer.trainers.native.intervals import Interval, intervals, no_interval
 from mltrainer.workspace import digest, locked, machine_faults, plain, read_json, write_json
 
 
-def work(job: ExportJob, root: Path, events: Events) -> int:
+def work(job: ExportJob | CombineJob, root: Path, events: Events) -> int:
     """Run one job; the tool's entry point."""
+    if isinstance(job, CombineJob):
+        combine(job, root)
+        return 0
     exports = rehearse(job, root) if job.checkpoint is None else export_run(job, root, job.checkpoint)
     for row in exports:
         outcome = f"agrees within {row.relative_difference:.2g}" if row.agrees else row.reason
@@ -71,9 +75,11 @@ def export_run(job: ExportJob, root: Path, checkpoint: str) -> list[Export]:
 
 def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     config = job.config
-    tree, manifest = load(root / checkpoint, recorded_files(root, job.run_folder, checkpoint))
+    tree, manifest = load(root / checkpoint, _expected(job, checkpoint, root))
     task, model = open_untrained(config, root)
     check_data(task, manifest)
+    if job.combined is not None:
+        model = combined_model(job.combined, task, model, root)
     state = delivered(tree, trained=job.trained and not task.strategies.adapts)
     model.load_state_dict(state, strict=True)
     model.to(config.device).eval()
@@ -86,7 +92,8 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     _remove_earlier(out)
     preprocess = preprocess_of(inference, root)
     exports = _all_formats(job, task, model, calls, out)
-    adapters, row = _adapters(task, model, tree["model"], calls, job.tolerance)
+    # A combination has no adapters of its own: its weights are those of merged models.
+    adapters, row = ({}, []) if job.combined else _adapters(task, model, tree["model"], calls, job.tolerance)
     exports += row
     weights = weights_sha256(state)
     # From those rules on, by which the chain has such digests, too.
@@ -109,6 +116,13 @@ def _calibrated(task: OpenTask, model: nn.Module, config: TrainingConfig, infere
     if config.conformal is None:
         return None
     return conformal.calibrated(task.task, model, config, task.split("validation"), inference)
+
+
+def _expected(job: ExportJob, checkpoint: str, root: Path) -> dict[str, str]:
+    """Return the digests of the checkpoint's files, as whoever made it recorded them."""
+    if job.combined is not None:
+        return {Path(row.path).name: row.sha256 for row in job.combined.files}
+    return recorded_files(root, job.run_folder, checkpoint)
 
 
 def _write_result(job: ExportJob, root: Path, exports: list[Export], others: dict[str, Any]) -> None:
@@ -229,6 +243,8 @@ def _origin(job: ExportJob, manifest: Manifest, weights: str) -> dict[str, Any]:
     """Return the origin for the model's manifest: version, run, checkpoint, weights' digest, metrics and contract."""
     kept = manifest.model_dump(include={"step", "epoch", "metrics", "contract"})
     made = {"mltrainer": mltrainer.__version__, "run": job.run, "checkpoint": job.checkpoint}
+    if job.combined is not None:
+        made["combined"] = job.combined.how
     return {**made, "weights_sha256": weights, **kept}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import mltrainer
 from mltrainer import handbook
+from mltrainer.checkpointing import combinations
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, INTERFACE
 from mltrainer.checkpointing.tensors import (
     WEIGHTS_FILE,
@@ -27,14 +28,14 @@ from mltrainer.gates.digests import NOT_HASHED, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.ledger import forgotten, ledger_faults
 from mltrainer.gates.released import release
 from mltrainer.records.envelope import Envelope
-from mltrainer.records.finalization import Finalization
+from mltrainer.records.finalization import Combination, Finalization
 from mltrainer.records.run import Run
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.evidence import TEST_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import contents, holds_commit, is_shallow, marks
-from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, read_if_whole, read_whole
+from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, digest, read_if_whole, read_whole
 
 LFS_POINTER = b"version https://git-lfs"
 CHAIN_FILE = fingerprint.CHAIN_FILE
@@ -168,10 +169,44 @@ def _has_weights(claim: Claim) -> bool:
 
 def _best_checkpoint(claim: Claim) -> list[Path]:
     """Return the tensors' file of the checkpoint that was exported."""
-    best = next((row for row in claim.final.run.checkpoints if "best" in row.roles), None)
+    combination = claim.final.delivered_combination
+    best = combination or next((row for row in claim.final.run.checkpoints if "best" in row.roles), None)
     if best is None or not _has_weights(claim):
         return []
     return [claim.project.root / best.path / "state.safetensors"]
+
+
+def _combination(claim: Claim) -> Iterator[str]:
+    """What was combined follows from the metrics, and members and combination hold the weights that were measured."""
+    final = claim.final
+    if final.combination is None:
+        return
+    yield from combinations.contradictions(final.combination, final.run)
+    if final.delivered_combination and final.delivered_sha256 != final.combination.weights_sha256:
+        yield "the combination is said to be delivered, and other weights were"
+    made = final.combination
+    for folder, sha256 in [(made.path, made.weights_sha256), *((row.path, row.weights_sha256) for row in made.members)]:
+        path = claim.project.root / folder / "state.safetensors"
+        yield from _other_weights(claim, path, "weights", lambda path: checkpoint_weights_sha256(path.parent), sha256)
+    yield from _other_mean(claim, made)
+
+
+def _other_mean(claim: Claim, made: Combination) -> Iterator[str]:
+    """Yield the difference of the combination's weights from what its members give, where all of them are here."""
+    root, path = claim.project.root, claim.project.root / made.path / "state.safetensors"
+    used = [row for row in made.members if row.used]
+    if not all((root / row.path / "state.safetensors").is_file() for row in used):
+        return
+    if not combinations.is_quick(made):
+        claim.notes.append(f"{made.path}: the mean of the members' weights was not computed again, which would take minutes")
+        return
+    what = f"mean of {digest([row.weights_sha256 for row in used])}"
+    try:
+        found = claim.computed(path, what, lambda _: combinations.weights_fault(made, root))
+    except InputError as error:
+        found = error.message
+    if found:
+        yield f"{made.path}: {found}"
 
 
 def _checksums(claim: Claim) -> Iterator[str]:
@@ -328,7 +363,7 @@ def _other_code(claim: Claim, commit: str, paths: list[str]) -> Iterator[str]:
 
 
 _OF_THE_MODEL: tuple[Callable[[Claim], Iterator[str]], ...] = (
-    *(_delivered_weights, _checksums, _measured_test, _exported, _interface, _reproduced, _ledger),
+    *(_delivered_weights, _combination, _checksums, _measured_test, _exported, _interface, _reproduced, _ledger),
 )
 
 

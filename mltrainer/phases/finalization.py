@@ -1,4 +1,4 @@
-"""Finalization: the last training, its reproduction, one look at the sealed test split, and a model to deploy.
+"""Finalization: the last training, its reproduction, what is made of several models, one look at the test split, and a model.
 
 In: `final_config.yaml` and the production template. Out: `final_model/`, and as evidence the run, its
 reproduction in a fresh process, the exports' agreement, and every opening of the test split.
@@ -7,35 +7,38 @@ reproduction in a fresh process, the exports' agreement, and every opening of th
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, parse_assignment, validate_values
 from mltrainer.configs.project import Task, TrainingConfig, of_task
-from mltrainer.configs.templates import PRODUCTION, overlay, production_template
+from mltrainer.configs.templates import PRODUCTION, Combine, overlay, production_template
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
-from mltrainer.phases.context import Context, Result, file_row
+from mltrainer.phases.context import Context, Result, file_row, rows_with_role
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
-from mltrainer.records.common import Acceptance
-from mltrainer.records.finalization import Finalization, Reproduction, Test, WayBack
+from mltrainer.records.common import Acceptance, InputRow, Metrics
+from mltrainer.records.finalization import Combination, Finalization, Reproduction, Test, WayBack
 from mltrainer.records.job import TestOpening
 from mltrainer.records.openings import LEDGER_FILE
-from mltrainer.records.optimization import Skipped
+from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
 from mltrainer.reproducibility.packs import packed
+from mltrainer.runs.combining import combined, refuse_impossible
 from mltrainer.runs.contract import key_changes
 from mltrainer.runs.exporting import Exported, ExportSettings, run_manager
 from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
 
+COMBINE = "combine"
 PLANNED = {  # keys that are decided there, and why
     **dict.fromkeys(
         ("name", "id", "data", "split", "metric", "acceptance", "conformal", "budget"),
@@ -48,8 +51,8 @@ PLANNED = {  # keys that are decided there, and why
 
 def run(ctx: Context) -> Result:
     """Train the final model, reproduce it, test it once, export it."""
-    template = production_template(ctx.project.root)
-    export = ExportSettings(**template.pop("export"))
+    ctx, template = with_combination(ctx, production_template(ctx.project.root))
+    export, asked = ExportSettings(**template.pop("export")), template.pop("combine")
     config = final_config(ctx, template)
     if changed := key_changes(ctx.tuning.evidence.config, config.model_dump()):
         told = ", ".join(f"{row.key} {row.before} -> {row.after}" for row in changed)
@@ -60,8 +63,12 @@ def run(ctx: Context) -> Result:
     # Before the export, which opens the test split: a model that does not repeat must not use up the one look.
     again = reproduce(ctx.tools, result.id)
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
-    sealed = why_sealed(config, result, again.row)
-    exported = _delivered(ctx, result) if ctx.task.is_opaque else _export(ctx, config, result, export, sealed)
+    combination = None if asked is None else _combined(ctx, Combine.model_validate(asked), result, config)
+    delivered = combination if combination is not None and combination.delivered else None
+    # The criteria are those of what would be delivered.
+    validated = {**result.metrics, **(delivered.metrics if delivered else {})}
+    sealed = why_sealed(config, validated, again.row, combination)
+    exported = _delivered(ctx, result) if ctx.task.is_opaque else _export(ctx, config, result, export, sealed, delivered)
     test = _tested(ctx, exported.test, sealed)
     files = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
     judged = Run(result, references)
@@ -76,7 +83,7 @@ def run(ctx: Context) -> Result:
         delivered_sha256=exported.weights_sha256,
         test=test,
         model_files=files,
-        acceptance=final_acceptance(config, result, test),
+        acceptance=final_acceptance(config, validated, test),
         way_back=way_back(ctx, config),
         runs_tried=runs_tried(ctx),
         data=planned.data,
@@ -86,9 +93,11 @@ def run(ctx: Context) -> Result:
         expected_diagnostics=sorted(RULES),
         assessment=assess(rows, judged),
         changes=changes_to_try(rows, config.model_dump()),
-        **_where_there_is(delivered_tree_sha256=exported.weights_tree_sha256, conformal=exported.conformal),
+        **_where_there_is(
+            delivered_tree_sha256=exported.weights_tree_sha256, conformal=exported.conformal, combination=combination
+        ),
     )
-    inputs = [*run_inputs(ctx, result), *files]
+    inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files]
     # Bound, too, and after `_tested`, which has written what the record tells of.
     ledger = ctx.folder / LEDGER_FILE
     if ledger.exists():
@@ -104,22 +113,64 @@ def _where_there_is(**parts: Any) -> dict[str, Any]:
 # --- what the model is judged by ------------------------------------------------------------------
 
 
-def why_sealed(config: TrainingConfig, result: RunResult, again: Reproduction) -> str | None:
+def why_sealed(
+    config: TrainingConfig, validated: Metrics, again: Reproduction, combination: Combination | None = None
+) -> str | None:
     """Return the reason to keep the test split sealed, or None: only a model that could be delivered is worth the one look."""
     if not again.identical:
         return "the final training was not reproduced"
-    missed = [row for row in acceptance_rows(config.acceptance, result.metrics) if not row.met]
+    if combination is not None and combination.rebuilt_sha256 != combination.weights_sha256:
+        return "the combination of models came out otherwise when it was made again"
+    missed = [row for row in acceptance_rows(config.acceptance, validated) if not row.met]
     told = (f"{row.metric} on {row.split} is {row.value}, {row.criterion} is required" for row in missed)
     return "; ".join(told) or None
 
 
-def final_acceptance(config: TrainingConfig, result: RunResult, test: Test) -> list[Acceptance]:
+def final_acceptance(config: TrainingConfig, validated: Metrics, test: Test) -> list[Acceptance]:
     """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
     if not test.samples:
-        return acceptance_rows(config.acceptance, result.metrics)
-    of_training = {name: value for name, value in result.metrics.items() if name.startswith("train_")}
+        return acceptance_rows(config.acceptance, validated)
+    of_training = {name: value for name, value in validated.items() if name.startswith("train_")}
     bounds = test.intervals.bounds if test.intervals else {}
     return acceptance_rows(config.acceptance, {**of_training, **test.metrics}, "test", bounds)
+
+
+# --- several models -------------------------------------------------------------------------------
+
+
+def with_combination(ctx: Context, template: dict[str, Any]) -> tuple[Context, dict[str, Any]]:
+    """Return the phase's context without the command line's changes of `combine`, and the template with them.
+
+    Raises:
+        InputError: They do not fit.
+    """
+    own = tuple(row for row in ctx.assignments if parse_assignment(row)[0].partition(".")[0] == COMBINE)
+    values, where = apply({COMBINE: template[COMBINE]}, own, PRODUCTION)
+    if values[COMBINE] is not None:
+        asked = validate_values(Combine, values[COMBINE], where)
+        refuse_impossible(asked, _study(ctx), is_program=ctx.task.is_opaque)
+        values = {COMBINE: asked.model_dump()}
+    others = tuple(row for row in ctx.assignments if row not in own)
+    return replace(ctx, assignments=others), {**template, **values}
+
+
+def _study(ctx: Context) -> Searched | None:
+    return ctx.tuning.evidence if isinstance(ctx.tuning.evidence, Searched) else None
+
+
+def _combined(ctx: Context, asked: Combine, result: RunResult, config: TrainingConfig) -> Combination:
+    ctx.note(f"combining {asked.of}: {asked.how}, at most {asked.most}")
+    made = combined(ctx.tools, asked, result, ctx.with_workers(config), _study(ctx))
+    ctx.note("the combination is better on validation: it is delivered" if made.delivered else "no better: the run's own model")
+    return made
+
+
+def combined_inputs(combination: Combination | None) -> list[InputRow]:
+    """Return the files that bind a combination and its members to the gate."""
+    if combination is None:
+        return []
+    rows = [*combination.files, *(row for member in combination.members for row in member.files)]
+    return rows_with_role({row.path: row for row in rows}.values(), "checkpoint")
 
 
 def way_back(ctx: Context, config: TrainingConfig) -> WayBack:
@@ -188,7 +239,14 @@ def _test_samples(ctx: Context) -> int:
     return ctx.planning.evidence.data.splits.test.samples
 
 
-def _export(ctx: Context, config: TrainingConfig, result: RunResult, export: ExportSettings, sealed: str | None) -> Exported:
+def _export(
+    ctx: Context,
+    config: TrainingConfig,
+    result: RunResult,
+    export: ExportSettings,
+    sealed: str | None,
+    combination: Combination | None = None,
+) -> Exported:
     """Run the checkpoint manager: the exports, the files beside them, and last the test split's one opening.
 
     The manager writes an opening down before it opens; weights that were measured before do not count again.
@@ -204,7 +262,8 @@ def _export(ctx: Context, config: TrainingConfig, result: RunResult, export: Exp
         interval={**limits, "loss": "loss" in config.acceptance, "deciding": deciding},
     )
     opens = sealed is None and _test_samples(ctx) > 0
-    return run_manager(ctx.tools, result, ctx.with_workers(config), ctx.folder / MODEL_FOLDER, export, test if opens else None)
+    out = ctx.folder / MODEL_FOLDER
+    return run_manager(ctx.tools, result, ctx.with_workers(config), out, export, test if opens else None, combination)
 
 
 def _delivered(ctx: Context, result: RunResult) -> Exported:

@@ -1,9 +1,11 @@
 """Finalization's evidence: the last run, its reproduction, its exports, and every opening of the test split."""
 
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from mltrainer.records.baseline import References
-from mltrainer.records.common import Acceptance, Divergence, Export, InputRow, KeyChange, Measured, Metrics, Number, Part
+from mltrainer.records.common import Acceptance, Divergence, Export, FileRow, InputRow, KeyChange, Measured, Metrics, Number, Part
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
 from mltrainer.records.planning import Data, Environment
 from mltrainer.records.run import Run
@@ -153,8 +155,93 @@ class Test(Part):
     coverage: Coverage | None = None
 
 
+class Member(Part):
+    """A model that was combined with others, or could have been.
+
+    Attributes:
+        run: The run that trained it.
+        path: The folder of its checkpoint.
+        step: The step after which it was saved.
+        files: The checkpoint's files.
+        weights_sha256: Of its weights.
+        metrics: Of the validation split.
+        used: Whether it is part of the combination.
+        config: What it was trained by, where that is not the final config.
+    """
+
+    run: str
+    path: str
+    step: int
+    files: list[FileRow]
+    weights_sha256: str
+    metrics: Metrics
+    used: bool
+    config: dict[str, Any] | None = None
+
+
+class LeftOut(Part):
+    """A model that could not be combined with the others, and why."""
+
+    run: str
+    path: str
+    reason: str
+
+
+class Tasting(Part):
+    """A member, by its number from 1, tried in a greedy average: the validation metrics with it, and whether it stayed."""
+
+    member: int
+    metrics: Metrics
+    kept: bool
+
+
+class Cost(Part):
+    """The size of a model, and how long its forward pass takes in milliseconds: of one sample, and of a batch."""
+
+    parameters: int
+    one_ms: Measured
+    batch_ms: Measured
+    batch: int
+
+
+class Combination(Part):
+    """Several models made into one.
+
+    Attributes:
+        of: Of the final run's checkpoints, or of the best trials and the final run.
+        how: The mean of all weights, of those that made it no worse, or of what the members predict.
+        members: The models, the best on validation first.
+        left_out: Those that do not fit.
+        tastings: What a greedy average tried, in order.
+        path: The folder of the combination's checkpoint.
+        files: The checkpoint's files.
+        weights_sha256: Of its weights.
+        measured: Names of the batch-norm statistics that were measured anew.
+        metrics: Of the validation split.
+        rebuilt_sha256: Of the weights of the same combination, made again in a fresh process.
+        delivered: Whether it is delivered: only where it is better on validation than each single model.
+        single_cost: Of the final run's model.
+        cost: Of the combination.
+    """
+
+    of: Literal["checkpoints", "trials"]
+    how: Literal["uniform", "greedy", "ensemble"]
+    members: list[Member]
+    left_out: list[LeftOut] = Field(default_factory=list)
+    tastings: list[Tasting] = Field(default_factory=list)
+    path: str
+    files: list[FileRow]
+    weights_sha256: str
+    measured: list[str] = Field(default_factory=list)
+    metrics: Metrics
+    rebuilt_sha256: str
+    delivered: bool
+    single_cost: Cost
+    cost: Cost
+
+
 class Finalization(Part):
-    """The final model."""
+    """The final model; `combination`: what was made of several models, where that was asked for."""
 
     run: Run
     config: dict[str, Any]
@@ -177,3 +264,15 @@ class Finalization(Part):
     way_back: WayBack | None = None
     references: References | None = None
     conformal: Conformal | None = None
+    combination: Combination | None = None
+
+    @property
+    def delivered_combination(self) -> Combination | None:
+        """The combination, where it is delivered in place of the run's own model."""
+        return self.combination if self.combination is not None and self.combination.delivered else None
+
+    @property
+    def validation(self) -> Metrics:
+        """The metrics of the delivered model before the test split: the run's, or over them the combination's."""
+        combined = self.delivered_combination
+        return {**self.run.metrics, **(combined.metrics if combined else {})}

@@ -138,6 +138,54 @@ class TestOpening(Part):
     interval: dict[str, Any]
 
 
+class Ingredient(Part):
+    """A model that may be combined with others: the checkpoint of a run.
+
+    Attributes:
+        run: The run.
+        path: The checkpoint's folder.
+        files: Its files, as the run's result has them.
+        config: The run's config; None where it is the job's.
+    """
+
+    run: str
+    path: str
+    files: list[FileRow]
+    config: TrainingConfig | None = None
+
+
+class CombineJob(JobBase):
+    """Make one model of several, and measure each and it on the validation split.
+
+    Attributes:
+        ingredients: The models; the first one is the final run's best, which gives the combination its step and contract.
+        how: Weights averaged, all or as many as do not make it worse; or an ensemble.
+        most: Of so many, the best.
+        out: The folder where the combination's checkpoint goes.
+        timed: Whether a forward pass is timed, which no repetition repeats.
+    """
+
+    ingredients: list[Ingredient]
+    how: Literal["uniform", "greedy", "ensemble"]
+    most: int
+    out: str
+    timed: bool
+
+
+class Combined(Part):
+    """A combination that is exported in place of a run's own model.
+
+    Attributes:
+        files: Of its checkpoint.
+        how: As of `CombineJob`.
+        configs: Of an ensemble's members, by which they are built; none of averaged weights.
+    """
+
+    files: list[FileRow]
+    how: Literal["uniform", "greedy", "ensemble"]
+    configs: list[TrainingConfig] = Field(default_factory=list)
+
+
 class ExportJob(JobBase):
     """Export a checkpoint of a run, or the untrained model.
 
@@ -152,6 +200,7 @@ class ExportJob(JobBase):
         calibration_samples: How many training rows calibrate a quantized model.
         trained: Whether the weights are the trained ones, where averaged ones are delivered.
         test: How the test split is measured; None: it stays sealed.
+        combined: The combination that the checkpoint is, where it is one.
     """
 
     run_folder: str
@@ -164,6 +213,7 @@ class ExportJob(JobBase):
     calibration_samples: int = 0
     trained: bool = False
     test: TestOpening | None
+    combined: Combined | None = None
 
 
 class ReferenceSettings(Part):
@@ -279,7 +329,7 @@ class AblationJob(PooledJob):
 # Told apart by a key that one kind alone has: tried one by one, the union would report the faults of every kind.
 def _kind(job: Any) -> str:
     marks = {"question": "exploring", "formats": "exporting", "kept": "comparing", "chosen": "inspecting"}
-    marks |= {"trials": "searching", "variants": "ablating"}
+    marks |= {"trials": "searching", "variants": "ablating", "ingredients": "combining"}
     return next((kind for mark, kind in marks.items() if isinstance(job, Mapping) and mark in job), "training")
 
 
@@ -290,6 +340,7 @@ def adapter() -> TypeAdapter[Any]:
         Annotated[TrainingJob, Tag("training")]
         | Annotated[ExplorationJob, Tag("exploring")]
         | Annotated[ExportJob, Tag("exporting")]
+        | Annotated[CombineJob, Tag("combining")]
         | Annotated[ReferencesJob, Tag("comparing")]
         | Annotated[RowsJob, Tag("inspecting")]
         | Annotated[SearchJob, Tag("searching")]

@@ -36,6 +36,7 @@ ADVICE = {
     "optimize": "The model trains soundly but does not meet its criterion yet: search for a better config.",
     "debug": "Something is wrong with the training: change the config, or fix the data or the code, and plan again.",
 }
+COMBINED = {"uniform": "The mean of the weights", "greedy": "The greedy mean of the weights", "ensemble": "The ensemble"}
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
@@ -226,5 +227,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "start_values": lambda paths: [path for path in paths if _is_template(path)],
     "own_pages": lambda paths: [path for path in paths if not _is_template(path)],
     "editable": views.of_models(Distribution, lambda rows: [row.name for row in rows if row.editable]),
+    "combined_how": _word_filter(COMBINED),
     **views.FILTERS,
 }

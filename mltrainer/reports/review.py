@@ -279,7 +279,8 @@ def _measured(record: Record | None) -> dict[str, Metrics]:
         return {}
     evidence = record.evidence
     test = getattr(evidence, "test", None)
-    splits = {"validation": _fold_metrics(evidence) or evidence.run.metrics, "test": test.metrics if test else {}}
+    validated = _fold_metrics(evidence) or getattr(evidence, "validation", evidence.run.metrics)
+    splits = {"validation": validated, "test": test.metrics if test else {}}
     return {split: metrics for split, metrics in splits.items() if metrics}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError, InputError
 from mltrainer.records.common import Export, Number, Part
-from mltrainer.records.finalization import Conformal, Test
-from mltrainer.records.job import ExportJob, TestOpening
+from mltrainer.records.finalization import Combination, Conformal, Test
+from mltrainer.records.job import Combined, ExportJob, TestOpening
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
 from mltrainer.runs.launcher import Tools
@@ -39,8 +39,21 @@ class Exported(Part):
     conformal: Conformal | None = None
 
 
+def combined(combination: Combination, config: TrainingConfig) -> Combined:
+    """Return a combination as it is built again, by its members' configs; `config` is of those that have none of their own."""
+    used = [member for member in combination.members if member.used] if combination.how == "ensemble" else []
+    configs = [TrainingConfig.model_validate(member.config) if member.config else config for member in used]
+    return Combined(files=combination.files, how=combination.how, configs=configs)
+
+
 def run_manager(
-    tools: Tools, result: RunResult, config: TrainingConfig, out: Path, export: ExportSettings, test: TestOpening | None
+    tools: Tools,
+    result: RunResult,
+    config: TrainingConfig,
+    out: Path,
+    export: ExportSettings,
+    test: TestOpening | None,
+    combination: Combination | None = None,
 ) -> Exported:
     """Export a run's best checkpoint and return the tool's result.
 
@@ -51,6 +64,7 @@ def run_manager(
         out: The folder to write.
         export: How it is exported.
         test: How the sealed test split is measured, which opens it; None leaves it sealed.
+        combination: What is exported in place of the best checkpoint.
 
     Raises:
         InputError: The run is a program's.
@@ -68,11 +82,13 @@ def run_manager(
         run=result.id,
         folder=project.relative(folder),
         run_folder=project.relative(project.runs_dir / result.id),
-        checkpoint=best.path,
+        checkpoint=combination.path if combination else best.path,
         config=config,
         out=project.relative(out.resolve()),
         **export.model_dump(),
         test=test,
         threads=config.threads,
     )
+    if combination is not None:
+        job = job.model_copy(update={"combined": combined(combination, config)})
     return partial(Exported, tools.run(MANAGER, job))

@@ -10,6 +10,7 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import read_record
 from mltrainer.records.run import RunResult
+from mltrainer.runs.exporting import combined
 from mltrainer.runs.find import config_of, result_of
 from mltrainer.workspace import Project
 
@@ -67,7 +68,9 @@ def final_model(project: Project) -> nn.Module:
     row = next((row for row in final.model_files if Path(row.path).name == WEIGHTS_FILE), None)
     if row is None:
         raise InputError(f"finalization wrote no {WEIGHTS_FILE}", mend='load_model(project, "finalization") takes the checkpoint')
-    return from_safetensors(_config(final.config), project.root, project.root / row.path, row)
+    config, made = _config(final.config), final.delivered_combination
+    members = combined(made, config).configs if made else []
+    return from_safetensors(config, project.root, project.root / row.path, row, members)
 
 
 def _refuse_program(is_program: bool, run: str) -> None:

@@ -152,6 +152,8 @@ def _delivered(project: Project, phase: str, chain: Sequence[str], found: Run) -
     evidence = _sound(project, phase).evidence
     if phase != "finalization" or evidence.run.program or evidence.config.get("averaging"):
         return None
+    if evidence.delivered_combination:  # of several models, which no chain passes through
+        return None
     if fingerprint.has_trees(chain):
         passed = {*fingerprint.trees_of(chain).values()}
         return evidence.delivered_tree_sha256 in passed and found.delivered_sha256 == evidence.delivered_sha256

@@ -79,7 +79,7 @@ def test_production_trains_longer_and_stops_more_gently() -> None:
 
 def test_production_leaves_the_tuned_keys_alone() -> None:
     tuned = config(optimizer={"name": "adamw", "lr": 0.005}, batch_size=16)
-    changes = {key: value for key, value in production_template(None).items() if key != "export"}
+    changes = {key: value for key, value in production_template(None).items() if key not in templates.OF_FINALIZATION}
     final = TrainingConfig.model_validate(overlay(tuned, changes))
     assert (final.optimizer.lr, final.batch_size) == (0.005, 16)
 

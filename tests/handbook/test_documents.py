@@ -10,7 +10,7 @@ import pytest
 from mltrainer import handbook
 from mltrainer.configs.loading import known_keys
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.configs.templates import Export, TuningTemplate
+from mltrainer.configs.templates import Combine, Export, TuningTemplate
 from tests.handbook.reading import commands, links, unknown_part
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +75,6 @@ def test_the_guide_explains_every_key_of_a_config() -> None:
 
 
 def test_the_guide_explains_no_key_that_does_not_exist() -> None:
-    exports = {f"export.{key}" for key in Export.model_fields}
+    exports = {f"export.{key}" for key in Export.model_fields} | {"combine"} | {f"combine.{key}" for key in Combine.model_fields}
     assert set(TuningTemplate.model_fields) | exports <= documented_keys()
     assert documented_keys() <= all_keys() | set(TuningTemplate.model_fields) | exports

@@ -90,13 +90,16 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
     wanted = {output_name(row.path) for row in run.program.outputs} if run.program else set()
     # all() of no outputs is true: the names are compared, too, so that a file which is missing the second time fails.
     holds = same and again.identical and again.steps_compared == run.steps and all(left.values()) and wanted == set(left)
+    combination = record.evidence.combination
+    rebuilt = combination is None or combination.rebuilt_sha256 == combination.weights_sha256
     found = {
         "steps_compared": again.steps_compared,
         "identical": again.identical,
         "first_divergence": recorded(again.first_divergence),
         **({"outputs": left} if run.program else {}),
+        **({} if combination is None else {"combination_rebuilt": rebuilt}),
     }
-    return when(holds, found, f"find the cause with `mltrainer reproduce {run.id}`, then {RUN_FINALIZATION}")
+    return when(holds and rebuilt, found, f"find the cause with `mltrainer reproduce {run.id}`, then {RUN_FINALIZATION}")
 
 
 @check(Finalization)
@@ -126,7 +129,7 @@ def test_opened_once(record: Envelope[Finalization], settings: OpeningSettings) 
     found = {"opened": opened.sentence, "openings": opened.openings, "models": opened.models, "metrics": test.metrics}
     if test.samples == 0:
         found["sealed"] = test.sealed
-        if few and _missed(evidence.config["acceptance"], run.metrics):
+        if few and _missed(evidence.config["acceptance"], evidence.validation):
             rule = "a model that misses its criterion on validation leaves the test split sealed"
             return Outcome("not_applicable", {"rule": rule, **found})
         return Outcome("fail", found, f"fix what keeps the test split sealed, then {RUN_FINALIZATION}")
@@ -155,7 +158,7 @@ def acceptance_met(record: Envelope[Finalization], settings: AcceptanceSettings)
 
 
 def _criteria_met(evidence: Finalization, split: str | None) -> Outcome:
-    criteria, test, metrics = evidence.config["acceptance"], evidence.test, evidence.run.metrics
+    criteria, test, metrics = evidence.config["acceptance"], evidence.test, evidence.validation
     if not criteria:
         return Outcome("not_applicable", {"rule": "mltrainer.yaml names no acceptance criterion"})
     on_test = split == "test" and evidence.data.splits.test.samples > 0

@@ -40,4 +40,18 @@ FAULTS = (
         "        if job.checkpoint == '':",
         "tests/exporters/test_quantized.py::test_planning_tries_it_without_a_metric",
     ),
+    Fault(
+        "batch-norm statistics of averaged weights are not measured anew",
+        "mltrainer/exporters/combining.py",
+        "        if self.statistics:",
+        "        if not self.statistics:",
+        "tests/phases/test_combining.py::test_a_greedy_mean_is_of_what_its_members_have_and_batch_norm_is_measured_anew",
+    ),
+    Fault(
+        "the same model is combined with itself",
+        "mltrainer/exporters/combining.py",
+        "if twin is not one:",
+        "if False:",
+        "tests/phases/test_combining.py -k search",
+    ),
 )

@@ -258,4 +258,11 @@ FAULTS = (
         "    if claim.final.conformal and not path.is_file():",
         "tests/phases/test_conformal.py -k tampered",
     ),
+    Fault(
+        "a combination that came out otherwise when it was made again passes",
+        "mltrainer/gates/checks/finalization.py",
+        "combination is None or combination.rebuilt_sha256 == combination.weights_sha256",
+        "True",
+        "tests/phases/test_combining.py::test_a_combination_that_came_out_otherwise_again_fails_the_reproduction",
+    ),
 )

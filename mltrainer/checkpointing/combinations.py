@@ -1,0 +1,99 @@
+"""What follows from the metrics of models that were combined: what a greedy average keeps, what is delivered. Needs no torch."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from mltrainer.checkpointing.ranking import Rank, rank
+from mltrainer.checkpointing.tensors import checkpoint_member_sha256, checkpoint_weights
+from mltrainer.configs.project import Metric
+from mltrainer.records.common import Metrics
+from mltrainer.records.finalization import Combination
+from mltrainer.records.run import Run
+
+MEMBERS = "members"  # the part of an ensemble that holds its members, by which their tensors are named
+MOST_NUMBERS = 20_000_000  # of all members, which plain Python averages in some seconds
+TYPECODES = {"float32": "f", "float64": "d"}  # of `array`
+
+
+def is_better(combination: Combination, run: Run) -> bool:
+    """Return True if a combination is better on validation than each single model: the final run's own, and the members.
+
+    Equal is no better: one model is smaller than several, and was reproduced as it is.
+    """
+    ours = _rank(combination.metrics, run)
+    return all(ours > _rank(metrics, run) for metrics in [run.metrics, *(row.metrics for row in combination.members)])
+
+
+def contradictions(combination: Combination, run: Run) -> Iterator[str]:
+    """Yield the statements of a combination's record that do not follow from the metrics in it."""
+    ranks = [_rank(row.metrics, run) for row in combination.members]
+    if ranks != sorted(ranks, reverse=True):
+        yield "the members that were combined are not in the order of their validation metrics"
+    used = [nr for nr, row in enumerate(combination.members, 1) if row.used]
+    wanted, found = _kept(combination, run) if combination.how == "greedy" else ([*range(1, len(ranks) + 1)], None)
+    if used != wanted:
+        yield f"the combination is said to be of members {used}; by their validation metrics it is of {wanted}"
+    if found is not None and combination.metrics != found:
+        yield "the combination's metrics are not those of the last average that was kept"
+    if combination.delivered != (better := is_better(combination, run)):
+        told = "better than" if better else "no better than"
+        yield f"the combination is {told} each single model on validation, and delivered is {combination.delivered}"
+
+
+def _kept(combination: Combination, run: Run) -> tuple[list[int], Metrics]:
+    """Return the members of a greedy average by what each tasting showed, and the metrics of the last one that was kept."""
+    kept, metrics = [1], combination.members[0].metrics
+    for row in combination.tastings:
+        if _rank(row.metrics, run) >= _rank(metrics, run):
+            kept, metrics = [*kept, row.member], row.metrics
+    return kept, metrics
+
+
+def _rank(metrics: Metrics, run: Run) -> Rank:
+    return rank(metrics, Metric.model_validate(run.metric.model_dump()))
+
+
+# --- the weights, computed again ------------------------------------------------------------------
+
+
+def weights_fault(combination: Combination, root: Path) -> str:
+    """Return the first difference of a combination's weights from what its members' checkpoints give, or an empty text.
+
+    Of an ensemble each member's weights are those of its checkpoint. Of a mean each number of single or double precision is
+    computed again; batch-norm statistics, which were measured, and other types are left out.
+
+    Args:
+        combination: As recorded.
+        root: The project's folder, in which all checkpoints lie.
+
+    Raises:
+        InputError: A checkpoint cannot be read.
+    """
+    used = [row for row in combination.members if row.used]
+    folder = root / combination.path
+    if combination.how == "ensemble":
+        others = (nr for nr, row in enumerate(used) if checkpoint_member_sha256(folder, f"{MEMBERS}.{nr}.") != row.weights_sha256)
+        return next((f"member {nr + 1} of the ensemble has other weights than its checkpoint" for nr in others), "")
+    weights, parts = checkpoint_weights(folder), [checkpoint_weights(root / row.path) for row in used]
+    for name in weights.keys() - set(combination.measured):
+        if any(name not in part for part in parts) or _is_other([part[name] for part in parts], weights[name]):
+            return f"{name} is not the mean of what its {len(parts)} members have"
+    return ""
+
+
+def is_quick(combination: Combination) -> bool:
+    """Return True if computing the mean again takes seconds at most, in plain Python."""
+    used = sum(row.used for row in combination.members)
+    return combination.how == "ensemble" or used * combination.cost.parameters <= MOST_NUMBERS
+
+
+def _is_other(parts: list[tuple[str, bytes]], mean: tuple[str, bytes]) -> bool:
+    kind = TYPECODES.get(mean[0])
+    if kind is None:
+        return False
+    columns = zip(*(array(kind, data) for _, data in parts), strict=True)
+    # Added in this order, in double precision, and rounded once, as the average was computed.
+    return array(kind, [sum(column[1:], start=column[0]) / len(parts) for column in columns]).tobytes() != mean[1]

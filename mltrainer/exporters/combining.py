@@ -1,0 +1,282 @@
+"""One combination job, from the checkpoints of several models to the checkpoint of one, measured beside them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.ensembles import average, ensemble, model_of, unlike
+from mltrainer.checkpointing.format import load, save, snapshot
+from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, folder_name
+from mltrainer.checkpointing.ranking import rank
+from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.records.checkpoint import Manifest
+from mltrainer.records.common import FileRow
+from mltrainer.records.finalization import Cost, LeftOut, Member, Tasting
+from mltrainer.records.job import Combined, CombineJob, Ingredient
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained
+from mltrainer.trainers.native.data.addresses import evaluation_batches
+from mltrainer.trainers.native.evaluation import evaluating, measured
+from mltrainer.trainers.native.optimization.averages import measure_statistics
+from mltrainer.workspace import locked, plain, sha256_file, write_json
+
+REPEATS = 20  # of a forward pass that is timed: the median of so few is steady enough to compare two models
+State = dict[str, Tensor]
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that may be combined.
+
+    Attributes:
+        given: Where it is.
+        manifest: Of its checkpoint.
+        state: The weights that it would deliver.
+        metrics: Of the validation split.
+    """
+
+    given: Ingredient
+    manifest: Manifest
+    state: State
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What was made of some candidates.
+
+    Attributes:
+        used: Their places among the candidates.
+        state: Its weights.
+        metrics: Of the validation split.
+        tastings: What was tried, in order, where that was greedy.
+    """
+
+    used: list[int]
+    state: State
+    metrics: Metrics
+    tastings: list[Tasting]
+
+
+def combine(job: CombineJob, root: Path) -> dict[str, Any]:
+    """Run one job, and write its result, which is returned.
+
+    The result holds `members`, `left_out`, `tastings`, `files`, `weights_sha256`, `measured` and `metrics` as
+    `records.finalization.Combination` has them, and where passes are timed `single_cost` and `cost`.
+
+    Raises:
+        GateError: A checkpoint is damaged, or the final run's data is another.
+        InputError: The models' outputs cannot be averaged.
+    """
+    with locked(root / job.folder / "lock", f"the combination of {job.run}"):
+        result = _Kitchen(job, root).combined()
+        write_json(root / job.folder / RESULT_FILE, {"schema": 1, **result})
+    return result
+
+
+class _Kitchen:
+    """The final run's task and model, with which all candidates are measured."""
+
+    def __init__(self, job: CombineJob, root: Path) -> None:
+        self.job, self.root, self.config = job, root, job.config
+        self.task, self.model = open_untrained(job.config, root)
+        self.model.to(self.config.device)
+        self.left_out: list[LeftOut] = []
+        self.statistics = _statistics(self.model)
+
+    def combined(self) -> dict[str, Any]:
+        """Return the job's result."""
+        found = self._candidates()
+        first, best = found[0], sorted(found, key=self._rank, reverse=True)[: self.job.most]
+        mixture = self._mixture(best)
+        made = self._saved(first.manifest, mixture)
+        costs = self._costs(first, [best[place] for place in mixture.used], mixture) if self.job.timed else {}
+        return {
+            "members": [_member(one, nr in mixture.used).written() for nr, one in enumerate(best)],
+            "left_out": [row.written() for row in self.left_out],
+            "tastings": [row.written() for row in mixture.tastings],
+            "files": [row.written() for row in made],
+            "weights_sha256": weights_sha256(mixture.state),
+            "measured": [] if self.job.how == "ensemble" else self.statistics,
+            "metrics": plain(mixture.metrics),
+            **costs,
+        }
+
+    def _rank(self, one: Candidate) -> tuple[float, float]:
+        return rank(one.metrics, self.config.metric)
+
+    # --- one model ------------------------------------------------------------------------------
+
+    def _candidates(self) -> list[Candidate]:
+        """Return the models that fit, in the order given; of equal weights the first, as twice the same is no second opinion."""
+        found: dict[str, Candidate] = {}
+        for given in self.job.ingredients:
+            one = self._candidate(given)
+            if one is None:
+                continue
+            twin = found.setdefault(weights_sha256(one.state), one)
+            if twin is not one:
+                self._leave_out(given, f"it has the weights of {twin.given.path}")
+        return [*found.values()]
+
+    def _candidate(self, given: Ingredient) -> Candidate | None:
+        """Return a candidate with its validation metrics, or None: it does not fit, which is noted."""
+        expected = {Path(row.path).name: row.sha256 for row in given.files}
+        tree, manifest = load(self.root / given.path, expected)
+        state = delivered(tree)
+        is_final = given is self.job.ingredients[0]
+        if (reason := None if is_final else self._misfit(given, manifest, state)) is not None:
+            self._leave_out(given, reason)
+            return None
+        check_data(self.task, manifest)
+        model = self.model if given.config is None else model_of(given.config, self.task, self.root).to(self.config.device)
+        found = self._metrics_with(state, model)
+        # The same tensors in another function, such as one of another activation, are no weights to average.
+        if model is not self.model and self.job.how != "ensemble" and found != self._metrics_with(state, self.model):
+            self._leave_out(given, "its weights predict otherwise in the final run's model")
+            return None
+        return Candidate(given, manifest, state, found)
+
+    def _leave_out(self, given: Ingredient, reason: str) -> None:
+        self.left_out.append(LeftOut(run=given.run, path=given.path, reason=reason))
+
+    def _misfit(self, given: Ingredient, manifest: Manifest, state: State) -> str | None:
+        """Return the reason that a model cannot be combined with the final run's."""
+        if manifest.contract.get("data_sha256") != self.task.data_sha256:
+            return "it was trained on other data"
+        if given.config is not None and given.config.split.fold != self.config.split.fold:
+            return "it was validated on another fold"
+        if self.job.how == "ensemble":
+            return None
+        found = unlike(self.model.state_dict(), state)
+        return f"weights of another form: {found}" if found else None
+
+    def _metrics_with(self, state: State, model: nn.Module) -> Metrics:
+        model.load_state_dict(state, strict=True)
+        return self._measured(model)
+
+    def _measured(self, model: nn.Module) -> Metrics:
+        return measured(self.task, model.eval(), self.task.split("validation"), "validation").metrics
+
+    # --- several --------------------------------------------------------------------------------
+
+    def _mixture(self, best: Sequence[Candidate]) -> Mixture:
+        if self.job.how == "greedy":
+            return self._greedy(best)
+        used = [*range(len(best))]
+        state, metrics = self._ensemble(best) if self.job.how == "ensemble" else self._average(best)
+        return Mixture(used, state, metrics, [])
+
+    def _greedy(self, best: Sequence[Candidate]) -> Mixture:
+        """Return the average to which each candidate was added in turn, unless the validation metric became worse by it."""
+        kept, state, metrics, tastings = [0], best[0].state, best[0].metrics, []
+        for place in range(1, len(best)):
+            tried, found = self._average([best[nr] for nr in [*kept, place]])
+            stays = rank(found, self.config.metric) >= rank(metrics, self.config.metric)
+            tastings.append(Tasting(member=place + 1, metrics=plain(found), kept=stays))
+            if stays:
+                kept, state, metrics = [*kept, place], tried, found
+        return Mixture(kept, state, metrics, tastings)
+
+    def _average(self, some: Sequence[Candidate]) -> tuple[State, Metrics]:
+        """Return the mean of some weights, with batch-norm statistics of its own, and its validation metrics."""
+        self.model.load_state_dict(average([one.state for one in some]), strict=True)
+        if self.statistics:
+            samples = self.task.split("train")
+            batches = evaluation_batches(samples, np.arange(len(samples)), self.config, "train")
+            measure_statistics(self.task.task, self.model, self.config, batches)
+        state = {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        return state, self._measured(self.model)
+
+    def _ensemble(self, some: Sequence[Candidate]) -> tuple[State, Metrics]:
+        model = self._together(some)
+        return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}, self._measured(model)
+
+    def _together(self, some: Sequence[Candidate]) -> nn.Module:
+        configs = [one.given.config or self.config for one in some]
+        model = ensemble(self.task, configs, self.root).to(self.config.device)
+        for member, one in zip(model.members, some, strict=True):
+            member.load_state_dict(one.state, strict=True)
+        return model.eval()
+
+    # --- what is left ---------------------------------------------------------------------------
+
+    def _saved(self, first: Manifest, mixture: Mixture) -> list[FileRow]:
+        """Save the combination as a checkpoint, and return its files."""
+        folder = self.root / self.job.out / folder_name(first.step)
+        told = {"run": self.job.run, "step": first.step, "epoch": first.epoch, "contract": first.contract, "periodic": False}
+        metrics = plain(mixture.metrics)
+        save(folder, snapshot({"model": mixture.state}), {**told, "metric": metrics[self.config.metric.name], "metrics": metrics})
+        paths = [folder / name for name in (*STATE_FILES, MANIFEST_FILE)]
+        return [FileRow(path=_relative(path, self.root), sha256=sha256_file(path), size=path.stat().st_size) for path in paths]
+
+    def _costs(self, single: Candidate, used: Sequence[Candidate], mixture: Mixture) -> dict[str, Any]:
+        """Return the sizes and times of the final run's model and of the combination."""
+        self.model.load_state_dict(single.state, strict=True)
+        alone = self._cost(self.model)
+        if self.job.how == "ensemble":
+            return {"single_cost": alone.written(), "cost": self._cost(self._together(used)).written()}
+        self.model.load_state_dict(mixture.state, strict=True)
+        return {"single_cost": alone.written(), "cost": self._cost(self.model).written()}
+
+    @torch.no_grad()
+    def _cost(self, model: nn.Module) -> Cost:
+        samples = self.task.split("validation")
+        size = min(self.config.batch_size, len(samples))
+        with evaluating(model):
+            one, batch = (self._pass_ms(model, np.arange(count)) for count in (1, size))
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        return Cost(parameters=parameters, one_ms=one, batch_ms=batch, batch=size)
+
+    def _pass_ms(self, model: nn.Module, positions: np.ndarray) -> float:
+        """Return the median time of a forward pass over the first batch of some validation samples, after one that warms up."""
+        batch = next(iter(evaluation_batches(self.task.split("validation"), positions, self.config, "validation")))
+        return statistics.median(list(_times(self.task, model, batch))[1:])
+
+
+def _times(task: OpenTask, model: nn.Module, batch: Any) -> Iterable[float]:
+    for _ in range(REPEATS + 1):
+        begun = time.perf_counter()
+        task.task.forward(model, batch)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        yield 1000 * (time.perf_counter() - begun)
+
+
+def _member(one: Candidate, used: bool) -> Member:
+    config = one.given.config
+    return Member(
+        run=one.given.run,
+        path=one.given.path,
+        step=one.manifest.step,
+        files=one.given.files,
+        weights_sha256=weights_sha256(one.state),
+        metrics=plain(one.metrics),
+        used=used,
+        **({} if config is None else {"config": config.model_dump()}),
+    )
+
+
+def _statistics(model: nn.Module) -> list[str]:
+    """Return the names of a model's batch-norm statistics."""
+    norms = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    return sorted(f"{path}.{name}".removeprefix(".") for path, norm in norms for name, _ in norm.named_buffers())
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def combined_model(combined: Combined, task: OpenTask, model: nn.Module, root: Path) -> nn.Module:
+    """Return the untrained model that a combination's weights belong to."""
+    return ensemble(task, combined.configs, root) if combined.how == "ensemble" else model
