@@ -158,8 +158,8 @@ FAULTS = (
     Fault(
         "the record forgets the calibration",
         "mltrainer/phases/finalization.py",
-        "conformal=exported.conformal),",
-        "conformal=None),",
+        "conformal=exported.conformal,",
+        "conformal=None,",
         "tests/phases/test_conformal.py -k walks",
     ),
 )
