@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pytorch_metric_learning.losses import NTXentLoss
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -77,6 +78,8 @@ def test_simclr_is_the_papers_formula() -> None:
     pairs = torch.cat([torch.arange(12, 24), torch.arange(12)])
     expected = functional.cross_entropy(similar, pairs)
     assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-5)
+    library = NTXentLoss(temperature=0.3)(torch.cat(projections(training)), torch.arange(12).repeat(2))
+    assert expected.item() == pytest.approx(library.item(), rel=1e-5)
 
 
 def test_supcon_is_the_papers_formula() -> None:
