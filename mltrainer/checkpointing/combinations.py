@@ -27,13 +27,21 @@ def is_better(combination: Combination, run: Run) -> bool:
     return all(ours > _rank(metrics, run) for metrics in [run.metrics, *(row.metrics for row in combination.members)])
 
 
+def is_kept(how: str, with_it: Rank, without: Rank) -> bool:
+    """Return True if a model that was added to others stays: in a mean unless it made it worse, in an ensemble if it was better.
+
+    A mean is as large and as fast as before; an ensemble has one model more to store and to ask.
+    """
+    return with_it > without if how == "ensemble" else with_it >= without
+
+
 def contradictions(combination: Combination, run: Run) -> Iterator[str]:
     """Yield the statements of a combination's record that do not follow from the metrics in it."""
     ranks = [_rank(row.metrics, run) for row in combination.members]
     if ranks != sorted(ranks, reverse=True):
         yield "the members that were combined are not in the order of their validation metrics"
     used = [nr for nr, row in enumerate(combination.members, 1) if row.used]
-    wanted, found = _kept(combination, run) if combination.how == "greedy" else ([*range(1, len(ranks) + 1)], None)
+    wanted, found = _kept(combination, run) if combination.how != "uniform" else ([*range(1, len(ranks) + 1)], None)
     if used != wanted:
         yield f"the combination is said to be of members {used}; by their validation metrics it is of {wanted}"
     if found is not None and combination.metrics != found:
@@ -44,10 +52,10 @@ def contradictions(combination: Combination, run: Run) -> Iterator[str]:
 
 
 def _kept(combination: Combination, run: Run) -> tuple[list[int], Metrics]:
-    """Return the members of a greedy average by what each tasting showed, and the metrics of the last one that was kept."""
+    """Return the members by what each tasting showed, and the metrics of what was kept last."""
     kept, metrics = [1], combination.members[0].metrics
     for row in combination.tastings:
-        if _rank(row.metrics, run) >= _rank(metrics, run):
+        if is_kept(combination.how, _rank(row.metrics, run), _rank(metrics, run)):
             kept, metrics = [*kept, row.member], row.metrics
     return kept, metrics
 

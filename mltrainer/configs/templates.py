@@ -145,7 +145,7 @@ class Combine(Strict):
 
     of: Literal["checkpoints", "trials"] = Field(description="of the final run's kept checkpoints, or of it and the best trials")
     how: Literal["uniform", "greedy", "ensemble"] = Field(
-        description="the mean of all weights; of those that make it no worse, one by one; or the mean of what the models predict"
+        description="the mean of all weights, of those that make it no worse, or of what those models predict that make it better"
     )
     most: int = Field(5, ge=2, description="so many models at most, the best on validation")
 

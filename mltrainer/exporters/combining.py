@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mltrainer.checkpointing.combinations import is_kept
 from mltrainer.checkpointing.ensembles import average, ensemble, model_of, unlike
 from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, folder_name
@@ -171,22 +172,24 @@ class _Kitchen:
     # --- several --------------------------------------------------------------------------------
 
     def _mixture(self, best: Sequence[Candidate]) -> Mixture:
-        if self.job.how == "greedy":
-            return self._greedy(best)
-        used = [*range(len(best))]
-        state, metrics = self._ensemble(best) if self.job.how == "ensemble" else self._average(best)
-        return Mixture(used, state, metrics, [])
-
-    def _greedy(self, best: Sequence[Candidate]) -> Mixture:
-        """Return the average to which each candidate was added in turn, unless the validation metric became worse by it."""
-        kept, state, metrics, tastings = [0], best[0].state, best[0].metrics, []
+        if self.job.how == "uniform":
+            return Mixture([*range(len(best))], *self._average(best), [])
+        kept, tastings = [0], []
+        # Of one alone its own, which an ensemble of it would have but for the last bits.
+        state, metrics = self._made(best[:1])[0], best[0].metrics
         for place in range(1, len(best)):
-            tried, found = self._average([best[nr] for nr in [*kept, place]])
-            stays = rank(found, self.config.metric) >= rank(metrics, self.config.metric)
+            tried, found = self._made([best[nr] for nr in [*kept, place]])
+            stays = is_kept(self.job.how, rank(found, self.config.metric), rank(metrics, self.config.metric))
             tastings.append(Tasting(member=place + 1, metrics=plain(found), kept=stays))
             if stays:
                 kept, state, metrics = [*kept, place], tried, found
         return Mixture(kept, state, metrics, tastings)
+
+    def _made(self, some: Sequence[Candidate]) -> tuple[State, Metrics]:
+        """Return the weights and validation metrics of what is made of some models; of a mean of one that model's own."""
+        if self.job.how == "ensemble":
+            return self._ensemble(some)
+        return self._average(some) if len(some) > 1 else (some[0].state, some[0].metrics)
 
     def _average(self, some: Sequence[Candidate]) -> tuple[State, Metrics]:
         """Return the mean of some weights, with batch-norm statistics of its own, and its validation metrics."""

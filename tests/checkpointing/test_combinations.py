@@ -76,6 +76,18 @@ def test_a_greedy_mean_keeps_what_makes_it_no_worse() -> None:
     assert "not those of the last average" in told(made(members, 0.9, tastings=tastings, **other))
 
 
+def test_an_ensemble_takes_in_only_what_makes_it_better() -> None:
+    members, tastings = (
+        [member(0.8), member(0.7), member(0.6, used=False)],
+        [tasting(2, 0.82, kept=True), tasting(3, 0.82, kept=False)],
+    )
+    ensemble = {**GREEDY, "how": "ensemble"}
+    assert told(made(members, 0.82, tastings=tastings, **ensemble)) == ""
+    assert "by their validation metrics it is of [1, 2]" in told(
+        made([*members[:2], member(0.6)], 0.82, tastings=tastings, **ensemble)
+    )
+
+
 def test_other_orders_and_verdicts_are_told() -> None:
     assert "not in the order" in told(made([member(0.7), member(0.8)], 0.8))
     assert "no better than each single model on validation, and delivered is True" in told(

@@ -244,6 +244,13 @@ FAULTS = (
         "tests/checkpointing/test_combinations.py::test_it_is_better_only_where_it_is_better_than_the_runs_own_and_than_every_member",
     ),
     Fault(
+        "a model that changes nothing is added to an ensemble",
+        "mltrainer/checkpointing/combinations.py",
+        'return with_it > without if how == "ensemble"',
+        'return with_it >= without if how == "ensemble"',
+        "tests/checkpointing/test_combinations.py::test_an_ensemble_takes_in_only_what_makes_it_better",
+    ),
+    Fault(
         "a combination that a member beats is delivered",
         "mltrainer/checkpointing/combinations.py",
         "[run.metrics, *(row.metrics for row in combination.members)]",
@@ -253,8 +260,8 @@ FAULTS = (
     Fault(
         "a greedy mean is said not to keep what makes it no worse",
         "mltrainer/checkpointing/combinations.py",
-        "if _rank(row.metrics, run) >= _rank(metrics, run):",
-        "if _rank(row.metrics, run) > _rank(metrics, run):",
+        'if how == "ensemble" else with_it >= without',
+        'if how == "ensemble" else with_it > without',
         "tests/checkpointing/test_combinations.py::test_a_greedy_mean_keeps_what_makes_it_no_worse",
     ),
     Fault(
