@@ -7,9 +7,11 @@ All train on the digits in as many steps and under the same draws, seed by seed,
 - adversarial: the same perceptron on 900 digits, plain and with PGD at 0.2 of the range from black to white; both are attacked by
   foolbox's PGD of 40 steps.
 - curriculum: a perceptron of 64 hidden units on 400 digits of which a fifth have wrong labels, plain and by that run's margins.
+- contrastive: a small convolutional network on 45 digits, 5 % of 900, with new weights and with those that it learned by SimCLR
+  from all 900 without labels; the same steps with labels.
 - distillation: `bench_distillation.py` as it stands.
 
-    python tests/benchmarks/bench_strategies.py [lora adversarial curriculum distillation] [--seeds 0 1 2 3 4]
+    python tests/benchmarks/bench_strategies.py [lora adversarial curriculum contrastive distillation] [--seeds 0 1 2 3 4]
 """
 
 from __future__ import annotations
@@ -156,6 +158,22 @@ class kept_margins:
         Margins.write = self._write  # type: ignore[method-assign]  # as it was
 
 
+def contrastive(seed: int) -> Measured:
+    """Return the accuracies of a training on few labels, with new weights and with features learned without labels."""
+    divide(seed, many=900, few=45)
+    model, rate = {"name": "cnn"}, {"optimizer": {"name": "adamw", "lr": 3e-3}}
+    views = {"crop": 1, "affine": {"rotate": 15.0, "translate": 0.1, "scale": 0.1}}
+    strategy = {"name": "contrastive", "augment": views, "weight": 0.8}
+    learned = fit("many", model, 60, seed, batch_size=128, strategies=[strategy])
+    safetensors.torch.save_file({n: t.contiguous() for n, t in learned.model.state_dict().items()}, Path("learned.safetensors"))
+    begun = {"start": {"weights": "learned.safetensors", "replace_head": True}}
+    return {
+        "without": accuracy(fit("few", model, 60, seed, **rate)),
+        "with": accuracy(fit("few", model, 60, seed, **rate, **begun)),
+        "knn of 900 with labels": learned.metrics["knn_accuracy"],
+    }
+
+
 def distillation(seed: int) -> Measured:
     """Return the accuracies of a student alone and with its teacher."""
     found = bench_distillation.measure(200, 64, 80, seed, same_rows=False)
@@ -166,6 +184,7 @@ STRATEGIES: dict[str, Callable[[int], Measured]] = {
     "lora": lora,
     "adversarial": adversarial,
     "curriculum": curriculum,
+    "contrastive": contrastive,
     "distillation": distillation,
 }
 
