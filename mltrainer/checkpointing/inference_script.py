@@ -691,6 +691,9 @@ def answers(outputs: np.ndarray, spec: dict[str, Any]) -> Iterable[dict[str, Any
     holds the truth as often as it says there.
     """
     classes, doubt = spec.get("classes"), spec.get("conformal")
+    if spec.get("output") == "targets":
+        yield from answers_of_targets(outputs, spec["targets"])
+        return
     if classes and spec.get("output") == "logits":
         chances = probabilities(outputs)
         open_left = plausible(chances, doubt) if doubt else None
@@ -709,6 +712,22 @@ def answers(outputs: np.ndarray, spec: dict[str, Any]) -> Iterable[dict[str, Any
             yield {"prediction": values[0], "interval": [finite(end) for end in interval(row[:1], doubt)[0]]}
         else:
             yield {"prediction": values[0]}
+
+
+def answers_of_targets(outputs: np.ndarray, targets: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield per row the prediction of each target by its name, and the probabilities of those that are classes."""
+    parts, first = [], 0
+    for target in targets:
+        width = len(target["classes"] or [None])
+        parts.append(list(answers(outputs[:, first : first + width], target)))
+        first += width
+    for row in zip(*parts, strict=True):
+        named = [(target["name"], answer) for target, answer in zip(targets, row, strict=True)]
+        chances = {name: answer["probabilities"] for name, answer in named if "probabilities" in answer}
+        yield {
+            "prediction": {name: answer["prediction"] for name, answer in named},
+            **({"probabilities": chances} if chances else {}),
+        }
 
 
 # --- how sure an answer is: conformal sets and intervals, which are measured by the same functions -----

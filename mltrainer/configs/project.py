@@ -42,8 +42,14 @@ from mltrainer.workspace import digest
 
 ORCHESTRATOR, SCRIPT_RUNNER = "training_orchestrator", "script_runner"  # the shipped tools that train
 TaskKind = Literal[
-    "image_classification", "tabular_classification", "tabular_regression", "text_classification", "text_generation"
+    "image_classification",
+    "tabular_classification",
+    "tabular_regression",
+    "tabular_multitask",
+    "text_classification",
+    "text_generation",
 ]
+SEVERAL = "tabular_multitask"  # the kind of task with several targets
 ColumnKind = Literal["number", "formatted", "decimal_comma", "boolean", "category", "hashed", "date", "date_day_first", "text"]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run planning --set KEY=VALUE)"
@@ -66,6 +72,9 @@ class Task(Strict):
     options: dict[str, Any] = Field({}, description="keyword arguments of one's own task")
     samples_per_epoch: Annotated[int | None, Later("0.2")] = Field(
         None, ge=1, description="training samples of an epoch, where the iterable of one's own task does not tell its length"
+    )
+    weights: Annotated[dict[str, Annotated[float, Field(gt=0)]], Later("0.3")] = Field(
+        {}, description="of several targets, how much the loss of each counts beside the others; 1 where it is not named"
     )
     script: Annotated[str | None, Later("0.2")] = Field(
         None, min_length=1, description='a program that trains by itself, as it is typed: "python train.py --seed {seed}"'
@@ -107,6 +116,8 @@ class Task(Strict):
             )
         if self.use is None and (self.options or self.samples_per_epoch):
             raise ValueError("options and samples_per_epoch belong to a task of your own (use: module:Class)")
+        if self.weights and self.kind != SEVERAL:
+            raise ValueError(f"weights are those of several targets: they belong to kind: {SEVERAL}")
         return self
 
     @model_validator(mode="after")
@@ -197,6 +208,9 @@ class Data(Strict):
     )
     test: Annotated[str | None, Later("0.2")] = Field(None, description="the source of those to test on, in the same form")
     target: str | None = Field(None, description="the column to predict, for tables")
+    targets: Annotated[list[str], Later("0.3")] = Field(
+        [], description="the columns to predict together, for tabular_multitask; at least two"
+    )
     ignore: list[str] = Field([], description="columns that are not features, such as an id")
     text: Annotated[str | None, Later("0.2")] = Field(None, description="the column of texts, for text_classification")
     tokens: Annotated[Tokens | None, Later("0.2")] = Field(None, description="how texts become numbers, for tasks about them")
@@ -465,6 +479,10 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
         raise InputError(what, where="processes", mend=f"keep the samples of a step: mltrainer phase run planning {changes}")
 
 
+def _needs_one_target(strategy: Strategy) -> bool:
+    return isinstance(strategy, Distillation | Contrastive) or (isinstance(strategy, Adversarial) and strategy.method == "trades")
+
+
 OF_PROGRAMS = frozenset(  # the keys that mean something where the task is a program; all others are the program's own affair
     ("name", "id", "seed", "task", "metric", "acceptance", "budget", "tracking", "threads", "numerics", "signals")
 )
@@ -536,6 +554,25 @@ class ProjectConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def _targets_suit_the_task(self) -> Self:
+        targets = self.data.targets if self.data else []
+        if self.task.kind != SEVERAL:
+            if targets:
+                raise ValueError(f"data.targets belongs to task.kind {SEVERAL}; another task has one column, in data.target")
+            return self
+        if self.data and self.data.target is not None:
+            raise ValueError(f"data.target is of tasks with one target; name all columns of {SEVERAL} in data.targets")
+        if len(targets) < 2:
+            raise ValueError(f"{SEVERAL} needs data.targets: [COLUMN, ...], at least two; one column is a task of another kind")
+        if repeated := next((name for name in targets if targets.count(name) > 1), None):
+            raise ValueError(f"data.targets: {repeated!r} stands there twice; task.weights has it count more")
+        if unknown := next((name for name in self.task.weights if name not in targets), None):
+            raise ValueError(f"task.weights: {unknown!r} is no target; data.targets has {', '.join(map(repr, targets))}")
+        if refused := next((one for one in self.strategies if _needs_one_target(one)), None):
+            raise ValueError(f"strategies: {refused.name} compares the outputs of one target, and {SEVERAL} has several")
+        return self
+
+    @model_validator(mode="after")
     def _strategies_suit_the_task(self) -> Self:
         names = [strategy.name for strategy in self.strategies]
         if repeated := next((name for name in names if names.count(name) > 1), None):
@@ -572,6 +609,8 @@ class ProjectConfig(Strict):
             raise ValueError(
                 "conformal gives sets of classes or intervals, and text_generation continues a text: conformal: null"
             )
+        if self.task.kind == SEVERAL:
+            raise ValueError(f"conformal gives a set or an interval of one target, and {SEVERAL} has several: conformal: null")
         if self.task.kind == "tabular_regression" and self.conformal.score is not None:
             raise ValueError(f"conformal.score: {self.conformal.score} makes sets of classes, not intervals: leave it out")
         return self
@@ -781,6 +820,7 @@ class TrainingConfig(ProjectConfig):
     def _weights_need_classes(self) -> Self:
         if self.class_weights != "none" and not str(self.task.kind).endswith("_classification"):
             what = "weigh classes in your task's own loss()" if self.task.use else f"{self.task.kind} has no classes"
+            what = "task.weights weighs the targets of this one" if self.task.kind == SEVERAL else what
             raise ValueError(f"class_weights: {self.class_weights} belongs to a built-in classification: {what}")
         return self
 

@@ -14,7 +14,7 @@ from mltrainer.figures.errors import along, calibration, segments
 from mltrainer.figures.figure import Figure as Figure
 from mltrainer.figures.ridgeline import Ridge, Ridges
 from mltrainer.figures.series import Point, Series
-from mltrainer.records.run import Distributions, Histogram, HistoryRow, TaskEvaluation, TrainingResult
+from mltrainer.records.run import Distributions, Histogram, HistoryRow, TargetEvaluation, TrainingResult
 from mltrainer.reports.values import as_float, counted, number, share, signed, times, visible
 from mltrainer.reports.views import confused
 
@@ -38,7 +38,11 @@ def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | No
 
 def of_run(run: TrainingResult) -> list[Figure]:
     """Return the figures that a run's result has the numbers for."""
-    return [figure for draw in _FIGURES if (figure := draw(run)) is not None]
+    return [figure for draw in _FIGURES for figure in _drawn(draw(run))]
+
+
+def _drawn(found: Figure | list[Figure] | None) -> list[Figure]:
+    return found if isinstance(found, list) else [] if found is None else [found]
 
 
 def column(run: TrainingResult, value: Value) -> list[Point]:
@@ -309,14 +313,26 @@ def time_spent(run: TrainingResult) -> Figure | None:
     return Figure("time.svg", "Where the time went", caption, DRAWER.bars("Where the time went", caption, items, unit="seconds"))
 
 
-def evaluation(run: TrainingResult) -> Figure | None:
-    """The confusion matrix of a classifier or the residuals of a regression."""
+def evaluation(run: TrainingResult) -> list[Figure]:
+    """The confusion matrix of a classifier or the residuals of a regression, of several targets those of each."""
     found = run.task_evaluation
+    drawn = [_evaluation(one) for one in (found.targets if found.kind == "targets" else [found])]
+    return [figure for figure in drawn if figure is not None]
+
+
+def _evaluation(found: TargetEvaluation) -> Figure | None:
     draw = {"classification": confusion, "regression": residuals}.get(str(found.kind))
     return draw(found) if draw else None
 
 
-def confusion(found: TaskEvaluation) -> Figure | None:
+def _of_target(found: TargetEvaluation, file: str, title: str) -> tuple[str, str]:
+    """Return a figure's file and title, of one of several targets with its name."""
+    if not found.word:
+        return f"{file}.svg", title
+    return f"{file}_{found.word}.svg", f"{title}: {visible(found.name or found.word)}"
+
+
+def confusion(found: TargetEvaluation) -> Figure | None:
     """Which class was taken for which; None for more classes than a figure can show."""
     labels, counts = [str(name) for name in found.labels], found.confusion
     total = sum(sum(row) for row in counts)
@@ -326,11 +342,11 @@ def confusion(found: TaskEvaluation) -> Figure | None:
     wrong = confused(found)
     worst = f"; most often {visible(wrong[0][0])} was taken for {visible(wrong[0][1])} ({times(wrong[0][2])})" if wrong else ""
     caption = f"{number(right)} of {number(total)} validation samples are on the diagonal, {share(right / total)}{worst}."
-    content = DRAWER.confusion_matrix("Confusion matrix, validation split", caption, labels, counts)
-    return Figure("confusion.svg", "Confusion matrix, validation split", caption, content)
+    file, title = _of_target(found, "confusion", "Confusion matrix, validation split")
+    return Figure(file, title, caption, DRAWER.confusion_matrix(title, caption, labels, counts))
 
 
-def residuals(found: TaskEvaluation) -> Figure | None:
+def residuals(found: TargetEvaluation) -> Figure | None:
     """Predictions against targets."""
     pairs = [(as_float(target), as_float(prediction)) for target, prediction in found.pairs]
     if not pairs:
@@ -342,11 +358,11 @@ def residuals(found: TaskEvaluation) -> Figure | None:
         else ""
     )
     caption = f"{number(len(pairs))} validation samples, prediction against target{spread}."
-    content = DRAWER.scatter("Predictions and targets, validation split", caption, pairs, x_label="target", y_label="prediction")
-    return Figure("residuals.svg", "Predictions and targets, validation split", caption, content)
+    file, title = _of_target(found, "residuals", "Predictions and targets, validation split")
+    return Figure(file, title, caption, DRAWER.scatter(title, caption, pairs, x_label="target", y_label="prediction"))
 
 
-_FIGURES: tuple[Callable[[TrainingResult], Figure | None], ...] = (
+_FIGURES: tuple[Callable[[TrainingResult], Figure | list[Figure] | None], ...] = (
     learning_curves,
     metric,
     loss_terms,

@@ -455,15 +455,17 @@ class Errors(Part):
     segments: Segments | None = None
 
 
-class TaskEvaluation(Part):
+class TargetEvaluation(Part):
     """A built-in task's findings on validation; of a classification `labels` and `confusion`, of a regression the last two.
 
     Attributes:
-        kind: `classification`, `regression` or `generation`; a custom task has others.
+        kind: `classification`, `regression`, `targets` (several) or `generation`; a custom task has others.
         labels: The classes, in the order of the matrix.
         confusion: Counts, a row for each true class; empty where an output was NaN.
         pairs: Targets beside predictions.
         residual_quantiles: At 5, 25, 50, 75 and 95 %.
+        name: Of one of several targets its column's.
+        word: What the names of its metrics end in.
     """
 
     kind: str
@@ -471,6 +473,14 @@ class TaskEvaluation(Part):
     confusion: list[list[int]]
     pairs: list[list[Measured]]
     residual_quantiles: list[Measured]
+    name: str | None
+    word: str | None
+
+
+class TaskEvaluation(TargetEvaluation):
+    """A built-in task's findings on validation; of several targets they stand in `targets`, one by one."""
+
+    targets: list[TargetEvaluation]
 
 
 class Resumed(Part):

@@ -15,7 +15,7 @@ from mltrainer.records.envelope import Envelope, Waiver, partial_record
 from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
-from mltrainer.records.run import Evaluated, TaskEvaluation, TrainingResult
+from mltrainer.records.run import Evaluated, TargetEvaluation, TrainingResult
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
 from mltrainer.reports.values import as_float, finite, number, visible
@@ -155,7 +155,7 @@ def layer_ends(run: TrainingResult) -> list[Row]:
     ]
 
 
-def confused(found: TaskEvaluation) -> list[tuple[str, str, int]]:
+def confused(found: TargetEvaluation) -> list[tuple[str, str, int]]:
     """Return true class, predicted class and count of every kind of mistake, the most frequent first."""
     labels, counts = found.labels, found.confusion
     pairs = [(str(labels[t]), str(labels[p]), n) for t, row in enumerate(counts) for p, n in enumerate(row) if n and t != p]
@@ -242,7 +242,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "thinned": thinned,
     "standing": of_models(Reference, standing),
     "layer_ends": _of_run(layer_ends),
-    "mistakes": of_model(TaskEvaluation, lambda found: confused(found)[:MAX_MISTAKES]),
+    "mistakes": of_model(TargetEvaluation, lambda found: confused(found)[:MAX_MISTAKES]),
     "most_skipped": most_skipped,
     "scaled": scaled,
     "unverified": _of_run(lambda run: sum(not kept.verified for kept in run.checkpoints)),

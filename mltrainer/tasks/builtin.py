@@ -230,6 +230,7 @@ KINDS = {
     "image_classification": "mltrainer.tasks.images.task:ImageClassification",
     "tabular_classification": "mltrainer.tasks.tables.task:TabularClassification",
     "tabular_regression": "mltrainer.tasks.tables.task:TabularRegression",
+    "tabular_multitask": "mltrainer.tasks.tables.multitask:TabularMultitask",
     "text_classification": "mltrainer.tasks.text.task:TextClassification",
     "text_generation": "mltrainer.tasks.text.generation:TextGeneration",
 }

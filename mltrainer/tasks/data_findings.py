@@ -64,13 +64,18 @@ def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
         raise InputError(f"the task measures {', '.join(known)}, not {name!r}{hint}", where="metric.name", mend=mend)
 
 
-def refuse_wrong_direction(metric: Metric) -> None:
+def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:
     """Refuse a direction that would keep the worst checkpoint; a metric that is not known here may have either.
+
+    Args:
+        metric: The config's.
+        measured: What it measures, of one among several targets; None: what its name says.
 
     Raises:
         InputError: With the right one.
     """
-    right = "max" if metric.name in LARGER_IS_BETTER else "min" if metric.name in SMALLER_IS_BETTER else metric.mode
+    name = metric.name if measured is None else measured
+    right = "max" if name in LARGER_IS_BETTER else "min" if name in SMALLER_IS_BETTER else metric.mode
     if metric.mode != right:
         better = "larger" if right == "max" else "smaller"
         what = f"{metric.name} is better where it is {better}: {right} was expected, found {metric.mode}"

@@ -8,7 +8,7 @@ import functools
 import gzip
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +263,7 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
         InputError: The target column does not exist or was not named.
     """
     if isinstance(content, Corpus):
-        raise InputError("a text; a table was expected", where="data.source", mend="task: {kind: text_generation}")
+        raise _no_table()
     if isinstance(content, Arrays):
         flat = content.x.reshape(len(content), -1).astype(np.float64)
         labels = content.y if content.classes is None else text_array([str(label) for label in content.y.tolist()])
@@ -275,11 +275,35 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
         raise InputError(
             f"a table needs the column to predict; it has {_listed(content)}", where="data.target", mend="data: {target: COLUMN}"
         )
-    if name not in content.columns:
-        close = difflib.get_close_matches(name, content.columns, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(content)}{_without_header(content)}"
-        raise InputError(f"{content.place} has no column {name!r}; {hint}", where="data.target")
+    _require_column(content, name, "data.target")
     return content, name
+
+
+def table_with(content: Table | Arrays | Corpus, targets: Sequence[str]) -> Table:
+    """Return content that is a table with some target columns.
+
+    Raises:
+        InputError: It is none, or has not all of them.
+    """
+    if isinstance(content, Corpus):
+        raise _no_table()
+    if isinstance(content, Arrays):
+        what, mend = "arrays hold one target, y; several targets are columns of a table", "bring a CSV, Parquet or JSONL file"
+        raise InputError(what, where="data.source", mend=mend)
+    for nr, name in enumerate(targets):
+        _require_column(content, name, f"data.targets.{nr}")
+    return content
+
+
+def _no_table() -> InputError:
+    return InputError("a text; a table was expected", where="data.source", mend="task: {kind: text_generation}")
+
+
+def _require_column(table: Table, name: str, where: str) -> None:
+    if name not in table.columns:
+        close = difflib.get_close_matches(name, table.columns, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(table)}{_without_header(table)}"
+        raise InputError(f"{table.place} has no column {name!r}; {hint}", where=where)
 
 
 def _without_header(table: Table) -> str:

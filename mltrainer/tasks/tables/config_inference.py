@@ -82,7 +82,8 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     read, kinds, ids = _columns(table, target, plain)
     # "missing", so that wrong cells stop nothing here: each becomes a warning, and planning asks what is done with them.
     schema = schema_of(table, target, list(ids), kinds, "missing", read)
-    task, sentence = _kind(schema.target)
+    task, what = task_of(schema.target)
+    sentence = f"{what}: {task}"
     metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
     explanation = [
         _shape(schema),
@@ -232,20 +233,21 @@ def _giant_repeat(schema: Schema) -> list[str]:
     return [f"one row's features occur {most} times in {len(schema)} rows: are its copies samples of their own, or one?"]
 
 
-def _kind(target: Column) -> tuple[str, str]:
+def task_of(target: Column) -> tuple[str, str]:
+    """Return the task that predicts a column, and a sentence on its values."""
     every = np.arange(len(target.values))
     distinct = target.distinct(every)
     if target.kind == "category":
-        return "tabular_classification", f"{target.name!r} holds text with {distinct} distinct values: tabular_classification"
+        return "tabular_classification", f"{target.name!r} holds text with {distinct} distinct values"
     if target.kind == "boolean":
-        return "tabular_classification", f"{target.name!r} holds yes and no in several spellings: tabular_classification"
+        return "tabular_classification", f"{target.name!r} holds yes and no in several spellings"
     if target.kind in DATES:
-        return "tabular_regression", f"{target.name!r} holds dates, predicted as seconds since 1970: tabular_regression"
+        return "tabular_regression", f"{target.name!r} holds dates, predicted as seconds since 1970"
     whole = bool((target.values == np.floor(target.values)).all())
     if whole and distinct <= MAX_CLASSES:
-        return "tabular_classification", f"{target.name!r} holds {distinct} distinct whole numbers: tabular_classification"
+        return "tabular_classification", f"{target.name!r} holds {distinct} distinct whole numbers"
     what = "whole numbers" if whole else "numbers with fractions"
-    return "tabular_regression", f"{target.name!r} holds {what} with {distinct} distinct values: tabular_regression"
+    return "tabular_regression", f"{target.name!r} holds {what} with {distinct} distinct values"
 
 
 def _classes(schema: Schema) -> tuple[str, list[str]]:

@@ -126,3 +126,19 @@ class Destandardize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the prediction in the target's units."""
         return x.squeeze(-1) * self.std + self.mean
+
+
+class DestandardizeEach(nn.Module):
+    """Turns the outputs of several targets [..., units] into units of their own; logits have mean 0 and deviation 1 here."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: np.ndarray, std: np.ndarray) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs in the targets' units."""
+        return x * self.std + self.mean

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -21,7 +22,11 @@ from mltrainer.tasks.tables.encoder import Statistics
 
 
 def build_for_table(
-    config: TableModel, statistics: Statistics, edges: list[np.ndarray], classes: int | None, exit_module: nn.Module | None
+    config: TableModel,
+    statistics: Statistics,
+    edges: list[np.ndarray],
+    classes: int | Sequence[int | None] | None,
+    exit_module: nn.Module | None,
 ) -> nn.Sequential:
     """Return a network for tables, its preprocessing in front.
 
@@ -29,15 +34,16 @@ def build_for_table(
         config: The `model` part of a config.
         statistics: Of the training matrix.
         edges: Of the bins of its number columns.
-        classes: How many there are to tell apart; None for one value to predict.
+        classes: How many there are to tell apart; None for one value to predict. Of several targets in turn.
         exit_module: What follows the network.
     """
     tokens = Tokens(config, statistics, edges)
+    heads = classes if isinstance(classes, Sequence) else [classes]
     layers: OrderedDict[str, nn.Module] = OrderedDict(tokens=tokens)
     if isinstance(config, TabularMlp):
-        layers.update(_members(config, tokens.columns_out * tokens.size, classes))
+        layers.update(_members(config, tokens.columns_out * tokens.size, heads))
     elif isinstance(config, FtTransformer):
-        layers.update(_transformer(config, classes))
+        layers.update(_transformer(config, heads))
     if exit_module is not None:
         layers.update(units=exit_module)
     return nn.Sequential(layers)
@@ -48,12 +54,12 @@ def each_member(outputs: Tensor, targets: Tensor, axes: int) -> tuple[Tensor, Te
 
     Args:
         outputs: With a second axis for members where there is one more than `axes`.
-        targets: [rows].
+        targets: [rows], or of several targets [rows, targets].
         axes: Of the outputs of a model without members.
     """
     if outputs.dim() == axes:
         return outputs, targets
-    return outputs.flatten(0, 1), targets.unsqueeze(1).expand(-1, outputs.shape[1]).flatten()
+    return outputs.flatten(0, 1), targets.repeat_interleave(outputs.shape[1], dim=0)
 
 
 # --- members of an ensemble -----------------------------------------------------------------------
@@ -93,20 +99,31 @@ class OwnLinear(nn.Module):
 
 
 class Together(nn.Module):
-    """What members say together, in evaluation: the logarithm of their mean probabilities, or their mean value."""
+    """What members say together, in evaluation: the logarithm of their mean probabilities, or their mean value.
 
-    def __init__(self, are_logits: bool) -> None:
+    Args:
+        heads: The classes of each target; None for a value.
+    """
+
+    def __init__(self, heads: Sequence[int | None]) -> None:
         super().__init__()
-        self.are_logits = are_logits
+        self.widths, self.are_logits = [classes or 1 for classes in heads], [classes is not None for classes in heads]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [rows, members, outputs] as it is in training, [rows, outputs] in evaluation."""
         if self.training:
             return x
-        if self.are_logits:
-            # float32, whatever the layers before computed in: bfloat16 has two or three digits.
-            return torch.logsumexp(functional.log_softmax(x.float(), dim=2), dim=1) - math.log(x.shape[1])
-        return x.float().mean(dim=1)
+        if len(self.widths) == 1:
+            return _together(x, self.are_logits[0])
+        parts = zip(x.split(self.widths, dim=2), self.are_logits, strict=True)
+        return torch.cat([_together(part, are_logits) for part, are_logits in parts], dim=1)
+
+
+def _together(x: Tensor, are_logits: bool) -> Tensor:
+    if are_logits:
+        # float32, whatever the layers before computed in: bfloat16 has two or three digits.
+        return torch.logsumexp(functional.log_softmax(x.float(), dim=2), dim=1) - math.log(x.shape[1])
+    return x.float().mean(dim=1)
 
 
 class _MemberAxis(nn.Module):
@@ -116,7 +133,7 @@ class _MemberAxis(nn.Module):
         return x.flatten(1).unsqueeze(1)
 
 
-def _members(config: TabularMlp, width: int, classes: int | None) -> OrderedDict[str, nn.Module]:
+def _members(config: TabularMlp, width: int, heads: Sequence[int | None]) -> OrderedDict[str, nn.Module]:
     layers: OrderedDict[str, nn.Module] = OrderedDict(members=_MemberAxis())
     for number, units in enumerate(config.hidden, 1):
         layers[f"hidden{number}"] = SharedLinear(config.members, width, units, is_first=number == 1)
@@ -124,9 +141,13 @@ def _members(config: TabularMlp, width: int, classes: int | None) -> OrderedDict
         if config.dropout:
             layers[f"dropout{number}"] = nn.Dropout(config.dropout)
         width = units
-    layers.update(output=OwnLinear(config.members, width, classes or 1))
-    layers.update(together=Together(are_logits=classes is not None))
+    layers.update(output=OwnLinear(config.members, width, _width(heads)))
+    layers.update(together=Together(heads))
     return layers
+
+
+def _width(heads: Sequence[int | None]) -> int:
+    return sum(classes or 1 for classes in heads)
 
 
 # --- transformer ----------------------------------------------------------------------------------
@@ -177,10 +198,10 @@ class _First(nn.Module):
         return x[:, 0]
 
 
-def _transformer(config: FtTransformer, classes: int | None) -> OrderedDict[str, nn.Module]:
+def _transformer(config: FtTransformer, heads: Sequence[int | None]) -> OrderedDict[str, nn.Module]:
     layers: OrderedDict[str, nn.Module] = OrderedDict(summary=_Summary(config.embedding))
     for number in range(1, config.blocks + 1):
         layers[f"block{number}"] = Block(config)
     layers.update(first=_First(), norm=nn.LayerNorm(config.embedding), relu=nn.ReLU())
-    layers.update(output=nn.Linear(config.embedding, classes or 1))
+    layers.update(output=nn.Linear(config.embedding, _width(heads)))
     return layers

@@ -6,8 +6,8 @@ means - comes from the training split alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
@@ -46,10 +46,11 @@ class Schema:
         table: Where the cells came from.
         features: The columns that are used, in order.
         differences: Between each two of the dates among them.
-        target: The column to predict.
+        target: The column to predict, of several the first.
         used_rows: The rows of the table that are used.
         wrong: Columns with wrong cells, and their lines, in a phrase each.
         notes: What was left out, in one sentence each.
+        beside: The other columns to predict.
     """
 
     table: Table
@@ -59,6 +60,12 @@ class Schema:
     used_rows: np.ndarray
     wrong: list[str]
     notes: list[str]
+    beside: list[Column] = field(default_factory=list)
+
+    @property
+    def targets(self) -> list[Column]:
+        """The columns to predict."""
+        return [self.target, *self.beside]
 
     def __len__(self) -> int:
         return len(self.used_rows)
@@ -75,6 +82,7 @@ def schema_of(
     kinds: Mapping[str, ColumnKind] | None = None,
     wrong: Wrong = "stop",
     known: Mapping[str, Column] | None = None,
+    beside: Sequence[str] = (),
 ) -> Schema:
     """Return a table's features and target, understood and checked; rows without a target are left out.
 
@@ -85,6 +93,7 @@ def schema_of(
         kinds: What `data.columns` says of some columns.
         wrong: What is done with cells that are not of their column's kind.
         known: Columns that were understood already.
+        beside: Other columns to predict.
 
     Raises:
         InputError: A column that is named does not exist, no feature is left, a column without any value, or a wrong cell
@@ -93,39 +102,43 @@ def schema_of(
     kinds = kinds or {}
     _refuse_unknown(table, ignore, "data.ignore")
     _refuse_unknown(table, list(kinds), "data.columns")
-    names = [name for name in table.columns if name != target and name not in ignore]
+    targets = [target, *beside]
+    names = [name for name in table.columns if name not in targets and name not in ignore]
     if not names:
         mend = "name fewer columns in data.ignore, or bring data with more of them"
         raise InputError(f"no feature is left beside the target {target!r}", where=table.place, mend=mend)
-    columns = [_parsed_column(table, name, kinds.get(name), known or {}) for name in [*names, target]]
+    columns = [_parsed_column(table, name, kinds.get(name), known or {}) for name in [*names, *targets]]
     for column in columns:
         if wrong == "stop":
-            _refuse_wrong(table, column, column.name == target)
-        _refuse_empty(table, column, column.name == target)
+            _refuse_wrong(table, column, column.name in targets)
+        _refuse_empty(table, column, column.name in targets)
     wrong_cells = [_wrong_cells(table, column) for column in columns if len(column.wrong)]
     # A row whose target cannot be read is left out whatever was chosen: there is nothing to learn from it.
-    dropped = np.unique(np.concatenate([column.wrong for column in columns])) if wrong == "drop" else columns[-1].wrong
+    judged = columns if wrong == "drop" else columns[len(names) :]
+    dropped = np.unique(np.concatenate([column.wrong for column in judged]))
     columns = [column.without_wrong() if len(column.wrong) else column for column in columns]
-    kept, without = _used_rows(table, columns[-1], dropped)
-    left_out = f"{len(without)} of {len(table)} rows {'has no target and is' if len(without) == 1 else 'have no target and are'}"
+    kept, without = _used_rows(table, columns[len(names) :], dropped)
+    lacks = ("lack a target", "lacks a target") if beside else ("have no target", "has no target")
+    left_out = f"{len(without)} of {len(table)} rows {f'{lacks[1]} and is' if len(without) == 1 else f'{lacks[0]} and are'}"
     left_out += f" left out: {_lines(table, without)}"
     if len(kept) < len(table):
         columns = [column.take_rows(kept) for column in columns]
-    return Schema(
-        table, columns[:-1], _differences(columns[:-1]), columns[-1], kept, wrong_cells, [left_out] if len(without) else []
-    )
+    features, (first, *others) = columns[: len(names)], columns[len(names) :]
+    notes = [left_out] if len(without) else []
+    return Schema(table, features, _differences(features), first, kept, wrong_cells, notes, others)
 
 
-def _used_rows(table: Table, target: Column, dropped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows that are used, and those that are left out because they have no target.
+def _used_rows(table: Table, targets: list[Column], dropped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that are used, and those that are left out because they lack a target.
 
     Raises:
         InputError: No row is left.
     """
     is_dropped = np.zeros(len(table), dtype=bool)
     is_dropped[dropped] = True
-    without = np.flatnonzero(target.missing & ~is_dropped)
-    kept = np.flatnonzero(~(target.missing | is_dropped))
+    missing = np.any([target.missing for target in targets], axis=0)
+    without = np.flatnonzero(missing & ~is_dropped)
+    kept = np.flatnonzero(~(missing | is_dropped))
     if not len(kept):
         mend = "data: {wrong_cells: missing} keeps more rows"
         raise InputError(f"no row is left of {len(table)}", where=table.place, mend=mend)
@@ -206,13 +219,17 @@ def _lines(table: Table, rows: np.ndarray) -> str:
     return f"line{'s' if len(rows) > 1 else ''} {shown}" + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
 
 
-def labels_of(schema: Schema) -> tuple[np.ndarray, list[str]]:
+def labels_of(schema: Schema, target: Column | None = None) -> tuple[np.ndarray, list[str]]:
     """Return each row's class number, and the classes' names: whole numbers in numeric order, else sorted text.
+
+    Args:
+        schema: The table.
+        target: The column; None for the schema's.
 
     Raises:
         InputError: The target holds fractions, or one class only.
     """
-    target = schema.target
+    target = schema.target if target is None else target
     fractions = _fractions(target)
     if len(fractions):
         raise InputError(

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from mltrainer.checkpointing.inference_script import BUCKETS, DATES, MISSING
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import ModelConfig, Split, TableModel, TrainingConfig
+from mltrainer.configs.project import Data, ModelConfig, Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.run import Errors
 from mltrainer.tasks import data_findings, metrics
 from mltrainer.tasks.array_files import class_numbers
 from mltrainer.tasks.builtin import BuiltinTask, Classification, Movable
 from mltrainer.tasks.calibration import residuals
-from mltrainer.tasks.content import Arrays, Source, cells_of
+from mltrainer.tasks.content import Arrays, Source, Table, cells_of
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.models import build
@@ -41,8 +41,8 @@ COPIED = 0.2  # chosen by us: a share of the rows that are copies, beyond chance
 FEW_VALUES = 5  # below half of `chance_values` of planning's page: rows that are not bound are then no leakage either
 
 
-class _Tabular(BuiltinTask):
-    """What classification and regression of tables share."""
+class Tabular(BuiltinTask):
+    """What tasks about tables share."""
 
     outputs: int
 
@@ -50,17 +50,22 @@ class _Tabular(BuiltinTask):
         assert config.data is not None
         self._config, self._notes = config, source.notes
         self._raw_scale = isinstance(source.content, Arrays)
-        table, target = table_of(source.content, config.data.target)
+        table, targets = self._read(source, config.data)
         given, split = config.data, config.split
         binds = [name for name in (split.group, split.column) if name is not None and name in table.columns]
         # A column that names groups or splits is no feature: held-out rows have values of it that training never saw.
         not_features = [*given.ignore, *(name for name in binds if name not in given.ignore)]
-        found = schema.schema_of(table, target, not_features, given.columns, given.wrong_cells)
+        found = schema.schema_of(table, targets[0], not_features, given.columns, given.wrong_cells, beside=targets[1:])
         self._schema = split_constraints.without_running_days(found, split.time)
         self.size = len(self._schema)
         self.given = None if source.given is None else source.given[self._schema.used_rows]
         self._vocabulary: dict[str, list[str]] = {}
         self._keys: np.ndarray | None = None
+
+    def _read(self, source: Source, data: Data) -> tuple[Table, list[str]]:
+        """Return the table, and the names of the columns to predict."""
+        table, target = table_of(source.content, data.target)
+        return table, [target]
 
     def fit(self, train: np.ndarray) -> None:
         """Fit vocabularies, medians, means and deviations, and the bins of numbers where the model has them."""
@@ -156,10 +161,21 @@ class _Tabular(BuiltinTask):
     def _build(self, exit_module: nn.Module | None) -> nn.Module:
         assert self._config.model is not None
         if isinstance(self._config.model, TableModel):
-            classes = len(self.classes) if self.classes else None
-            return build_for_table(self._config.model, self._statistics, self._edges, classes, exit_module)
+            return build_for_table(self._config.model, self._statistics, self._edges, self._heads(), exit_module)
         encoder = TabularEncoder(self._statistics)
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
+
+    def _heads(self) -> list[int | None]:
+        """Return the number of classes of each target; None for a quantity."""
+        return [len(self.classes) if self.classes else None]
+
+    def _wanted(self) -> list[Target]:
+        """Return the targets, as columns that tell them are looked for."""
+        return [Target(self._schema.target, self.labels, len(self.classes or []))]
+
+    def _of_target(self, name: str, found: list[Finding]) -> list[Finding]:
+        """Return the findings on a target, which is named where there are several."""
+        return found
 
     def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
         """Return the reason that equal rows may be no leakage: left-out columns tell them apart, or there are few values."""
@@ -193,7 +209,7 @@ class _Tabular(BuiltinTask):
         kinds = data.columns if data is not None else {}
         asked = table_hints(self._schema, split.time is not None, split.group is not None or split.column is not None)
         unread = [schema.column_of(self._schema.table, name) for name, kind in kinds.items() if kind in OTHER_READING]
-        columns = [*self._schema.features, self._schema.target]
+        columns = [*self._schema.features, *self._schema.targets]
         plain = [*unread, *(column for column in columns if column.name not in kinds)]
         return [*asked, *(text for column in plain for text in ambiguities(column, kinds.get(column.name)))]
 
@@ -246,10 +262,11 @@ class _Tabular(BuiltinTask):
         """Return constant and leaking columns, large inputs, and conversions."""
         train, columns = ids.train, self._schema.features
         found = data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
-        wanted = Target(self._schema.target, self.labels, len(self.classes or []))
-        found += leakage_findings(columns, wanted, self._vocabulary, train, limits)
+        for wanted in self._wanted():
+            leaks = leakage_findings(columns, wanted, self._vocabulary, train, limits)
+            found += self._of_target(wanted.target.name, leaks)
         found += near_duplicates(columns, train, ids.validation, limits)
-        suspects = sentinels(self._schema.table, [*columns, self._schema.target], self._schema.used_rows, train)
+        suspects = sentinels(self._schema.table, [*columns, *self._schema.targets], self._schema.used_rows, train)
         found += [Finding("warning", one.question) for one in suspects]
         found += [Finding("warning", text) for text in self._table_hints()]
         if self._raw_scale:
@@ -288,7 +305,26 @@ def _refuse_empty_in_training(columns: list[Column], train: np.ndarray) -> None:
             )
 
 
-class TabularClassification(_Tabular, Classification):
+def refuse_constant(target: Column, values: np.ndarray, where: str) -> None:
+    """Refuse a quantity to predict that does not vary.
+
+    Args:
+        target: Its column.
+        values: Those of the training rows.
+        where: The table's place.
+
+    Raises:
+        InputError: All training rows have the same value.
+    """
+    if values.std() == 0:
+        raise InputError(
+            f"the target {target.name!r} is {values.mean():g} in all {len(values)} training rows",
+            where=where,
+            mend="predict another column, or bring data in which it varies",
+        )
+
+
+class TabularClassification(Tabular, Classification):
     """Tells the classes of a table's rows apart."""
 
     def __init__(self, config: TrainingConfig, source: Source) -> None:
@@ -321,7 +357,7 @@ class TabularClassification(_Tabular, Classification):
         return [*self._class_findings(ids, limits), *super().findings(ids, limits)]
 
 
-class TabularRegression(_Tabular):
+class TabularRegression(Tabular):
     """Predicts a quantity from a table's row; outputs are in its units, the loss counts deviations of the training split."""
 
     outputs = 1
@@ -338,13 +374,9 @@ class TabularRegression(_Tabular):
             InputError: All training rows have the same target.
         """
         super().fit(train)
-        self._mean, self._std = float(self._target[train].mean()), float(self._target[train].std())
-        if self._std == 0:
-            raise InputError(
-                f"the target {self._schema.target.name!r} is {self._mean:g} in all {len(train)} training rows",
-                where=self._schema.table.place,
-                mend="predict another column, or bring data in which it varies",
-            )
+        values = self._target[train]
+        self._mean, self._std = float(values.mean()), float(values.std())
+        refuse_constant(self._schema.target, values, self._schema.table.place)
 
     def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return the findings on few rows or names among the targets that decide, and on the columns."""

@@ -12,7 +12,7 @@ from mltrainer.tasks.content import Table, content_sha256
 from mltrainer.tasks.tables import polars_csv, text_files
 from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.schema import encode, schema_of, vocabularies
-from mltrainer.tasks.tables.task import _difference, _Tabular
+from mltrainer.tasks.tables.task import Tabular, _difference
 
 CELLS = st.sampled_from(
     [
@@ -162,7 +162,7 @@ def test_the_delivered_script_makes_the_matrix_of_the_training():
     schema = schema_of(table, "t", [], kinds)
     vocabulary = vocabularies(schema, np.array([0, 1, 2]))
     matrix = encode(schema, vocabulary, np.arange(4))
-    columns = [_Tabular._column(_with(vocabulary), column) for column in schema.features]
+    columns = [Tabular._column(_with(vocabulary), column) for column in schema.features]
     spec = {"columns": [*columns, *map(_difference, schema.differences)], "missing": list(delivered.MISSING)}
     rows = [{name: str(table.columns[name][nr]) for name in table.columns if name != "t"} for nr in range(4)]
     assert np.array_equal(delivered.to_matrix(rows, json.loads(json.dumps(spec))), matrix, equal_nan=True)
