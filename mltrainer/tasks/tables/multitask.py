@@ -304,9 +304,6 @@ def _word(name: str, taken: list[str], where: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     word = re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")
     if not word or word in taken:
-        what = f"as those of another target: mae_{word}" if word else "in letters from a to z and digits"
-        mend = "rename the column in the file"
-        raise InputError(
-            f"the metrics of {name!r} would have {'the names' if word else 'no name'} {what}", where=where, mend=mend
-        )
+        fault = f"the names of another target's, such as loss_{word}" if word else "no name in letters from a to z and digits"
+        raise InputError(f"the metrics of {name!r} would have {fault}", where=where, mend="rename the column in the file")
     return word
