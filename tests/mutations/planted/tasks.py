@@ -257,11 +257,4 @@ FAULTS = (
         "refuse_wrong_direction(given)",
         "tests/tasks/tables/test_multitask.py -k does_not_fit_is_refused",
     ),
-    Fault(
-        "inference.py reads the first target's outputs for each",
-        "mltrainer/checkpointing/inference_script.py",
-        "        first += width\n",
-        "        first += 0\n",
-        "tests/tasks/tables/test_multitask.py -k figure_and_tables",
-    ),
 )
