@@ -158,7 +158,7 @@ class TabularMultitask(Tabular):
         return [one._replace(what=f"target {name!r}: {one.what}") for one in found]
 
     def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
-        """Return what each target is predicted as, and what there is to say about its classes, and about the columns."""
+        """Return the findings on each target, its kind and its classes, and on the columns."""
         found = [Finding("info", head.told) for head in self._targets]
         for head in self._targets:
             found += self._of_target(head.name, _class_findings(head, ids, limits))
