@@ -96,6 +96,9 @@ class TuningTemplate(Strict):
     trials: int = Field(ge=1, le=10_000, description="configs to try")
     lag: int = Field(4, ge=1, le=1000, description="a trial is chosen by what those before it gave, but for the last so many")
     pruning: Pruning | None = Field(None, description="how trials that are behind end early; null: none does")
+    objectives: dict[str, Literal["max", "min"]] = Field(
+        default_factory=dict, description="further metrics, each with its direction; the trial taken is then a compromise"
+    )
     minutes: float | None = Field(None, gt=0, description="no trial begins later than this; null: what budget.minutes leaves")
     workers: int | None = Field(None, ge=1, le=1000, description="trials at a time; null: one for each core or GPU.")
     silent_minutes: float = Field(30, gt=0, description="a trial whose process says nothing for so long is taken for hung")

@@ -9,13 +9,14 @@ from mltrainer.figures.content import Figure
 from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.search import of_space
 from mltrainer.figures.series import Series
+from mltrainer.figures.tradeoff import of_tradeoff
 from mltrainer.records.optimization import Searched
 from mltrainer.reports.values import as_float, given, number, signed, visible
 
 
 def of_search(search: Searched) -> list[Figure]:
     """Return the figures that a search has the numbers for."""
-    drawn = [trials(search), comparison(search), *of_space(search)]
+    drawn = [trials(search), comparison(search), *of_tradeoff(search), *of_space(search)]
     return [figure for figure in drawn if figure is not None]
 
 

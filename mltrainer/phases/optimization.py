@@ -118,6 +118,7 @@ def _search(ctx: Context) -> Result:
         "trials": extent.trials,
         "strategy": extent.strategy,
         **_looking_back(template, extent.strategy),
+        **_several_metrics(ctx, template, of_trials),
     }
     if template.pruning is not None:
         _require_measurable(ctx, template.pruning, of_trials)
@@ -187,6 +188,20 @@ def _looking_back(template: TuningTemplate, strategy: str) -> dict[str, Any]:
     """Return the settings by which older trials decide later ones; empty where none do, so that such a study keeps its name."""
     pruning = {"pruning": template.pruning.model_dump()} if template.pruning else {}
     return {**pruning, "lag": template.lag} if pruning or strategy in LEARNING else {}
+
+
+def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingConfig) -> dict[str, Any]:
+    """Return the further metrics; empty without any, so that such a study keeps its name.
+
+    Raises:
+        InputError: The baseline's run has not measured one of them, or it is the one that trials are ranked by.
+    """
+    known = [name for name in ctx.baseline.evidence.run.metrics if name != config.metric.name and not name.startswith("train_")]
+    for name in template.objectives:
+        if name not in known:
+            where, mend = f"{TUNING}, key objectives", f"one of {', '.join(sorted(known))}"
+            raise InputError(f"{name!r} is no further metric that a trial records", where=where, mend=mend)
+    return {"objectives": template.objectives} if template.objectives else {}
 
 
 def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) -> None:
@@ -295,6 +310,8 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
         acceptance=diagnosis.evidence.acceptance,
         config=config.model_dump(),
     )
+    if job.objectives:
+        evidence = evidence.model_copy(update={"objectives": job.objectives})
     source = run_source(ctx, replay.result) if replay else diagnosis.source
     return Result(evidence, source, [_write_config(ctx, evidence.config)], [TUNING])
 

@@ -280,6 +280,7 @@ class SearchJob(PooledJob):
 
     Attributes:
         lag: A trial is chosen by those before it, but for the last so many.
+        objectives: Further metrics with their direction, by which the best is chosen, too.
         pruning: How trials that are behind end early; None: none does.
         minutes: After so many, no trial begins; None: what the project's budget leaves, where it is known what the baseline took.
         baseline_s: Wall time of the baseline.
@@ -296,6 +297,7 @@ class SearchJob(PooledJob):
     strategy: str
     seeds: int
     lag: int = 1
+    objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)
     pruning: Pruning | None = None
     minutes: Number | None = None
     baseline_s: Number | None = None

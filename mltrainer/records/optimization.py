@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Number, Part
+from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Metrics, Number, Part
 
 Evaluated = Annotated[tuple[Number, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
 
@@ -34,6 +34,7 @@ class Trial(Part):
         pruned_at: The rung at which it was stopped, in epochs.
         attempts: How many processes it took.
         folds: What each fold gave, of which the value is the mean; none without folds, and of a trial that was stopped.
+        objectives: The further metrics that the search was asked for.
     """
 
     nr: int
@@ -49,6 +50,7 @@ class Trial(Part):
     pruned_at: Number | None = None
     attempts: int = 1
     folds: list[FoldValue] = Field(default_factory=list)
+    objectives: Metrics = Field(default_factory=dict)
 
 
 class BaselineValue(Part):
@@ -153,7 +155,8 @@ class Searched(Part):
     A trial is suggested from the results of those up to `lag` trials before it; `rungs` are the epochs at which trials are
     stopped, `search_s` is the search's wall time, and `ended` says what ended it: the planned trials, or the time, `minutes`,
     after which none begins. `forecast` is what was said of `search_s` and `comparison_s` before them. `points` says how many
-    different trials a space has that a search goes through one by one; None of any other.
+    different trials a space has that a search goes through one by one; None of any other. `objectives` are further metrics with
+    their direction: `best` is then the trial of the Pareto set that `records.pareto` takes.
     """
 
     skipped: Literal[False]
@@ -179,3 +182,4 @@ class Searched(Part):
     comparison_s: Measured | None = None
     forecast: Forecast | None = None
     points: int | None = None
+    objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mltrainer.records.optimization import Searched, Trained, Trial
+from mltrainer.records.pareto import RULE, front
 from mltrainer.reports.advice import MIN_TRIALS, Search, advice, comparison_power, seed_spread, template_lines
 from mltrainer.reports.space import name_of
 from mltrainer.reports.values import as_float, at
@@ -47,8 +48,30 @@ def names(trials: Mapping[int, Row], record: Searched, judged: Mapping[str, Any]
         "spread": seed_spread(record.comparison),
         "power": comparison_power(judged, len(record.comparison.seeds)),
         "budget": budget(record),
+        "tradeoff": tradeoff(record),
         "left_out": max(0, (record.points or 0) - record.planned_trials),
     }
+
+
+def tradeoff(search: Searched) -> Row | None:
+    """Return the Pareto set of a search by several metrics, the best by the first metric first.
+
+    Returns:
+        `rule`; `rows`, each with the trial's number and its metrics in the order of `names`; and `level`, the numbers of those
+        whose first metric is as far from the taken one's as the standard deviation between seeds, or nearer. None where there is
+        one metric.
+    """
+    if not search.objectives:
+        return None
+    names, sign = [search.metric.name, *search.objectives], 1 if search.metric.mode == "max" else -1
+    found = sorted(front(search.trials, search.metric.mode, search.objectives), key=lambda one: -sign * as_float(one.value))
+    best, spread = next((one for one in found if one.nr == search.best), None), seed_spread(search.comparison)
+    others = [one for one in found if one is not best]
+    near = spread is not None and best is not None
+    level = [one.nr for one in others if near and abs(as_float(one.value) - as_float(best and best.value)) <= (spread or 0.0)]
+    rows = [{"nr": one.nr, "metrics": [one.value, *(one.objectives[name] for name in search.objectives)]} for one in found]
+    figures = [f"tradeoff_{nr}.svg" for nr in range(1, len(names))]
+    return {"rule": RULE, "names": names, "rows": rows, "level": level, "spread": spread, "figures": figures}
 
 
 def budget(search: Searched) -> list[Row]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mltrainer.errors import DifferenceError
 from mltrainer.records.job import SearchJob
+from mltrainer.records.pareto import taken
 from mltrainer.search.budget import Budget
 from mltrainer.search.comparing import NO_COMPARISON, Comparison
 from mltrainer.search.engines import workers_of
@@ -39,7 +40,7 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
             study = Study(job, runs, events, sharing)
             trials = study.search()
         about = study.about()
-        best = best_trial(trials, job.config.metric.mode)
+        best = _best(job, trials)
         comparison = NO_COMPARISON
         if best:
             bring_here(runs, job, best)
@@ -51,6 +52,12 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
     write_json(runs.folder / "result.json", found)
     runs.live.close()
     return 0
+
+
+def _best(job: SearchJob, trials: list[Trial]) -> Trial | None:
+    """Return the best trial by the metric, or by it and further ones the one that is taken."""
+    mode = job.config.metric.mode
+    return taken(trials, mode, job.objectives) if job.objectives else best_trial(trials, mode)
 
 
 def bring_here(runs: Runs, job: SearchJob, best: Trial) -> None:

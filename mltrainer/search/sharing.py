@@ -372,7 +372,7 @@ def encoded(row: Ended, metric: Metric) -> str:
 
 def _changed(row: Ended) -> Row:
     """Return the fields of a row but for those that are as by default."""
-    return {key: value for key, value in asdict(row).items() if value or key not in ("folds", "samples")}
+    return {key: value for key, value in asdict(row).items() if value or key not in ("folds", "samples", "objectives")}
 
 
 def decoded(text: str) -> Ended:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
@@ -260,8 +260,9 @@ class Study:
         history, rung = halving.cut(first.history, trial.limits, self.metric)
         if rung is None:
             found = over_folds(results, self._folds, self.metric)
+            further = further_metrics(results, self.job.objectives) if found.state == "finished" else {}
         else:
-            found = Outcome("pruned", halving.best_of(history, self.metric))
+            found, further = Outcome("pruned", halving.best_of(history, self.metric)), {}
         ended = Ended(
             **vars(found),
             run=first.id,
@@ -271,6 +272,7 @@ class Study:
             steps=history[-1].step if rung is not None else sum(result.steps for result in results),
             wall_s=None if first.wall_s is None else math.fsum(result.wall_s or 0.0 for result in results),
             attempts=max(self.runs.attempts(result.id) for result in results),
+            objectives=further,
         )
         self._enter(number, self._sharing.report(number, trial.values, ended))
 
@@ -348,6 +350,12 @@ def over_folds(results: Sequence[Trained], folds: Sequence[int], metric: Metric)
     if failed is not None:
         return Outcome("failed", math.nan, failed, rows)
     return Outcome("finished", math.fsum(one.value for one in found) / len(found), folds=rows)
+
+
+def further_metrics(results: Sequence[Trained], names: Iterable[str]) -> dict[str, Any]:
+    """Return further metrics of a trial's runs, over the folds their means; "nan" where one was not measured."""
+    columns = {name: [float(result.metrics.get(name, math.nan)) for result in results] for name in names}
+    return {name: plain(math.fsum(values) / len(values)) for name, values in columns.items()}
 
 
 def _duration(seconds: float) -> str:

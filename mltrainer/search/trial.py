@@ -14,10 +14,10 @@ State = Literal["finished", "failed", "pruned"]
 Evaluations = list[CurvePoint]
 Rungs = list[tuple[float, float]]  # epochs, each with the value that is good enough to go on
 
-# Entries of a trial in the study's result, and so in optimization's record; `folds` where there are several.
+# Entries of a trial in the study's result, and so in optimization's record; the last two where there are any.
 RECORDED = (
     *("nr", "run", "values", "seed", "state", "value", "reason", "steps", "wall_s"),
-    *("curve", "pruned_at", "attempts", "folds"),
+    *("curve", "pruned_at", "attempts", "folds", "objectives"),
 )
 
 
@@ -105,6 +105,7 @@ class Ended:
         attempts: How many processes it took.
         folds: What each of several gave.
         samples: Of a run in the comparison, how many it saw; None where unknown.
+        objectives: The further metrics that the search was asked for.
     """
 
     run: str
@@ -119,6 +120,7 @@ class Ended:
     attempts: int = 1
     folds: Sequence[FoldOutcome] = ()
     samples: int | None = None
+    objectives: Mapping[str, Any] = field(default_factory=dict)
 
     def told(self, metric: str) -> str:
         """Return the end in words: its metric, or the reason why it failed."""
@@ -144,7 +146,7 @@ class Trial(Ended):
     def recorded(self) -> dict[str, Any]:
         """Return the trial as the study's result holds it."""
         known = {**vars(self), "folds": [asdict(fold) for fold in self.folds]}
-        return {key: known[key] for key in RECORDED if key != "folds" or self.folds}
+        return {key: known[key] for key in RECORDED if known[key] or key not in ("folds", "objectives")}
 
 
 def best_trial(trials: Sequence[Trial], mode: str) -> Trial | None:

@@ -370,3 +370,14 @@ def test_the_budget_of_both_sides_stands_in_the_gates_evidence() -> None:
     assert (found.evidence["comparison"], found.evidence["level"]) == (1, 1 / 32)
     partly = improvement(budget={"baseline": side(20, [100, None]), "candidate": side(20, [1, 2])})
     assert [partly.evidence["budget"][name]["samples"] for name in ("baseline", "candidate")] == [None, 3]
+
+
+def test_the_trial_taken_by_several_metrics_is_taken_again_by_the_gate() -> None:
+    def verdict(best: int, *points: tuple[float, float]) -> str:
+        trials = [{**trial(nr, value), "objectives": {"loss": loss}} for nr, (value, loss) in enumerate(points, 1)]
+        several = {**TUNED, "objectives": {"loss": "min"}, "planned_trials": len(trials), "trials": trials, "best": best}
+        return outcome("optimization", "best_config_identified", kept("optimization", **several)).verdict
+
+    # Equally close to the best of both: the better by the first metric.
+    assert [verdict(best, (0.95, 0.9), (0.94, 0.3)) for best in (1, 2)] == ["pass", "fail"]
+    assert [verdict(best, (0.95, 0.9), (0.94, 0.3), (0.948, 0.32)) for best in (1, 2, 3)] == ["fail", "fail", "pass"]

@@ -13,14 +13,17 @@ import pytest
 from mltrainer.configs.templates import Dimension as Given
 from mltrainer.figures.drawn import draw
 from mltrainer.records.optimization import Comparison, Searched, Trial
+from mltrainer.records.pareto import front, taken
 from mltrainer.records.partial import partial
 from mltrainer.reports.advice import Search, advice, comparison_power, next_search, seed_spread, template_lines
 from mltrainer.reports.importance import chi_squared_tail, importances, ranked
 from mltrainer.reports.render import render
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, wider
-from mltrainer.reports.tuning import reasons, rungs, saved
+from mltrainer.reports.tuning import reasons, rungs, saved, tradeoff
 from tests.reports import records
 
+WANTED = {"calibration_error": "min"}
+POINTS = [(0.90, 0.10), (0.895, 0.04), (0.80, 0.01), (0.79, 0.05)]
 RATE = {"optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
 SPACE = {**RATE, "model.dropout": {"uniform": [0.0, 0.5]}, "batch_size": {"choice": [16, 32, 64]}}
 
@@ -341,6 +344,41 @@ def test_the_best_values_stand_beside_the_baselines() -> None:
     text = report(records.searched(24))
     assert "| `batch_size` | 32 |" in text
     assert "| `model.name` | does not apply |" in text
+
+
+def several(count: int, spread: bool = True) -> dict[str, Any]:
+    """Return a search by two metrics, of which the second is the better the worse the first is, but for a few trials."""
+    found = records.searched(count)
+    evidence = found["evidence"]
+    for row in evidence["trials"]:
+        if row["state"] == "finished":
+            row["objectives"] = {"calibration_error": row["value"] / 10 + (row["nr"] % 5 == 0)}
+    best = taken([partial(Trial, row) for row in evidence["trials"]], "max", WANTED)
+    few = {} if spread else {"comparison": {**evidence["comparison"], "baseline": [], "candidate": [], "seeds": []}}
+    return records.again({**found, "evidence": {**evidence, **few, "objectives": WANTED, "best": best and best.nr}})
+
+
+def test_a_search_by_several_metrics_shows_its_trade_off_and_tells_the_rule() -> None:
+    found = several(24)
+    text = report(found)
+    best, trials = found["evidence"]["best"], [partial(Trial, row) for row in found["evidence"]["trials"]]
+    assert f"Trial {best} was taken: of the Pareto set, the one closest to the best value of each" in text
+    table = text.partition("| trial | accuracy (max) | calibration_error (min) |")[2].partition("Between seeds")[0]
+    listed = [int(line.split("|")[1].replace("(taken)", "").strip("* ")) for line in table.splitlines()[2:] if line]
+    assert sorted(listed) == [trial.nr for trial in front(trials, "max", WANTED)]
+    values = [trial.value for nr in listed for trial in trials if trial.nr == nr]
+    assert values == sorted(values, reverse=True)
+    assert "How much the further metrics vary between seeds was not measured." in text
+    assert "tradeoff_1.svg" in {figure.file for figure in draw("optimization", found["evidence"])}
+    assert "Pareto" not in report(records.searched(24))
+
+
+def test_those_within_the_spread_between_seeds_are_named() -> None:
+    rows = [trial(nr, value, objectives={"calibration_error": error}) for nr, (value, error) in enumerate(POINTS, 1)]
+    told = tradeoff(search(rows, objectives=WANTED, best=2).record)
+    assert told is not None
+    assert told["spread"] == pytest.approx(0.01)
+    assert (told["level"], [row["nr"] for row in told["rows"]]) == ([1], [1, 2, 3])
 
 
 def test_a_search_has_its_figures_where_it_has_the_trials_for_them() -> None:

@@ -339,3 +339,17 @@ def test_a_trial_that_ended_early_or_failed_is_never_the_best() -> None:
     early = [*ended(0.9, state="pruned", first=2), *ended(math.nan, state="failed", first=3)]
     assert best_trial([*ended(0.5), *early], "max") == ended(0.5)[0]
     assert best_trial(early, "max") is None
+
+
+@pytest.mark.parametrize("folds", [0, 3])
+def test_trials_record_the_further_metrics_that_were_asked_for(folds: int, tmp_path: Path) -> None:
+    changes = folded(folds) if folds else {}
+    plain_table, _ = search(tmp_path / "plain", 2, 1, **changes)
+    table, _ = search(tmp_path / "several", 3, 2, objectives={"loss": "min", "unheard": "max"}, **changes)
+    rows = json.loads(table)
+    finished = [row for row in rows if row["state"] == "finished"]
+    assert finished
+    assert all(row["objectives"] == {"loss": 1.0, "unheard": "nan"} for row in finished)
+    assert all("objectives" not in row for row in rows if row["state"] != "finished")
+    # Nothing else of a trial depends on them.
+    assert [{key: row[key] for key in row if key != "objectives"} for row in rows] == json.loads(plain_table)

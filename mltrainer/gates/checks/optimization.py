@@ -18,6 +18,7 @@ from mltrainer.gates.statistics import (
     sign_flip_p_value,
 )
 from mltrainer.records.optimization import Comparison, Searched, Skipped, Trained, Trial
+from mltrainer.records.pareto import taken
 
 if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
     from mltrainer.records.envelope import Envelope
@@ -64,7 +65,9 @@ def best_config_identified(record: Search) -> Outcome:
 
 
 def _best(evidence: Searched) -> Trial | None:
-    """Return the trial with the best finite value; of several, the first."""
+    """Return the trial with the best finite value; of several, the first. By several metrics, the one that is taken."""
+    if evidence.objectives:
+        return taken(evidence.trials, evidence.metric.mode, evidence.objectives)
     sign = 1 if evidence.metric.mode == "max" else -1
     ranked = [(sign * trial.value, -trial.nr, trial) for trial in evidence.trials if _is_ranked(trial)]
     # Without the trial in the key: an edited record may give two trials one number, and models have no order.

@@ -265,4 +265,11 @@ FAULTS = (
         "True",
         "tests/phases/test_combining.py::test_a_combination_that_came_out_otherwise_again_fails_the_reproduction",
     ),
+    Fault(
+        "the gate takes the best by one metric alone",
+        "mltrainer/gates/checks/optimization.py",
+        "    if evidence.objectives:",
+        "    if False:",
+        "tests/gates/test_checks.py -k several_metrics",
+    ),
 )

@@ -106,4 +106,25 @@ FAULTS = (
         'if not is_sealed(data) and len(data["evidence"].get("trials") or ()) < 30:',
         "tests/records/test_trial_table.py -k fit_the_seal",
     ),
+    Fault(
+        "of the Pareto set, trials that share one metric fall out",
+        "mltrainer/records/pareto.py",
+        "all(a >= b for a, b in zip(one, other, strict=True))",
+        "any(a >= b for a, b in zip(one, other, strict=True))",
+        "tests/records/test_pareto.py",
+    ),
+    Fault(
+        "metrics are scaled to their range over all trials",
+        "mltrainer/records/pareto.py",
+        "    points = _points(found, mode, objectives)",
+        "    points = _points(trials, mode, objectives)",
+        "tests/records/test_pareto.py",
+    ),
+    Fault(
+        "the metric that trials are ranked by is taken for larger is better",
+        "mltrainer/records/pareto.py",
+        "modes = [mode, *objectives.values()]",
+        "modes = ['max', *objectives.values()]",
+        "tests/records/test_pareto.py",
+    ),
 )

@@ -1,0 +1,82 @@
+"""Trials by several metrics: the Pareto set, of which no other is as good in all and better in one, and the one that is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+Point = tuple[float, ...]
+RULE = (
+    "of the Pareto set, the one closest to the best value of each, the metrics scaled to their "
+    "range over these trials (compromise programming: Yu, 1973; Zeleny, 1973)"
+)
+
+
+class Measured(Protocol):
+    """A trial, in whatever form."""
+
+    @property
+    def nr(self) -> int:
+        """Its number."""
+
+    @property
+    def state(self) -> str:
+        """Whether it finished."""
+
+    @property
+    def value(self) -> Any:
+        """The metric that trials are ranked by."""
+
+    @property
+    def objectives(self) -> Mapping[str, Any]:
+        """The further metrics."""
+
+
+Trial = TypeVar("Trial", bound=Measured)
+
+
+def front(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> list[Trial]:
+    """Return the Pareto set of the finished trials that have every metric, by their numbers.
+
+    Args:
+        trials: The search's.
+        mode: The direction of the metric that they are ranked by.
+        objectives: The directions of the further ones.
+    """
+    points = _points(trials, mode, objectives)
+    kept = [nr for nr, point in points.items() if not any(_beats(other, point) for other in points.values())]
+    return [trial for trial in trials if trial.nr in kept]
+
+
+def taken(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> Trial | None:
+    """Return the trial that is taken by `RULE`: of equally close ones the better by the first metric, then the earlier."""
+    found = front(trials, mode, objectives)
+    points = _points(found, mode, objectives)
+    if not points:
+        return None
+    columns = [*zip(*points.values(), strict=True)]
+    ideal, ranges = [max(column) for column in columns], [max(column) - min(column) for column in columns]
+
+    def rank(trial: Trial) -> tuple[float, float, int]:
+        gaps = zip(ideal, points[trial.nr], ranges, strict=True)
+        far = math.fsum(((best - own) / width) ** 2 for best, own, width in gaps if width)
+        return (far, -points[trial.nr][0], trial.nr)
+
+    return min(found, key=rank)
+
+
+def _points(trials: Sequence[Trial], mode: str, objectives: Mapping[str, str]) -> dict[int, Point]:
+    """Return the metrics of the finished trials by number, larger for better; without those that lack one."""
+    modes = [mode, *objectives.values()]
+    found = {}
+    for trial in trials:
+        values = [trial.value, *(trial.objectives.get(name) for name in objectives)]
+        if trial.state == "finished" and all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+            found[trial.nr] = tuple(value if one == "max" else -value for value, one in zip(values, modes, strict=True))
+    return found
+
+
+def _beats(one: Point, other: Point) -> bool:
+    """Return True if a trial is no worse than another in any metric and better in one."""
+    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
