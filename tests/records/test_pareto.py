@@ -54,7 +54,7 @@ def test_the_one_closest_to_the_best_of_each_is_taken() -> None:
 
 def test_one_far_off_in_a_dominated_trial_changes_no_scale() -> None:
     trials = rows((0.90, 0.10), (0.89, 0.04), (0.80, 0.01))
-    best, again = (taken(some, "max", WANTED) for some in (trials, [*trials, Row(4, -1e9, {"error": 1e9})]))
+    best, again = (taken(some, "max", WANTED) for some in (trials, [*trials, Row(4, 0.5, {"error": 1e9})]))
     assert best == again
 
 
