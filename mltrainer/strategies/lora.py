@@ -57,7 +57,7 @@ class Lora(Strategy):
             InputError: A pattern matches nothing, a layer cannot have an adapter, or peft is not installed.
         """
         whole = self._trained_whole(model, new)
-        chosen = self._chosen(model, {name.rpartition(".")[0] for name in whole})
+        chosen = self._chosen(model, whole)
         trained = [model.get_parameter(name) for name in whole]
         with self._faults():
             _peft().inject_adapter_in_model(self._options(chosen), model)
@@ -118,17 +118,18 @@ class Lora(Strategy):
             raise InputError(what, where=f"{self._key}.train", mend="put it into a module of its own, or hold it")
         return found
 
-    def _chosen(self, model: nn.Module, whole: Collection[str]) -> list[str]:
+    def _chosen(self, model: nn.Module, trained: Collection[str]) -> list[str]:
         """Return the names of the modules that get an adapter.
 
         Raises:
             InputError: There are none, or a named one cannot have an adapter.
         """
-        modules = {name: m for name, m in model.named_modules() if name and _is_layer(m)}
+        # Left out: what is trained whole needs no adapter, such as a new head that a pattern names along with other layers.
+        modules = {n: m for n, m in model.named_modules() if n and _is_layer(m) and not _is_within(m, n, trained)}
         if any(isinstance(m, _tuner_layer()) for m in model.modules()):
             what = "the model has adapters of its own already"
             raise InputError(what, where=self._key, mend="leave one of them out: the task's option, or the strategy")
-        reasons = {name: reason for name in modules if (reason := _obstacle(model, name, whole))}
+        reasons = {name: reason for name in modules if (reason := _obstacle(model, name, trained))}
         if self._settings.layers is None:
             found = [name for name, m in modules.items() if _is_linear(m) and name not in reasons]
         else:
@@ -215,11 +216,17 @@ def _is_layer(module: nn.Module) -> bool:
     return isinstance(module, KINDS) or _is_linear(module)
 
 
-def _obstacle(model: nn.Module, name: str, whole: Collection[str]) -> str | None:
+def _is_within(module: nn.Module, name: str, trained: Collection[str]) -> bool:
+    """Return True if all of a module's parameters are among those that are trained whole."""
+    return all(f"{name}.{part}" in trained for part, _ in module.named_parameters(recurse=False))
+
+
+def _obstacle(model: nn.Module, name: str, trained: Collection[str]) -> str | None:
     """Return the reason that a module cannot have an adapter, or None."""
-    weight = model.get_submodule(name).weight
-    if name in whole:
-        return "is trained whole, as `train` says or because it begins as a new one"
+    module: Any = model.get_submodule(name)
+    weight = module.weight
+    if whole := [part for part, _ in module.named_parameters(recurse=False) if f"{name}.{part}" in trained]:
+        return f"is trained whole in part: {', '.join(whole)}"
     if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.MultiheadAttention):
         return "is a part of torch's MultiheadAttention, which reads its weight and would pass its adapter by"
     if sum(p is weight for _, p in model.named_parameters(remove_duplicate=False)) > 1:

@@ -71,6 +71,11 @@ def test_all_but_the_adapters_and_what_is_named_or_new_is_held() -> None:
     assert not [name for name in named if name.startswith("4.") and "lora" in name]
 
 
+def test_a_new_layer_that_a_pattern_names_along_is_trained_whole_without_an_adapter() -> None:
+    named = trained_names(adapted(lora(layers=["."]), new=("4.weight", "4.bias")))
+    assert [name for name in named if name.startswith("4.")] == ["4.weight", "4.bias"]
+
+
 def test_layers_are_those_of_the_pattern() -> None:
     found = {name.partition(".lora")[0] for name in trained_names(adapted(lora(layers=["^3"])))}
     assert found == {"3.0"}
@@ -98,7 +103,7 @@ def attention() -> nn.Module:
     [
         (layers, {"layers": ["nothing"]}, "no linear, embedding or convolution layer's name matches 'nothing'"),
         (layers, {"train": ["nothing"]}, "no parameter's name matches 'nothing'"),
-        (layers, {"layers": ["^0"], "train": [r"^0\.bias"]}, "0 is trained whole"),
+        (layers, {"layers": ["^0"], "train": [r"^0\.bias"]}, "0 is trained whole in part: bias"),
         (Tied, {"layers": ["head"]}, "head shares its weight with another layer"),
         (attention, {"layers": ["out_proj"]}, "passes? its adapter by|pass its adapter by"),
         (Loose, {"train": ["scale"]}, "scale lies in no module"),
