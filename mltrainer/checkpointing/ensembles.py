@@ -19,6 +19,7 @@ from mltrainer.tasks.structures import main_output
 
 State = Mapping[str, Tensor]
 Mean = Literal["logits", "value"]
+Parts = Sequence[tuple[int, Mean]]  # of several targets side by side, the units of each and what they are
 
 
 class Ensemble(nn.Module):
@@ -29,10 +30,10 @@ class Ensemble(nn.Module):
 
     Args:
         models: The members.
-        mean: What the members' outputs are: `logits`, with the classes last, or a `value`.
+        mean: What the members' outputs are: `logits`, with the classes last, a `value`, or the parts of several targets.
     """
 
-    def __init__(self, models: Sequence[nn.Module], mean: Mean) -> None:
+    def __init__(self, models: Sequence[nn.Module], mean: Mean | Parts) -> None:
         super().__init__()
         self.members = nn.ModuleList(models)  # of which `combinations.MEMBERS` is the name
         self._mean = mean
@@ -40,7 +41,14 @@ class Ensemble(nn.Module):
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return the mean of the members' main outputs."""
         outputs = torch.stack([main_output(member(*inputs, **named)) for member in self.members])
-        return outputs.mean(0) if self._mean == "value" else mean_logits(outputs)
+        if isinstance(self._mean, str):
+            return _together(outputs, self._mean)
+        parts = outputs.split([units for units, _ in self._mean], -1)
+        return torch.cat([_together(part, mean) for part, (_, mean) in zip(parts, self._mean, strict=True)], -1)
+
+
+def _together(outputs: Tensor, mean: Mean) -> Tensor:
+    return outputs.mean(0) if mean == "value" else mean_logits(outputs)
 
 
 def ensemble(task: OpenTask, configs: Sequence[TrainingConfig], root: Path) -> Ensemble:
@@ -79,7 +87,7 @@ def mean_logits(outputs: Tensor) -> Tensor:
     return functional.logsigmoid(outputs).logsumexp(0) - functional.logsigmoid(-outputs).logsumexp(0)
 
 
-def mean_of(inference: Mapping[str, Any], where: str | None) -> Mean:
+def mean_of(inference: Mapping[str, Any], where: str | None) -> Mean | Parts:
     """Return the kind of outputs that a task says that its model gives, by which they are averaged.
 
     Args:
@@ -94,6 +102,8 @@ def mean_of(inference: Mapping[str, Any], where: str | None) -> Mean:
         return "logits"
     if found == "value":
         return "value"
+    if found == "targets":
+        return [(len(one["classes"]), "logits") if one["classes"] else (1, "value") for one in inference["targets"]]
     what = f"an ensemble takes the mean of probabilities or of values, and what your model gives is {found or 'not said'}"
     mend = 'let inference() of your task return {"output": "logits"} (the classes last) or {"output": "value"}'
     raise InputError(what, where=where, mend=mend)

@@ -36,6 +36,16 @@ def test_an_ensemble_of_values_gives_their_mean_and_reads_arguments_by_name() ->
     assert torch.allclose(Ensemble(models, "value")(input=x), expected)
 
 
+def test_of_several_targets_each_has_a_mean_of_its_own() -> None:
+    models, x = [nn.Linear(2, 6) for _ in range(3)], torch.randn(5, 2)
+    targets = [{"classes": ["a", "b"]}, {"classes": None}, {"classes": ["x", "y", "z"]}]
+    mean = mean_of({"output": "targets", "targets": targets}, None)
+    found, each = Ensemble(models, mean)(x), torch.stack([model(x) for model in models])
+    assert torch.allclose(found[:, :2].softmax(1), each[..., :2].softmax(2).mean(0), atol=1e-6)
+    assert torch.allclose(found[:, 2], each[..., 2].mean(0), atol=1e-6)
+    assert torch.allclose(found[:, 3:].softmax(1), each[..., 3:].softmax(2).mean(0), atol=1e-6)
+
+
 def test_weights_are_averaged_in_double_precision_and_counters_are_the_firsts() -> None:
     states = [{"w": torch.tensor([float(2**24), value]), "n": torch.tensor(nr)} for nr, value in enumerate((1.0, 1.0, 2.0))]
     found = average(states)

@@ -292,4 +292,11 @@ FAULTS = (
         "        first += 0\n",
         "tests/tasks/tables/test_multitask.py -k figure_and_tables",
     ),
+    Fault(
+        "an ensemble takes the probabilities of a target for values",
+        "mltrainer/checkpointing/ensembles.py",
+        'return outputs.mean(0) if mean == "value" else mean_logits(outputs)',
+        "return outputs.mean(0)",
+        "tests/checkpointing/test_ensembles.py -k several_targets",
+    ),
 )
