@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -257,6 +257,7 @@ def export(
     names: Sequence[str] = (),
     others: Sequence[Inputs] = (),
     quantization: Quantization | None = None,
+    units: Sequence[int] = (),
 ) -> list[Export]:
     """Write a model in several formats; each is read back from the disk and compared with the model.
 
@@ -271,6 +272,7 @@ def export(
         others: Further batches, such as of shorter texts; they are compared too, and where they differ in shape, the model
             takes any.
         quantization: What quantized formats need.
+        units: Of several targets whose outputs stand side by side, how many each has, to be compared by itself; empty: of one.
 
     Returns:
         A row per format; `agrees` is None unless it was written, and NaN never agrees. A quantized format agrees where its metric
@@ -287,7 +289,7 @@ def export(
         with new_folder(folder) as temporary:
             with torch.no_grad(), _quiet():
                 expected = [leaves(program.model(*batch)) for batch in batches]
-                rows = [_export_one(program, name, temporary, batches, expected, tolerance) for name in formats]
+                rows = [_export_one(program, name, temporary, batches, expected, tolerance, units) for name in formats]
             _put_in_place(temporary, folder, formats)
     return rows
 
@@ -297,7 +299,13 @@ def _on_cpu(inputs: Inputs) -> Inputs:
 
 
 def _export_one(
-    program: Program, name: str, folder: Path, batches: list[Inputs], expected: list[list[Tensor]], tolerance: float
+    program: Program,
+    name: str,
+    folder: Path,
+    batches: list[Inputs],
+    expected: list[list[Tensor]],
+    tolerance: float,
+    units: Sequence[int],
 ) -> Export:
     kind = format_of(name)
     row = Export(format=name, file=kind.file, state="written", reason=None, agrees=None)
@@ -312,7 +320,7 @@ def _export_one(
         # Read back from the file, not from what the exporter holds: what is delivered is what is compared.
         call = kind.open(program, path)
         found = [call(batch) for batch in batches]
-        compared = compare(expected, found, math.inf if name in QUANTIZED else tolerance)
+        compared = compare(expected, found, math.inf if name in QUANTIZED else tolerance, units)
         if name in QUANTIZED:
             compared |= _judged(program, name, path, call, batches, compared)
     except Exception as error:  # whatever the exporter or the runtime raises is this format's result, not the tool's end
@@ -357,8 +365,22 @@ def _lost(measured: dict[str, Any]) -> str | None:
     return f"{measured['metric']} on validation went from {before:.5g} to {after:.5g}, {lost}"
 
 
-def compare(expected: list[list[Tensor]], found: list[list[Tensor]], tolerance: float) -> dict[str, Any]:
-    """Compare outputs, batch by batch.
+def units_of(inference: Mapping[str, Any]) -> list[int]:
+    """Return the number of outputs of each of several targets, from what the task's `inference()` says; none of one target."""
+    targets = inference.get("targets", []) if inference.get("output") == "targets" else []
+    return [len(target.get("classes") or [None]) for target in targets]
+
+
+def compare(
+    expected: list[list[Tensor]], found: list[list[Tensor]], tolerance: float, units: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Compare outputs, batch by batch; of several targets the one that differs most, as a price would hide what a class lost.
+
+    Args:
+        expected: The model's.
+        found: Those to be compared.
+        tolerance: The largest relative difference that agrees.
+        units: As of `export`.
 
     Returns:
         max_difference, scale, relative_difference (the quotient; the difference itself where all outputs are 0), tolerance,
@@ -370,13 +392,26 @@ def compare(expected: list[list[Tensor]], found: list[list[Tensor]], tolerance: 
         shapes = f"expected outputs of shapes {[list(x.shape) for x in left]}, found {[list(x.shape) for x in right]}"
         nothing = dict.fromkeys(("max_difference", "scale", "relative_difference"), float("nan"))
         return {**nothing, "tolerance": tolerance, "agrees": False, "reason": shapes[:_REASON_LENGTH]}
-    difference = _largest([_differences(a, b) for a, b in zip(left, right, strict=True)])
-    scale = _largest([x.double().abs() for x in left])
-    relative = difference / scale if scale > 0 else difference
+    rows = [_relative(ours, theirs) for ours, theirs in zip(_by_target(left, units), _by_target(right, units), strict=True)]
+    relative, difference, scale = max(rows, key=lambda row: math.inf if math.isnan(row[0]) else row[0])
     agrees = relative <= tolerance  # False for NaN
     reason = None if agrees else f"the relative difference {relative:.3g} is not within {tolerance:.3g}"
     values = {"max_difference": difference, "scale": scale, "relative_difference": relative}
     return {**values, "tolerance": tolerance, "agrees": agrees, "reason": reason}
+
+
+def _by_target(outputs: list[Tensor], units: Sequence[int]) -> list[list[Tensor]]:
+    """Return the outputs of each target; all together where there is one."""
+    if not units:
+        return [outputs]
+    return [list(parts) for parts in zip(*(x.split(list(units), -1) for x in outputs), strict=True)]
+
+
+def _relative(left: list[Tensor], right: list[Tensor]) -> tuple[float, float, float]:
+    """Return the largest difference relative to the largest output; that difference; and that output."""
+    difference = _largest([_differences(a, b) for a, b in zip(left, right, strict=True)])
+    scale = _largest([x.double().abs() for x in left])
+    return difference / scale if scale > 0 else difference, difference, scale
 
 
 def _differences(a: Tensor, b: Tensor) -> Tensor:

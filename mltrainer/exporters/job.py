@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import mltrainer
 from mltrainer.checkpointing.calling import as_called
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
-from mltrainer.checkpointing.export import compare, export, format_of, leaves
+from mltrainer.checkpointing.export import compare, export, format_of, leaves, units_of
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
@@ -135,7 +135,8 @@ def _all_formats(job: ExportJob, task: OpenTask, model: nn.Module, calls: Calls,
     inputs = calls.all.tensors
     plain_model = as_called(model, calls.all)
     beside = quantization(job, task, model)
-    return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others, beside)
+    units = units_of(task.task.inference())
+    return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others, beside, units)
 
 
 def _adapters(
@@ -154,7 +155,7 @@ def _adapters(
     batches = [calls.all.tensors, *calls.others]
     with torch.no_grad():
         whole, apart = ([leaves(as_called(one, calls.all)(*batch)) for batch in batches] for one in (model.eval(), adapted))
-    found = plain(compare(whole, apart, tolerance))
+    found = plain(compare(whole, apart, tolerance, units_of(task.task.inference())))
     samples = len(calls.all.tensors[0])
     row = Export(format="adapter", file=ADAPTER_FILE, state="written", reason=None, agrees=None)
     return files, [row.model_copy(update={**found, "samples": samples, "batch_sizes": [samples]})]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.checkpointing import export as module
-from mltrainer.checkpointing.export import FORMATS, ONNX_PACKAGES, Inputs, Program, compare, export
+from mltrainer.checkpointing.export import FORMATS, ONNX_PACKAGES, Inputs, Program, compare, export, units_of
 from mltrainer.configs.templates import QUANTIZED
 from mltrainer.errors import MachineError
 
@@ -191,6 +191,16 @@ def test_a_trained_model_that_answers_nan_agrees_with_nothing(model: nn.Module, 
 def test_differences_count_relative_to_the_largest_output(left: Any, right: Any, difference: float, agrees: bool) -> None:
     row = compare([[torch.tensor(left)]], [[torch.tensor(right)]], 1e-4)
     assert (row["max_difference"], row["agrees"]) == (pytest.approx(difference, rel=1e-4), agrees)
+
+
+def test_of_several_targets_a_large_one_does_not_hide_what_a_small_one_lost() -> None:
+    units = units_of({"output": "targets", "targets": [{"classes": None}, {"classes": ["a", "b"]}]})
+    expected, found = torch.tensor([[1e5, 1.0, -1.0], [2e5, 2.0, -2.0]]), torch.tensor([[1e5, 1.0, -1.0], [2e5, 1.0, -2.0]])
+    assert compare([[expected]], [[found]], 1e-4)["agrees"]
+    row = compare([[expected]], [[found]], 1e-4, units)
+    assert (row["agrees"], row["relative_difference"], row["scale"]) == (False, 0.5, 2.0)
+    assert not compare([[expected]], [[torch.where(found == 2e5, torch.nan, found)]], 1e-4, units)["agrees"]
+    assert units_of({"output": "logits", "classes": ["a", "b"]}) == []
 
 
 def test_outputs_of_another_shape_do_not_agree() -> None:
