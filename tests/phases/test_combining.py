@@ -26,7 +26,7 @@ from mltrainer.records.reading import read_record
 from mltrainer.records.run import RunResult, read_result
 from mltrainer.runs.combining import combined
 from mltrainer.runs.launcher import tools_of
-from mltrainer.workspace import Project, read_json, seal, write_json
+from mltrainer.workspace import Project, read_json, seal, sha256_file, write_json
 from tests.conftest import Cli
 from tests.projects import write_rings
 
@@ -223,6 +223,10 @@ def _edit(project: Project, change: Callable[[dict[str, Any]], None]) -> None:
     write_json(path, seal({key: value for key, value in content.items() if key != "seal"}))
 
 
+def _row(project: Project, path: str) -> dict[str, Any]:
+    return {"path": path, "sha256": sha256_file(project.root / path), "size": (project.root / path).stat().st_size}
+
+
 @pytest.fixture
 def delivered(project: Project, cli: Cli) -> Project:
     assert finalize(cli, project, "{of: checkpoints, how: ensemble, most: 3}").delivered_combination
@@ -277,3 +281,22 @@ def test_an_altered_member_and_a_swapped_combination_are_noticed(delivered: Proj
     whole = own.read_bytes()
     own.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert made.path in faults(delivered)
+
+
+@pytest.mark.slow
+def test_a_swapped_combination_is_noticed_although_every_digest_was_written_anew(project: Project, cli: Cli) -> None:
+    made = finalize(cli, project, "{of: checkpoints, how: greedy, most: 4}").combination
+    assert made is not None
+    other, folder = made.members[1], project.root / made.path
+    assert sum(row.used for row in made.members) > 1
+    for name in ("state.safetensors", "state.json"):
+        shutil.copyfile(project.root / other.path / name, folder / name)
+    files = {row.path: row for row in made.files}
+
+    def swap(evidence: dict[str, Any]) -> None:
+        evidence["combination"] |= {"weights_sha256": other.weights_sha256, "rebuilt_sha256": other.weights_sha256}
+        evidence["delivered_sha256"] = other.weights_sha256
+        evidence["combination"]["files"] = [_row(project, path) for path in files]
+
+    _edit(project, swap)
+    assert "is not the mean of what its" in faults(project)
