@@ -583,6 +583,8 @@ class ProjectConfig(Strict):
             )
         if "lora" in names and self.task.kind and self.start is None:
             raise ValueError("strategies: lora trains beside weights that are held: name them under start")
+        if "lora" in names and self.start is not None and (self.start.freeze or self.start.unfreeze):
+            raise ValueError("strategies: lora holds all that its key train does not name; leave start.freeze and unfreeze out")
         for number, strategy in enumerate(self.strategies):
             if isinstance(strategy, Distillation):
                 self._require_teacher(f"strategies.{number}.teacher.model", strategy.teacher.model)
@@ -694,6 +696,20 @@ class TrainingConfig(ProjectConfig):
         """The name of a strategy that calls the model several times in a step; None: none does."""
         found = (one.name for one in self.strategies if isinstance(one, Adversarial | Contrastive))
         return next(found, None)
+
+    @property
+    def moves_embeddings(self) -> bool:
+        """Whether inputs are moved within the model."""
+        return any(isinstance(one, Adversarial) and (one.layer is not None or self.of_texts) for one in self.strategies)
+
+    @model_validator(mode="after")
+    def _moves_reach_the_model(self) -> Self:
+        """Refuse embeddings that are moved while they are computed, and not where the backward pass computes them again."""
+        if self.moves_embeddings and self.gradient_checkpointing:
+            raise ValueError(
+                "strategies: adversarial on embeddings does not go with gradient_checkpointing; leave one of them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _calls_see_the_model(self) -> Self:

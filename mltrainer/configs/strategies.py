@@ -67,6 +67,12 @@ class Adversarial(Strict):
     )
     layer: Pattern | None = Field(None, description="the embedding whose outputs are moved in place of inputs, by its name")
 
+    @model_validator(mode="after")
+    def _limits_ascend(self) -> Self:
+        if self.limits is not None and self.limits[0] >= self.limits[1]:
+            raise ValueError(f"limits: {self.limits} lie in no order; the smaller one comes first")
+        return self
+
 
 class Curriculum(Strict):
     """The easiest samples first, the others epoch by epoch (Hacohen and Weinshall, 2019, arXiv 1904.03626)."""
@@ -109,7 +115,9 @@ class Contrastive(Strict):
     probe: bool = Field(True, description="the task's own loss trains the last layer alone, and labels decide no other weight")
 
     @model_validator(mode="after")
-    def _mixes_nothing(self) -> Self:
+    def _alters_one_sample(self) -> Self:
+        if self.augment is not None and not any(value for value in self.augment.model_dump().values()):
+            raise ValueError("augment names no alteration, and two views of a sample would be the same")
         if self.augment is not None and (self.augment.mixup is not None or self.augment.cutmix is not None):
             raise ValueError("augment.mixup and augment.cutmix mix samples, and a view is of one")
         return self

@@ -19,6 +19,8 @@ from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, folder_name
 from mltrainer.checkpointing.ranking import rank
 from mltrainer.checkpointing.weights import delivered, weights_sha256
+from mltrainer.configs.strategies import Contrastive
+from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.records.finalization import Cost, LeftOut, Member, Tasting
@@ -85,11 +87,25 @@ def combine(job: CombineJob, root: Path) -> dict[str, Any]:
     return result
 
 
+def _refuse_strategies_within(job: CombineJob) -> None:
+    """Refuse an ensemble where a strategy measures one layer of a model, of which each member has its own.
+
+    Raises:
+        InputError: With the strategy.
+    """
+    within: list[str] = [one.name for one in job.config.strategies if isinstance(one, Contrastive)]
+    within += ["adversarial, on embeddings,"] if job.config.moves_embeddings else []
+    if job.how == "ensemble" and within:
+        what = f"the strategy {within[0]} measures a layer of the model, and an ensemble has one in each member"
+        raise InputError(what, where="combine.how", mend="how: greedy, or leave combine out")
+
+
 class _Kitchen:
     """The final run's task and model, with which all candidates are measured."""
 
     def __init__(self, job: CombineJob, root: Path) -> None:
         self.job, self.root, self.config = job, root, job.config
+        _refuse_strategies_within(job)
         self.task, self.model = open_untrained(job.config, root)
         self.model.to(self.config.device)
         self.left_out: list[LeftOut] = []

@@ -161,6 +161,19 @@ def _adapters(
     return files, [row.model_copy(update={**found, "samples": samples, "batch_sizes": [samples]})]
 
 
+def _rehearsed_adapters(task: OpenTask, model: nn.Module, calls: Calls, tolerance: float) -> list[Export]:
+    """Return the row of drawn adapters beside the whole model, which tells a model that passes them by; none without adapters."""
+    if not task.strategies.adapts:
+        return []
+    with seeds.kept():
+        adapted = make_model(task)
+        for parameter in filter(lambda p: p.requires_grad, adapted.parameters()):
+            with torch.no_grad():  # new adapters add nothing, whatever the model makes of them
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    model.load_state_dict(task.strategies.plain(adapted) or {}, strict=True)
+    return _adapters(task, model, {name: t.clone() for name, t in adapted.state_dict().items()}, calls, tolerance)[1]
+
+
 def rehearse(job: ExportJob, root: Path) -> list[Export]:
     """Try an export on an untrained model, so that faults of the task show before the training; write the job's result.
 
@@ -205,7 +218,8 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
     preprocess_of(inference, root)
     # Again, as code of the task's ran since.
     model.eval()
-    rows = _all_formats(job, task, model, real_calls(task, model, config, job.samples), root / job.out)
+    calls = real_calls(task, model, config, job.samples)
+    rows = _all_formats(job, task, model, calls, root / job.out) + _rehearsed_adapters(task, model, calls, job.tolerance)
     return rows, {"inference": bool(inference), "evaluation": evaluation is not None}
 
 

@@ -40,8 +40,7 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
     settings, values = ExportSettings(**export), config.model_dump()
     tried = {
         "version": mltrainer.__version__,
-        # Where the model answers without sets, the name is the one of versions that knew none.
-        "config": {key: values[key] for key in (*DECIDING, *(["conformal"] if config.conformal else []))},
+        "config": {key: values[key] for key in (*DECIDING, *_later_keys(config))},
         "data": probe.data_sha256,
         "code": dumped(probe.code_files),
         "environment": environment_digest(environment),
@@ -53,6 +52,11 @@ def rehearsal(ctx: Context, config: TrainingConfig, probe: ProbeResult, environm
         return lambda: last
     prepare(ctx, config, probe.memory.peak_rss_mb, [MANAGER], settings.formats)
     return lambda: _rehearsed(ctx, config, settings, name)
+
+
+def _later_keys(config: TrainingConfig) -> list[str]:
+    """Return the keys that decide more where they are given; without them, the name is the one of versions that had none."""
+    return [*(["conformal"] if config.conformal else []), *(["start", "strategies"] if config.strategies else [])]
 
 
 def _rehearsed(ctx: Context, config: TrainingConfig, export: ExportSettings, name: str) -> Rehearsal:

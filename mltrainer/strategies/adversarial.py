@@ -53,6 +53,10 @@ class Adversarial(Strategy):
         return f"learns from {self._attack.place.told} moved by {self._settings.method}, {steps} steps"
 
     def _made(self, training: Training) -> Attack:
+        recurrent = any(isinstance(module, nn.RNNBase) for module in training.model.modules())
+        if recurrent and training.config.device == "cuda":  # a fact of cuDNN, whose message tells nobody what to do
+            what = "inputs are moved in evaluation mode, in which cuDNN gives no gradient of recurrent layers"
+            raise InputError(what, where=self._key, mend="device: cpu, or a model without recurrent layers")
         return Attack(training, _place(training, self._settings, self._key), self._key)
 
     def term(self, micro: MicroBatch) -> Tensor:
@@ -161,11 +165,16 @@ class Attack:
                 outputs, targets = self.forward(batch, moved)
                 loss = objective(_full(outputs), targets)
                 if not loss.requires_grad:
-                    what = "the loss has no gradient by the model's inputs"
-                    raise InputError(what, where=self._key, mend="let forward() compute with the batch's tensors alone")
-                (slope,) = torch.autograd.grad(loss, moved)
+                    raise self._unreached()
+                (slope,) = torch.autograd.grad(loss, moved, allow_unused=True)
+                if slope is None:
+                    raise self._unreached()
                 moved = self.place.kept(self.task, batch, (moved.detach() + size * slope.sign()).clamp(-1, 1))
         return moved.detach()
+
+    def _unreached(self) -> InputError:
+        what = "the loss has no gradient by the model's inputs"
+        return InputError(what, where=self._key, mend="let forward() compute with the batch's tensors, the moved one among them")
 
 
 @contextlib.contextmanager
@@ -209,8 +218,9 @@ class Inputs:
             place, part = named[0] if named else (None, None)
         else:
             place, part = 0, batch[0] if isinstance(batch, (tuple, list)) and batch else None
-        if not isinstance(part, Tensor) or part.dtype == torch.int64:
-            found = "int64, such as tokens," if isinstance(part, Tensor) else type(part).__name__
+        if not isinstance(part, Tensor) or not (part.is_floating_point() or part.dtype == torch.uint8):
+            kind = str(part.dtype).removeprefix("torch.") if isinstance(part, Tensor) else type(part).__name__
+            found = f"{kind}, such as tokens," if isinstance(part, Tensor) else kind
             mend = "let a batch be a tuple or a dict of tensors, the input first, or name the embedding under layer"
             raise InputError(f"a batch begins with {found} which cannot be moved", where=self.key, mend=mend)
         return place, part
@@ -218,25 +228,37 @@ class Inputs:
     def zeros(self, task: Task, _model: nn.Module, batch: Any) -> Tensor:
         """Return no move."""
         _, x = self._found(task, batch)
-        return torch.zeros(x.shape, device=x.device)
+        return torch.zeros(x.shape, dtype=_wide(x).dtype, device=x.device)
 
     def kept(self, task: Task, batch: Any, moved: Tensor) -> Tensor:
         """Return a move that leads nowhere beyond the limits."""
         if self.limits is None:
             return moved
-        given, bound = self._found(task, batch)[1].float(), self.bound.to(moved.device)
-        return torch.where(bound > 0, ((given + moved * bound).clamp(*self.limits) - given) / bound, 0.0)
+        given, bound = _wide(self._found(task, batch)[1]), self.bound.to(moved.device)
+        return torch.where(bound > 0, (self._limited(given, given + moved * bound) - given) / bound, 0.0)
+
+    def _limited(self, given: Tensor, x: Tensor) -> Tensor:
+        """Return inputs no further beyond the limits than the given ones lie."""
+        assert self.limits is not None
+        low, high = self.limits
+        return torch.minimum(torch.maximum(x, given.clamp(max=low)), given.clamp(min=high))
 
     def forward(self, task: Task, model: nn.Module, batch: Any, moved: Tensor) -> tuple[Any, Any]:
         """Return outputs and targets of a batch with its inputs moved."""
         place, given = self._found(task, batch)
-        x = given.float() + moved * self.bound.to(moved.device)
+        given = _wide(given)
+        x = given + moved * self.bound.to(moved.device)
         if self.limits is not None:
             # Without the gradient of a clamp, which is 0 where rounding leads beyond a limit: the next step could not lead back.
-            x = x + (x.clamp(*self.limits) - x).detach()
+            x = x + (self._limited(given, x) - x).detach()
         if isinstance(batch, dict):
             return task.forward(model, {**batch, place: x})
         return task.forward(model, type(batch)([x, *batch[1:]]))
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return inputs in fp32, or fp64 where they are given so."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 @dataclass(frozen=True)
@@ -246,10 +268,12 @@ class Embeddings:
     Attributes:
         module: The embedding.
         bound: How far a number may be moved, in deviations of its weights.
+        key: The config's key of the strategy.
     """
 
     module: nn.Embedding
     bound: float
+    key: str
     told = "embeddings"
 
     def zeros(self, task: Task, model: nn.Module, batch: Any) -> Tensor:
@@ -257,6 +281,9 @@ class Embeddings:
         seen: list[Tensor] = []
         with self._watched(lambda given: seen.append(given)), torch.no_grad():
             task.forward(model, batch)
+        if not seen:
+            what = "the embedding is not called by the model's forward pass"
+            raise InputError(what, where=self.key, mend="name another one under layer")
         return torch.zeros_like(seen[0])
 
     def kept(self, _task: Task, _batch: Any, moved: Tensor) -> Tensor:
@@ -300,9 +327,12 @@ def _place(training: Training, settings: configs.Adversarial, key: str) -> Place
     if settings.columns is not None and not any(movable.numbers if movable is not None else ()):
         raise InputError("there are no columns here", where=f"{key}.columns", mend="leave it out")
     if settings.layer is not None or (isinstance(task, BuiltinTask) and movable is None):
-        return Embeddings(_layer(training.model, settings.layer, key), settings.epsilon)
+        return Embeddings(_layer(training.model, settings.layer, key), settings.epsilon, key)
     if movable is None:
         return Inputs(torch.tensor(settings.epsilon), settings.limits, key)
+    if settings.limits is not None:
+        what = "limits are of inputs in a task of your own; this one has its own"
+        raise InputError(what, where=f"{key}.limits", mend="leave them out")
     bound = torch.tensor(movable.scales) * settings.epsilon
     if settings.columns is not None:
         bound = bound * torch.tensor([name in settings.columns for name in _known(settings.columns, movable.numbers, key)])

@@ -64,6 +64,7 @@ class Contrastive(Strategy):
 
     name = "contrastive"
     adapts = True
+    _views_differ = False
     _training: Training
     _loss: Callable[..., Tensor]
 
@@ -81,6 +82,10 @@ class Contrastive(Strategy):
         """
         name = head_of(model, self._settings.head, self._key)
         head: Any = model.get_submodule(name)
+        inside = {id(p) for p in head.parameters()}
+        if not any(p.requires_grad and id(p) not in inside for p in model.parameters()):
+            what = "the model has nothing to learn before its last layer, so that its features are the inputs"
+            raise InputError(what, where=self._key, mend="take a model with layers before it")
         model.set_submodule(name, Probe(head, self._settings.projection, self._settings.probe))
         take_plain(model, _probes, lambda _layer, _is_plain: None)
 
@@ -98,6 +103,9 @@ class Contrastive(Strategy):
     def begin(self, training: Training) -> str:
         """Make the loss ready, and return a line on it."""
         _refuse_no_views(training.task, self._settings, self._key)
+        if training.config.batch_size < 2:
+            what = "a micro-batch of one sample has no others to be told from"
+            raise InputError(what, where="batch_size", mend="take two samples at least, better many")
         self._training, self._loss = training, _loss(self._settings)
         return f"learns by {self._settings.method} from two views of each sample"
 
@@ -108,11 +116,39 @@ class Contrastive(Strategy):
             InputError: What the last layer reads is no row of features for each sample.
         """
         first, second = (self._projected(micro.batch) for _ in range(2))
+        if not self._views_differ:
+            self._views_differ = self._require_unlike(first, second)
+        if len(first) == 1:  # the last of an epoch: there is no other to be told from, and a single one has no variance
+            return 0.0 * (first.sum() + second.sum())
+        if self._settings.method == "supcon":
+            self._require_classes(micro.targets)
         if self._settings.method == "simclr":
             return among_others(first, second, self._settings.temperature)
         if self._settings.method == "vicreg":
             return self._loss(first, ref_emb=second)
         return self._loss(torch.cat([first, second]), torch.cat([micro.targets, micro.targets]))
+
+    def _require_unlike(self, first: Tensor, second: Tensor) -> bool:
+        """Return True; asked once, as it waits for the device.
+
+        Raises:
+            InputError: Two views are the same.
+        """
+        if torch.equal(first, second):
+            what = "two views of a sample are the same: nothing alters them, and the model draws nothing"
+            raise InputError(what, where=self._key, mend="write view(self, batch) in your task, or give the model dropout")
+        return True
+
+    def _require_classes(self, targets: Any) -> None:
+        """Refuse targets of which no two samples may have the same.
+
+        Raises:
+            InputError: They are no class numbers.
+        """
+        if not (isinstance(targets, Tensor) and targets.dim() == 1 and targets.dtype == torch.int64):
+            what = "supcon draws samples of one class together, and the targets are no class numbers"
+            mend = "method: simclr, or leave out what mixes or smooths targets"
+            raise InputError(what, where=f"{self._key}.method", mend=mend)
 
     def _projected(self, batch: Any) -> Tensor:
         """Return the projections of a new view of each sample, in fp32."""
@@ -120,7 +156,7 @@ class Contrastive(Strategy):
         view = self._view(mapped(Tensor.clone, batch) if training.config.task.use is not None else batch)
         ((name, probe),) = _probes(training.model).items()
         features = read_features(training.task, training.model, name, view, self._key)
-        return probe.projection(features).float()  # type: ignore[no-any-return]  # a module's call
+        return probe.projection(features.float()).float()  # type: ignore[no-any-return]  # a module's call
 
     def _view(self, batch: Any) -> Any:
         """Return a batch with its samples altered by draws of torch's generator, which each micro-batch's address has set."""

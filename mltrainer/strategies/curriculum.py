@@ -19,6 +19,7 @@ from mltrainer.tasks.content import file_row
 from mltrainer.tasks.ids import Ids
 from mltrainer.workspace import machine_faults
 
+MARGIN_BYTES = 4
 POWER = {"linear": 1.0, "root": 0.5}
 
 
@@ -75,7 +76,11 @@ class Curriculum(Strategy):
         if settings.margins is not None:
             with machine_faults(settings.margins):
                 # A larger margin: the run was surer of the sample's own class.
-                return -np.frombuffer(self._file(settings.margins).read_bytes(), np.float32).astype(np.float64)
+                content = self._file(settings.margins).read_bytes()
+            if len(content) % MARGIN_BYTES:
+                what = f"{len(content)} bytes are no margins, which have {MARGIN_BYTES} for each sample"
+                raise InputError(what, where=f"{self._key}.margins", mend="bring the file as the run left it")
+            return -np.frombuffer(content, np.float32).astype(np.float64)
         return samples.difficulty(settings.by, f"{self._key}.by")
 
     def order(self, ids: Ids, seed: int, epoch: int, rules: int) -> np.ndarray:

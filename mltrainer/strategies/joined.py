@@ -20,6 +20,7 @@ from mltrainer.strategies.curriculum import Curriculum
 from mltrainer.strategies.distillation import Distillation
 from mltrainer.strategies.lora import Lora
 from mltrainer.strategies.strategy import EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
+from mltrainer.tasks.structures import mapped
 
 KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {
     "adversarial": Adversarial,
@@ -107,6 +108,10 @@ class Strategies:
         if type(batch) in (tuple, list) and all(type(part) is Tensor for part in batch):  # ten times as fast as the other way
             return type(batch)(part.clone() for part in batch)
         return copy.deepcopy(batch)
+
+    def kept(self, outputs: Any) -> Any:
+        """Return outputs as they are before the task's loss, which may change them in place."""
+        return mapped(Tensor.clone, outputs) if self._copies else outputs
 
     def join(self, loss: Tensor, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         """Return a micro-batch's mean loss.

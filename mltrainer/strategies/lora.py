@@ -49,6 +49,7 @@ class Lora(Strategy):
 
     def __init__(self, settings: configs.Lora, key: str, root: Path) -> None:
         self._settings, self._key = settings, key
+        self._fast: list[tuple[Any, int]] = []
 
     def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
         """Hold a model's parameters, but for those that `train` names or that are new, and put adapters beside its layers.
@@ -63,6 +64,11 @@ class Lora(Strategy):
             _peft().inject_adapter_in_model(self._options(chosen), model)
         for parameter in trained:
             parameter.requires_grad_(True)
+        # In evaluation torch's encoder layers have a fast path, which reads the weights of their parts and passes adapters by.
+        blocks: list[Any] = [module for module in model.modules() if isinstance(module, nn.TransformerEncoderLayer)]
+        self._fast = [(block, block.activation_relu_or_gelu) for block in blocks]
+        for block in blocks:
+            block.activation_relu_or_gelu = 0
         take_plain(model, _layers, _rest)
 
     def begin(self, training: Training) -> str:
@@ -84,6 +90,8 @@ class Lora(Strategy):
         for name, layer in layers.items():
             model.set_submodule(name, layer.get_base_layer())
         model.requires_grad_(True)
+        for module, activation in self._fast:
+            module.activation_relu_or_gelu = activation
 
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
         """Return the adapter as peft reads it, and the digest of the weights that it belongs to."""
@@ -216,6 +224,23 @@ def _is_layer(module: nn.Module) -> bool:
     return isinstance(module, KINDS) or _is_linear(module)
 
 
+def _has_own_way(module: Any) -> str | None:
+    """Return the reason that a layer computes something else than its adapter supposes, or None."""
+    kind = next((kind for kind in KINDS if isinstance(module, kind)), None)
+    if kind is not None and type(module).forward is not kind.forward:
+        return "computes in a way of its own"
+    if "weight" not in module._parameters or nn.parameter.is_lazy(module.weight):
+        return "computes its weight anew, as parametrizations, pruning and lazy layers do"
+    if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.sparse):
+        return "has max_norm or sparse gradients"
+    is_plain = (
+        module.groups == 1 and set(module.dilation) == {1} and module.padding_mode == "zeros"
+        if hasattr(module, "groups")
+        else True
+    )
+    return None if is_plain else "has groups, dilation or a padding that is not of zeros"
+
+
 def _is_within(module: nn.Module, name: str, trained: Collection[str]) -> bool:
     """Return True if all of a module's parameters are among those that are trained whole."""
     return all(f"{name}.{part}" in trained for part, _ in module.named_parameters(recurse=False))
@@ -224,6 +249,8 @@ def _is_within(module: nn.Module, name: str, trained: Collection[str]) -> bool:
 def _obstacle(model: nn.Module, name: str, trained: Collection[str]) -> str | None:
     """Return the reason that a module cannot have an adapter, or None."""
     module: Any = model.get_submodule(name)
+    if (own := _has_own_way(module)) is not None:
+        return f"{own}, which its adapter would pass by"
     weight = module.weight
     if whole := [part for part, _ in module.named_parameters(recurse=False) if f"{name}.{part}" in trained]:
         return f"is trained whole in part: {', '.join(whole)}"

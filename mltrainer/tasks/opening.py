@@ -111,7 +111,15 @@ class OpenTask:
             mend = "by: a column of numbers, or margins: those of an earlier run"
             raise InputError("nothing says how difficult a sample is", where=where, mend=mend)
         with user_code(self.root, "difficulty of your task"):
-            return np.asarray(self.task.difficulty(), np.float64)
+            given = self.task.difficulty()
+        try:
+            found = np.asarray(given, np.float64)
+        except (TypeError, ValueError):
+            found = np.empty((0, 0))
+        if found.ndim != 1:
+            what = f"difficulty() gave {type(given).__name__}; a number for each training sample was expected"
+            raise InputError(what, where=where, mend="return a list or an array of numbers")
+        return found
 
     def split(self, name: str) -> Samples:
         """Return the samples of "train" or "validation"; of "test" after `open_test`.

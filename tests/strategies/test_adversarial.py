@@ -242,7 +242,7 @@ class Deaf(Pictures):
 
 def test_tokens_without_a_named_embedding_and_columns_that_are_none_are_refused() -> None:
     strategy, _ = made(Tokens())
-    with pytest.raises(InputError, match="begins with int64, such as tokens"):
+    with pytest.raises(InputError, match="begins with int64, such as tokens,"):
         strategy._moved((torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])))
     with pytest.raises(InputError, match=r"no nn\.Embedding whose name matches 'nothing'"):
         made(Tokens(), layer="nothing")
@@ -275,3 +275,56 @@ def test_trades_of_numbers_is_refused() -> None:
     strategy, training = made(method="trades")
     with pytest.raises(InputError, match="trades compares scores of classes"):
         strategy.term(MicroBatch((X, Y), training.model(X)[:, :1], Y))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strategies": [{"name": "adversarial", "epsilon": 0.1, "limits": [1, 0]}]}, "lie in no order"),
+        (
+            {"strategies": [{"name": "adversarial", "epsilon": 0.1, "layer": "codes"}], "gradient_checkpointing": ["codes"]},
+            "adversarial on embeddings does not go with gradient_checkpointing",
+        ),
+    ],
+    ids=["limits", "recomputed"],
+)
+def test_moves_that_would_be_other_ones_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(changes)
+
+
+def test_inputs_beyond_the_limits_are_moved_no_further_than_the_bound() -> None:
+    strategy, _ = made(limits=[0.4, 0.6])
+    attack = strategy._attack
+    moved = attack.pgd((X, Y), STEPS, 0.4)
+    assert float(moved.abs().max()) <= 1 + 1e-6
+    seen: list[Tensor] = []
+    hook = attack.model.register_forward_pre_hook(lambda _module, given: seen.append(given[0]))
+    attack.forward((X, Y), moved)
+    hook.remove()
+    assert float((seen[0] - X).abs().max()) <= EPSILON + 1e-6
+    beyond = X.clamp(0.4, 0.6) != X
+    assert bool((seen[0][beyond] - 0.5).abs().le((X[beyond] - 0.5).abs() + 1e-6).all())
+
+
+def test_a_constant_column_and_limits_of_a_built_in_task(tmp_path: Path) -> None:
+    same = "\n".join(f"{line},{'k' if nr == 0 else 1}" for nr, line in enumerate(rows().splitlines()))
+    assert bound(opened(tmp_path, same, "tabular_classification")).bound.tolist()[-1] == 0
+    with pytest.raises(InputError, match="limits are of inputs in a task of your own"):
+        bound(opened(tmp_path, rows(), "tabular_classification", limits=[0.0, 1.0]))
+
+
+def test_inputs_that_nothing_depends_on_are_refused(tmp_path: Path) -> None:
+    only = "\n".join(["colour,y", *(f"{'rgb'[n % 3]},{n % 2}" for n in range(100))])
+    task = opened(tmp_path, only, "tabular_classification")
+    task.begin_strategies(task.task.model())
+    x, y = task.split("train").tensors  # type: ignore[misc]  # in memory
+    with pytest.raises(InputError, match="no gradient by the model's inputs"):
+        task.strategies._each[0]._moved((x[:8], y[:8]))  # type: ignore[attr-defined]  # of this strategy
+
+
+def test_an_embedding_that_is_not_called_is_refused() -> None:
+    strategy, training = made(Tokens(), layer="codes", limits=None)
+    training.model.forward = lambda ids: torch.zeros(len(ids), 3)  # type: ignore[assignment]  # calls nothing
+    with pytest.raises(InputError, match="the embedding is not called"):
+        strategy._moved((torch.arange(12).view(3, 4), torch.tensor([0, 1, 2])))

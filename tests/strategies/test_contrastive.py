@@ -44,7 +44,8 @@ class Noisy(mltrainer.Task):
 
 
 def made(task: Noisy | None = None, **changes: Any) -> tuple[Contrastive, Training]:
-    settings = config({"strategies": [{"name": "contrastive", "projection": 6, **changes}]})
+    sizes = {"batch_size": changes.pop("batch_size", 12)}
+    settings = config({"strategies": [{"name": "contrastive", "projection": 6, **changes}], **sizes})
     task = task or Noisy()
     strategy = Contrastive(settings.strategies[0], "strategies.0", Path())  # type: ignore[arg-type]  # one of several kinds
     model = task.model()
@@ -162,9 +163,18 @@ class Bare(Noisy):
         return nn.Linear(8, 3)
 
 
+class Shallow(Noisy):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(8, 3))
+
+
+class Still(Noisy):
+    view = mltrainer.Task.view
+
+
 class Sequences(Noisy):
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Unflatten(1, (2, 4)), nn.Linear(4, 3))
+        return nn.Sequential(nn.Linear(8, 8), nn.Unflatten(1, (2, 4)), nn.Linear(4, 3))
 
 
 def test_models_without_features_are_refused() -> None:
@@ -172,9 +182,33 @@ def test_models_without_features_are_refused() -> None:
         made(Bare())
     with pytest.raises(InputError, match="no linear layer's name matches 'nothing'"):
         made(head="nothing")
+    with pytest.raises(InputError, match="nothing to learn before its last layer"):
+        made(Shallow())
     strategy, training = made(Sequences())
     with pytest.raises(InputError, match=r"the last layer reads \[12, 2, 4\]"):
         term(strategy, training)
+
+
+def test_views_that_are_the_same_and_targets_that_are_no_classes_are_refused() -> None:
+    strategy, training = made(Still())
+    with pytest.raises(InputError, match="two views of a sample are the same"):
+        term(strategy, training)
+    strategy, training = made(method="supcon")
+    for targets in (torch.rand(12), torch.rand(12, 3)):
+        with pytest.raises(InputError, match="supcon draws samples of one class together"):
+            strategy.term(MicroBatch((X, targets), training.model(X), targets))
+    with pytest.raises(ValueError, match="augment names no alteration"):
+        Settings.model_validate({"name": "contrastive", "augment": {}})
+    with pytest.raises(InputError, match="a micro-batch of one sample"):
+        made(batch_size=1)
+
+
+@pytest.mark.parametrize("method", ["simclr", "vicreg", "supcon"])
+def test_a_sample_alone_at_the_end_of_an_epoch_has_no_term(method: str) -> None:
+    strategy, training = made(method=method)
+    found = strategy.term(MicroBatch((X[:1], Y[:1]), training.model(X[:1]), Y[:1]))
+    found.backward()
+    assert found.item() == 0
 
 
 def test_an_adapter_and_a_projection_at_once_are_refused() -> None:

@@ -121,10 +121,12 @@ def test_rows_are_ordered_by_the_margins_of_a_run(tmp_path: Path) -> None:
         ({}, rows(), "nothing says how difficult a sample is"),
         ({"margins": "none.f32"}, rows(), "no file at 'none.f32'"),
         ({"margins": "short.f32"}, rows(), "has no number that tells its difficulty"),
+        ({"margins": "torn.f32"}, rows(), "7 bytes are no margins"),
     ],
 )
 def test_samples_without_a_difficulty_are_refused(tmp_path: Path, strategy: dict[str, Any], text: str, message: str) -> None:
     (tmp_path / "short.f32").write_bytes(np.ones(5, np.float32).tobytes())
+    (tmp_path / "torn.f32").write_bytes(bytes(7))
     with pytest.raises(InputError, match=message):
         table(tmp_path, text, **strategy)
 

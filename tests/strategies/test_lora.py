@@ -12,6 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.strategies import Lora as Settings
@@ -94,6 +95,11 @@ class Loose(nn.Module):
         self.scale, self.body = nn.Parameter(torch.ones(())), nn.Linear(4, 4)
 
 
+class Masked(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight.tril())
+
+
 def attention() -> nn.Module:
     return nn.TransformerEncoderLayer(8, 2, 16)
 
@@ -108,6 +114,17 @@ def attention() -> nn.Module:
         (attention, {"layers": ["out_proj"]}, "passes? its adapter by|pass its adapter by"),
         (Loose, {"train": ["scale"]}, "scale lies in no module"),
         (nn.Flatten, {}, "no layer of the model can have an adapter"),
+        (lambda: nn.Sequential(Masked(4, 4)), {"layers": ["0"]}, "0 computes in a way of its own"),
+        (lambda: nn.Sequential(weight_norm(nn.Linear(4, 4))), {"layers": ["0"]}, "0 computes its weight anew"),
+        (lambda: nn.Sequential(nn.LazyLinear(4)), {"layers": ["0"]}, "0 computes its weight anew"),
+        (lambda: nn.Sequential(nn.Embedding(9, 4, max_norm=1.0)), {"layers": ["0"]}, "0 has max_norm"),
+        (lambda: nn.Sequential(nn.Conv2d(4, 4, 3, groups=2)), {"layers": ["0"]}, "0 has groups"),
+        (lambda: nn.Sequential(nn.Conv2d(4, 4, 3, dilation=2)), {"layers": ["0"]}, "0 has groups, dilation"),
+        (
+            lambda: nn.Sequential(nn.Conv2d(4, 4, 3, padding_mode="reflect")),
+            {"layers": ["0"]},
+            "0 has groups, dilation or a padding",
+        ),
     ],
 )
 def test_layers_that_cannot_have_an_adapter_are_refused(make: Any, changes: dict[str, Any], message: str) -> None:
@@ -207,6 +224,30 @@ def test_an_adapter_is_read_again_from_its_file_alone(dora: bool) -> None:
     tensors.pop("base_model.model.0.lora_B.weight")
     reread(again, safetensors.torch.save(tensors))
     assert again(INPUTS).isnan().any()
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_adapters_in_torchs_encoder_layers_are_not_passed_by_in_evaluation() -> None:
+    torch.manual_seed(1)
+    make = lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)  # noqa: E731 - a model
+    strategy, rows = lora(layers=["linear"]), INPUTS[None]
+    base = make().eval()
+    model = adapted(strategy, lambda: copy.deepcopy(base))
+    with torch.no_grad():
+        said = model(rows)
+    plain = copy.deepcopy(base)
+    plain.load_state_dict(strategy.plain(model))
+    with torch.no_grad():
+        torch.testing.assert_close(plain.eval()(rows), said, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(base(rows), said, atol=1e-2)
+    strategy.release(model)
+    assert model.layers[0].activation_relu_or_gelu == base.layers[0].activation_relu_or_gelu  # type: ignore[index, union-attr]
+
+
+def test_parameters_that_a_config_holds_beside_adapters_are_refused() -> None:
+    for held in ({"freeze": ["^0"]}, {"freeze": ["^0"], "unfreeze": [{"epoch": 2, "match": "^0"}]}):
+        with pytest.raises(ValueError, match="lora holds all that its key train does not name"):
+            config({"strategies": [{"name": "lora"}], "start": {"weights": "w.pt", **held}})
 
 
 def test_a_released_model_is_the_tasks_own_with_its_adapters_added() -> None:

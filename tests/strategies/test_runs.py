@@ -348,3 +348,32 @@ def test_features_learned_without_labels_begin_another_project(tmp_path: Path, c
     names = safetensors.torch.load_file(next(first.rglob("model.safetensors"))).keys()
     assert not [name for name in names if "projection" in name or "base_layer" in name]
     assert cli("phase", "run", "planning", "--project", second, "--set", "epochs=1").code == 0
+
+
+TIED = TASK.replace(
+    "class Rings(",
+    """class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 32), nn.Linear(32, 2)
+
+    def forward(self, x):
+        return self.last(self.first(x).relu()) + x @ self.first.weight[:2].T
+
+
+class Rings(""",
+).replace(
+    "return nn.Sequential(nn.Linear(2, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 2))", "return Tied()"
+)
+
+
+@pytest.mark.slow
+def test_planning_tells_a_model_that_passes_its_adapters_by(tmp_path: Path, cli: Cli) -> None:
+    project = write_rings(tmp_path, TIED, strategies=[{"name": "lora", "rank": 2, "layers": ["first"]}])
+    assert cli("phase", "run", "planning", "--project", tmp_path).code == 4
+    evidence = read_json(project.phase_dir("planning") / "record.json")["evidence"]
+    rows = {row["format"]: row for row in evidence["rehearsal"]["exports"]}
+    assert not rows["adapter"]["agrees"]
+    assert rows["safetensors"]["agrees"]
+    (tmp_path / "my_task.py").write_text(TIED.replace(" + x @ self.first.weight[:2].T", ""))
+    assert cli("phase", "run", "planning", "--project", tmp_path).code == 0

@@ -157,12 +157,12 @@ def of_step(look: Look) -> Answer:
 
 
 def of_epoch(look: Look) -> Answer:
-    """Return the hardest samples of an epoch, which takes every training sample once, and the step that took each."""
+    """Return the hardest samples of an epoch, and the first step that took each; a curriculum takes some of them often."""
     epoch = _within(look.asked.number, look.plan.epochs, "epoch")
     samples, first = look.opened.split("train"), (epoch - 1) * look.plan.steps_per_epoch
     order = samples.ids[samples.order(look.config.seed, epoch - 1, look.config.rules)[:]].tolist()
-    steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in enumerate(order)}
-    found = by_loss(look.scores("train"))
+    steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in reversed([*enumerate(order)])}
+    found = [score for score in by_loss(look.scores("train")) if score.sample in steps]
     shown = found[: look.asked.most]
     return Answer(shown, len(found), Facts(epoch=epoch), {score.sample: f"step {steps[score.sample]}" for score in shown})
 

@@ -79,6 +79,8 @@ class Tabular(BuiltinTask):
         categories = {places[c.name]: sizes.get(c.name, BUCKETS) for c in columns if c.is_category}
         matrix = schema.encode(self._schema, self._vocabulary, train)
         self._statistics = fit_statistics(matrix, categories)
+        numbers = matrix[:, self._statistics.numbers]
+        self._is_constant = ~(np.nan_to_num(numbers, nan=-np.inf).max(0) > np.nan_to_num(numbers, nan=np.inf).min(0))
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
 
@@ -143,8 +145,8 @@ class Tabular(BuiltinTask):
         places, fitted = schema.places(self._schema), self._statistics
         width = sum(column.width for column in self._schema.features)
         scales, names = [0.0] * width, {place: name for name, place in places.items()}
-        for place, std in zip(fitted.numbers, fitted.std.tolist(), strict=True):
-            scales[place] = std
+        for place, std, is_constant in zip(fitted.numbers, fitted.std.tolist(), self._is_constant.tolist(), strict=True):
+            scales[place] = 0.0 if is_constant else std  # whose deviation stands as 1 there
         return Movable(scales, None, [names.get(place) if place in fitted.numbers else None for place in range(width)])
 
     def _inputs(self, ids: np.ndarray) -> Tensor:

@@ -37,6 +37,7 @@ class Held:
         if start is not None and not any(p.requires_grad for p in own.values()):
             raise InputError("all parameters are held: nothing is left to train", where="start.freeze", mend="hold fewer")
         self._later = [(own[name], epoch) for name, epoch in first.items() if epoch != NEVER]
+        self._is_adapted = is_adapted
         self._norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)] if first or is_adapted else []
         self._epoch = -1
         self._still: list[nn.Module] = []
@@ -53,14 +54,15 @@ class Held:
             self._epoch = epoch
             for parameter, first in self._later:
                 parameter.requires_grad_(epoch >= first)
-            self._still = [norm for norm in self._norms if _is_held(norm)]
+            self._still = [norm for norm in self._norms if _is_held(norm, self._is_adapted)]
         for norm in self._still:
             norm.training = False  # after each evaluation, the whole model is set to train again
 
 
-def _is_held(norm: nn.Module) -> bool:
+def _is_held(norm: nn.Module, is_adapted: bool) -> bool:
+    """Return True if a norm keeps its statistics; of one without parameters where a strategy holds all that it does not name."""
     own = list(norm.parameters())
-    return bool(own) and not any(p.requires_grad for p in own)
+    return is_adapted if not own else not any(p.requires_grad for p in own)
 
 
 def first_epochs(model: nn.Module, start: Start) -> dict[str, int]:

@@ -533,8 +533,9 @@ class Stepper:
             outputs, targets = self.task.forward(self.model, batch)
             if is_noted:
                 self.saw(outputs, targets)
+            kept = self.strategies.kept(full(outputs))
             loss = self.task.loss(full(outputs), targets)
-            joined, told = self.strategies.join(loss, MicroBatch(untouched, full(outputs), targets))
+            joined, told = self.strategies.join(loss, MicroBatch(untouched, kept, targets))
             return joined, told, self.task.loss_items(targets)
 
     def _own_gradients(self) -> list[Tensor]:

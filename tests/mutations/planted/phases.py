@@ -151,8 +151,8 @@ FAULTS = (
     Fault(
         "the rehearsal of a config without sets stands for one with them",
         "mltrainer/phases/sanity_check.py",
-        'for key in (*DECIDING, *(["conformal"] if config.conformal else []))',
-        "for key in DECIDING",
+        'return [*(["conformal"] if config.conformal else []), *',
+        "return [*",
         "tests/phases/test_conformal.py -k too_few",
     ),
     Fault(

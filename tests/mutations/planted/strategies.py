@@ -145,7 +145,7 @@ FAULTS = (
     Fault(
         "moved inputs lie beyond their limits while an attack looks for them",
         ATTACK,
-        "torch.where(bound > 0, ((given + moved * bound).clamp(*self.limits) - given) / bound, 0.0)",
+        "torch.where(bound > 0, (self._limited(given, given + moved * bound) - given) / bound, 0.0)",
         "moved",
         f"{ATTACK_TESTS} -k foolbox",
     ),
@@ -239,5 +239,33 @@ FAULTS = (
         "x.gather(0, others)",
         "x.gather(1, others % x.shape[1])",
         f"{CONTRASTIVE_TESTS} -k share_of_a_rows",
+    ),
+    Fault(
+        "torch's fast path passes adapters by",
+        LORA,
+        "block.activation_relu_or_gelu = 0",
+        "pass",
+        f"{LORA_TESTS} -k encoder_layers",
+    ),
+    Fault(
+        "a layer with a forward pass of its own gets an adapter beside it",
+        LORA,
+        "type(module).forward is not kind.forward",
+        "False",
+        f"{LORA_TESTS} -k cannot_have",
+    ),
+    Fault(
+        "inputs beyond the limits are moved to them",
+        ATTACK,
+        "torch.minimum(torch.maximum(x, given.clamp(max=low)), given.clamp(min=high))",
+        "x.clamp(low, high)",
+        f"{ATTACK_TESTS} -k beyond_the_limits",
+    ),
+    Fault(
+        "two views that are the same are compared without a word",
+        CONTRASTIVE,
+        "if torch.equal(first, second):",
+        "if False:",
+        f"{CONTRASTIVE_TESTS} -k are_the_same",
     ),
 )

@@ -76,8 +76,9 @@ def _of_batch(stepper: Stepper, batch: Batch, ids: np.ndarray, root: Path) -> Fo
             outputs, targets = stepper.task.forward(stepper.model, batch)
             watcher.claim(outputs)
         with watcher.part("loss"):
+            kept = stepper.strategies.kept(full(outputs))
             loss = stepper.task.loss(full(outputs), targets)
-            loss, _ = stepper.strategies.join(loss, MicroBatch(untouched, full(outputs), targets))
+            loss, _ = stepper.strategies.join(loss, MicroBatch(untouched, kept, targets))
     if holds(loss) is not None:
         return watcher.origin_of(loss)
     with watcher.backward(loss):
