@@ -47,10 +47,10 @@ def test_of_several_targets_each_has_a_mean_of_its_own() -> None:
 
 
 def test_weights_are_averaged_in_double_precision_and_counters_are_the_firsts() -> None:
-    states = [{"w": torch.tensor([float(2**24), value]), "n": torch.tensor(nr)} for nr, value in enumerate((1.0, 1.0, 2.0))]
+    states = [{"w": torch.tensor([value]), "n": torch.tensor(nr)} for nr, value in enumerate((2.0**24, 1.0, 1.0))]
     found = average(states)
-    # In single precision 3 * 2**24 would have been rounded.
-    assert found["w"].tolist() == [float(2**24), np.float32(4 / 3)]
+    # In single precision 2**24 + 1 is 2**24.
+    assert found["w"].tolist() == [np.float32((2**24 + 2) / 3)]
     assert (found["w"].dtype, int(found["n"])) == (torch.float32, 0)
 
 
