@@ -38,6 +38,7 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "bad_initialization": "BAD_INIT",
     "output_activation": "OUT_ACT",
     "loss_broadcast": "BROADCAST",
+    "feature_collapse": "COLLAPSE",
     "negative_loss": "NEG_LOSS",
     "stale_gradients": "ZERO_GRAD",
     "input_scale": "INPUT_SCALE",
