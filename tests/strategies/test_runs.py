@@ -105,7 +105,10 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parallel", ["ddp", "zero1", "fsdp", "pipeline"])
+@pytest.mark.parametrize(
+    "parallel",
+    ["ddp", pytest.param("zero1", marks=pytest.mark.long), "fsdp", pytest.param("pipeline", marks=pytest.mark.long)],
+)
 def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
     setting, alone = case
     if parallel in ("fsdp", "pipeline") and any(one["name"] in ("adversarial", "contrastive") for one in setting["strategies"]):
