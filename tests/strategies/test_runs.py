@@ -36,6 +36,8 @@ CASES: dict[str, dict[str, Any]] = {
     "curriculum": {"strategies": [{"name": "curriculum", "epochs": 2, "begin": 0.4}]},
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
+# Several at once are tried with the long tests.
+NAMES = [pytest.param(name, marks=pytest.mark.long) if " and " in name else name for name in CASES]
 SETTING: dict[str, Any] = {
     "task": {"use": "digits_task:Digits", "options": {"model": "large"}},
     "batch_size": 6,
@@ -96,7 +98,7 @@ def terms(result: dict[str, Any]) -> list[Any]:
     return [row.get("terms") for row in result["history"]]
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=NAMES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """A setting with a strategy, and the terms and bits of one process that nothing disturbed."""
     root, setting = prepared(tmp_path_factory.mktemp("alone")), {**SETTING, **CASES[request.param]}
@@ -169,7 +171,7 @@ def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: Path, name: str) -> None:
     policy = {"every_n_epochs": 100, "every_n_steps": 1, "save_best": False, "save_last": True, "keep": 0}
     changes = {**SETTING, **CASES[name], "epochs": 5, "checkpoint": policy}
