@@ -120,15 +120,14 @@ def test_robust_outputs_are_those_of_inputs_within_the_bound_and_about_as_wrong_
 
 def test_an_attack_leaves_modes_statistics_and_gradients_as_they_were() -> None:
     strategy, training = made()
-    training.model.train()
-    norm = training.model[0][1]  # type: ignore[index]  # a Sequential
-    norm.eval()
-    before = copy.deepcopy(training.model.state_dict())
-    strategy._moved((X, Y))
-    assert training.model.training
-    assert not norm.training
-    assert all(torch.equal(tensor, before[name]) for name, tensor in training.model.state_dict().items())
-    assert all(p.grad is None for p in training.model.parameters())
+    model, norm = training.model.train(), training.model[0][1]  # type: ignore[index]  # a Sequential
+    before = copy.deepcopy(model.state_dict())
+    for is_held in (False, True):
+        norm.train(not is_held)
+        strategy._moved((X, Y))
+        assert (model.training, norm.training) == (True, not is_held)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+        assert all(p.grad is None for p in model.parameters())
 
 
 # --- the loss ---------------------------------------------------------------------------------------
