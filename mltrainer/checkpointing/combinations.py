@@ -52,9 +52,9 @@ def contradictions(combination: Combination, run: Run) -> Iterator[str]:
 
 
 def _kept(combination: Combination, run: Run) -> tuple[list[int], Metrics]:
-    """Return the members by what each tasting showed, and the metrics of what was kept last."""
+    """Return the members by what each addition showed, and the metrics of what was kept last."""
     kept, metrics = [1], combination.members[0].metrics
-    for row in combination.tastings:
+    for row in combination.additions:
         if is_kept(combination.how, _rank(row.metrics, run), _rank(metrics, run)):
             kept, metrics = [*kept, row.member], row.metrics
     return kept, metrics

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from mltrainer.cli.catalogue import PROGRAM, program_help
-from mltrainer.errors import MltrainerError, interrupted, raise_terminated
+from mltrainer.errors import InputError, MltrainerError, interrupted, raise_terminated
 
 COMPLETION = "_MLTRAINER_COMPLETE"  # the shell sets it where it asks for completions
 HELP = (["-h"], ["--help"])
@@ -51,6 +51,7 @@ def run(arguments: list[str]) -> int:
         arguments: Without the program's name.
     """
     try:
+        _require_folder()
         return _answered(arguments)
     except KeyboardInterrupt as error:
         return _fail(interrupted(error))
@@ -61,6 +62,18 @@ def run(arguments: list[str]) -> int:
         return _fail(error)
     except Exception as error:
         return _fail(_told(error))
+
+
+def _require_folder() -> None:
+    """Refuse to start in a folder that was removed, to which no path can be relative.
+
+    Raises:
+        InputError: It is gone.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise InputError("the folder that this is typed in was removed", mend="cd to one that is there") from error
 
 
 def _answered(arguments: list[str]) -> int:

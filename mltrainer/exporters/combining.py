@@ -23,7 +23,7 @@ from mltrainer.configs.strategies import Contrastive
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
-from mltrainer.records.finalization import Cost, LeftOut, Member, Tasting
+from mltrainer.records.finalization import Addition, Cost, LeftOut, Member
 from mltrainer.records.job import Combined, CombineJob, Ingredient
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained
@@ -62,19 +62,19 @@ class Mixture:
         used: Their places among the candidates.
         state: Its weights.
         metrics: Of the validation split.
-        tastings: What was tried, in order, where that was greedy.
+        additions: What was tried, in order, where that was greedy.
     """
 
     used: list[int]
     state: State
     metrics: Metrics
-    tastings: list[Tasting]
+    additions: list[Addition]
 
 
 def combine(job: CombineJob, root: Path) -> dict[str, Any]:
     """Run one job, and write its result, which is returned.
 
-    The result holds `members`, `left_out`, `tastings`, `files`, `weights_sha256`, `measured` and `metrics` as
+    The result holds `members`, `left_out`, `additions`, `files`, `weights_sha256`, `measured` and `metrics` as
     `records.finalization.Combination` has them, and where passes are timed `single_cost` and `cost`.
 
     Raises:
@@ -82,7 +82,7 @@ def combine(job: CombineJob, root: Path) -> dict[str, Any]:
         InputError: The models' outputs cannot be averaged.
     """
     with locked(root / job.folder / "lock", f"the combination of {job.run}"):
-        result = _Kitchen(job, root).combined()
+        result = _Combiner(job, root).combined()
         write_json(root / job.folder / RESULT_FILE, {"schema": 1, **result})
     return result
 
@@ -100,7 +100,7 @@ def _refuse_strategies_within(job: CombineJob) -> None:
         raise InputError(what, where="combine.how", mend="how: greedy, or leave combine out")
 
 
-class _Kitchen:
+class _Combiner:
     """The final run's task and model, with which all candidates are measured."""
 
     def __init__(self, job: CombineJob, root: Path) -> None:
@@ -121,7 +121,7 @@ class _Kitchen:
         return {
             "members": [_member(one, nr in mixture.used).written() for nr, one in enumerate(best)],
             "left_out": [row.written() for row in self.left_out],
-            "tastings": [row.written() for row in mixture.tastings],
+            "additions": [row.written() for row in mixture.additions],
             "files": [row.written() for row in made],
             "weights_sha256": weights_sha256(mixture.state),
             "measured": [] if self.job.how == "ensemble" else self.statistics,
@@ -190,16 +190,16 @@ class _Kitchen:
     def _mixture(self, best: Sequence[Candidate]) -> Mixture:
         if self.job.how == "uniform":
             return Mixture([*range(len(best))], *self._average(best), [])
-        kept, tastings = [0], []
+        kept, additions = [0], []
         # Of one alone its own, which an ensemble of it would have but for the last bits.
         state, metrics = self._made(best[:1])[0], best[0].metrics
         for place in range(1, len(best)):
             tried, found = self._made([best[nr] for nr in [*kept, place]])
             stays = is_kept(self.job.how, rank(found, self.config.metric), rank(metrics, self.config.metric))
-            tastings.append(Tasting(member=place + 1, metrics=plain(found), kept=stays))
+            additions.append(Addition(member=place + 1, metrics=plain(found), kept=stays))
             if stays:
                 kept, state, metrics = [*kept, place], tried, found
-        return Mixture(kept, state, metrics, tastings)
+        return Mixture(kept, state, metrics, additions)
 
     def _made(self, some: Sequence[Candidate]) -> tuple[State, Metrics]:
         """Return the weights and validation metrics of what is made of some models; of a mean of one that model's own."""

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 import mltrainer
 from mltrainer.checkpointing.calling import as_called
 from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, MANIFEST_FILE, PREPROCESS, preprocess_of, write_deployment
-from mltrainer.checkpointing.export import compare, export, format_of, leaves, units_of
+from mltrainer.checkpointing.export import export, format_of, units_of
 from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.exporters import adapters
 from mltrainer.exporters.calls import Calls, real_calls
 from mltrainer.exporters.combining import combine, combined_model
 from mltrainer.exporters.quantized import quantization
@@ -27,12 +27,8 @@ from mltrainer.records.common import Export
 from mltrainer.records.finalization import Conformal, Intervals
 from mltrainer.records.job import CombineJob, ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
-from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.evidence import TEST_FILE
-from mltrainer.strategies.lora import FILES as ADAPTER_FILES
-from mltrainer.strategies.lora import WEIGHTS_FILE as ADAPTER_FILE
-from mltrainer.strategies.lora import reread
-from mltrainer.tasks.opening import OpenTask, make_model
+from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.user_code import user_code
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
@@ -93,14 +89,14 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     preprocess = preprocess_of(inference, root)
     exports = _all_formats(job, task, model, calls, out)
     # A combination has no adapters of its own: its weights are those of merged models.
-    adapters, row = ({}, []) if job.combined else _adapters(task, model, tree["model"], calls, job.tolerance)
+    beside, row = ({}, []) if job.combined else adapters.deliver(task, model, tree["model"], calls, job.tolerance)
     exports += row
     weights = weights_sha256(state)
     # From those rules on, by which the chain has such digests, too.
     tree = {"weights_tree_sha256": weights_tree_sha256(state, threads=config.threads)} if config.rules >= 2 else {}
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
     told = {} if doubt is None else {conformal.KEY: doubt.written()}
-    files = {**task.task.delivered(), **adapters}
+    files = {**task.task.delivered(), **beside}
     origin = {**_origin(job, manifest, weights), **tree}
     write_deployment(out, exports, {**inference, **names, **told}, job.config.model_dump(), origin, files, preprocess)
     # Again: what an exporter did to the model must not show in the test's metrics.
@@ -137,41 +133,6 @@ def _all_formats(job: ExportJob, task: OpenTask, model: nn.Module, calls: Calls,
     beside = quantization(job, task, model)
     units = units_of(task.task.inference())
     return export(plain_model, inputs, job.formats, out, job.tolerance, inputs, calls.all.inputs, calls.others, beside, units)
-
-
-def _adapters(
-    task: OpenTask, model: nn.Module, trained: dict[str, Tensor], calls: Calls, tolerance: float
-) -> tuple[dict[str, bytes], list[Export]]:
-    """Return the files of a model's adapters, and their row: base and adapters, as read from them, beside the whole model."""
-    if not task.strategies.adapts:
-        return {}, []
-    with seeds.kept():
-        adapted = make_model(task)
-    adapted.load_state_dict(trained, strict=True)
-    files = task.strategies.delivered(adapted)
-    if ADAPTER_FILE not in files:
-        return files, []
-    reread(adapted.eval(), files[ADAPTER_FILE])
-    batches = [calls.all.tensors, *calls.others]
-    with torch.no_grad():
-        whole, apart = ([leaves(as_called(one, calls.all)(*batch)) for batch in batches] for one in (model.eval(), adapted))
-    found = plain(compare(whole, apart, tolerance, units_of(task.task.inference())))
-    samples = len(calls.all.tensors[0])
-    row = Export(format="adapter", file=ADAPTER_FILE, state="written", reason=None, agrees=None)
-    return files, [row.model_copy(update={**found, "samples": samples, "batch_sizes": [samples]})]
-
-
-def _rehearsed_adapters(task: OpenTask, model: nn.Module, calls: Calls, tolerance: float) -> list[Export]:
-    """Return the row of drawn adapters beside the whole model, which tells a model that passes them by; none without adapters."""
-    if not task.strategies.adapts:
-        return []
-    with seeds.kept():
-        adapted = make_model(task)
-        for parameter in filter(lambda p: p.requires_grad, adapted.parameters()):
-            with torch.no_grad():  # new adapters add nothing, whatever the model makes of them
-                parameter.add_(0.1 * torch.randn_like(parameter))
-    model.load_state_dict(task.strategies.plain(adapted) or {}, strict=True)
-    return _adapters(task, model, {name: t.clone() for name, t in adapted.state_dict().items()}, calls, tolerance)[1]
 
 
 def rehearse(job: ExportJob, root: Path) -> list[Export]:
@@ -219,7 +180,7 @@ def _rehearsed(job: ExportJob, root: Path) -> tuple[list[Export], dict[str, bool
     # Again, as code of the task's ran since.
     model.eval()
     calls = real_calls(task, model, config, job.samples)
-    rows = _all_formats(job, task, model, calls, root / job.out) + _rehearsed_adapters(task, model, calls, job.tolerance)
+    rows = _all_formats(job, task, model, calls, root / job.out) + adapters.rehearse(task, model, calls, job.tolerance)
     return rows, {"inference": bool(inference), "evaluation": evaluation is not None}
 
 
@@ -239,7 +200,7 @@ def _remove_earlier(out: Path) -> None:
         if preprocess is not None:
             # The name alone: a manifest must not lead out of the folder.
             (out / Path(preprocess["file"]).name).unlink(missing_ok=True)
-        for file in ADAPTER_FILES if "adapter" in named else ():
+        for file in adapters.FILES if adapters.FORMAT in named else ():
             (out / file).unlink(missing_ok=True)
         for file in filter(None, map(_file_of, named)):
             (out / file).unlink(missing_ok=True)

@@ -54,9 +54,7 @@ def run(ctx: Context) -> Result:
     ctx, template = with_combination(ctx, production_template(ctx.project.root))
     export, asked = ExportSettings(**template.pop("export")), template.pop("combine")
     config = final_config(ctx, template)
-    if changed := key_changes(ctx.tuning.evidence.config, config.model_dump()):
-        told = ", ".join(f"{row.key} {row.before} -> {row.after}" for row in changed)
-        ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
+    _tell_changes(ctx, config)
     formats = None if ctx.task.is_opaque else export.formats
     result, planned = train(ctx, config, parent=ctx.baseline.evidence.run.id, formats=formats), ctx.planning.evidence
     ctx.note("reproducing the final training in a fresh process")
@@ -97,12 +95,21 @@ def run(ctx: Context) -> Result:
             delivered_tree_sha256=exported.weights_tree_sha256, conformal=exported.conformal, combination=combination
         ),
     )
-    inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files]
-    # Bound, too, and after `_tested`, which has written what the record tells of.
-    ledger = ctx.folder / LEDGER_FILE
-    if ledger.exists():
-        inputs.append(file_row(ctx.project, ledger, "ledger"))
+    # The ledger after `_tested`, which has written what the record tells of.
+    inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files, *_ledger(ctx)]
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])
+
+
+def _tell_changes(ctx: Context, config: TrainingConfig) -> None:
+    if changed := key_changes(ctx.tuning.evidence.config, config.model_dump()):
+        told = ", ".join(f"{row.key} {row.before} -> {row.after}" for row in changed)
+        ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
+
+
+def _ledger(ctx: Context) -> list[InputRow]:
+    """Return the row of the openings of the test split; none where it was never opened."""
+    path = ctx.folder / LEDGER_FILE
+    return [file_row(ctx.project, path, "ledger")] if path.exists() else []
 
 
 def _where_there_is(**parts: Any) -> dict[str, Any]:

@@ -187,7 +187,7 @@ class LeftOut(Part):
     reason: str
 
 
-class Tasting(Part):
+class Addition(Part):
     """A member, by its number from 1, tried in a greedy average: the validation metrics with it, and whether it stayed."""
 
     member: int
@@ -212,7 +212,7 @@ class Combination(Part):
         how: The mean of all weights, of those that made it no worse, or of what the members predict.
         members: The models, the best on validation first.
         left_out: Those that do not fit.
-        tastings: What a greedy average tried, in order.
+        additions: What a greedy average tried, in order.
         path: The folder of the combination's checkpoint.
         files: The checkpoint's files.
         weights_sha256: Of its weights.
@@ -228,7 +228,7 @@ class Combination(Part):
     how: Literal["uniform", "greedy", "ensemble"]
     members: list[Member]
     left_out: list[LeftOut] = Field(default_factory=list)
-    tastings: list[Tasting] = Field(default_factory=list)
+    additions: list[Addition] = Field(default_factory=list)
     path: str
     files: list[FileRow]
     weights_sha256: str

@@ -30,38 +30,32 @@ TRADES_START = 0.001  # deviation of the start around the given inputs, as in th
 Objective = Callable[[Any, Any], Tensor]
 
 
-class Adversarial(Strategy):
-    """Inputs that are moved to where the loss is larger.
-
-    Args:
-        settings: The config's.
-        key: The config's key of this strategy.
-        root: The project's folder.
-    """
+class Adversarial(Strategy[configs.Adversarial]):
+    """Inputs that are moved to where the loss is larger."""
 
     name = "adversarial"
     _attack: Attack
 
     def __init__(self, settings: configs.Adversarial, key: str, root: Path) -> None:
-        self._settings, self._key = settings, key
+        super().__init__(settings, key, root)
         self.share = settings.weight
 
     def begin(self, training: Training) -> str:
         """Return a line on the attack."""
         self._attack = self._made(training)
-        steps = 1 if self._settings.method == "fgsm" else self._settings.steps
-        return f"learns from {self._attack.place.told} moved by {self._settings.method}, {steps} steps"
+        steps = 1 if self.settings.method == "fgsm" else self.settings.steps
+        return f"learns from {self._attack.place.told} moved by {self.settings.method}, {steps} steps"
 
     def _made(self, training: Training) -> Attack:
         recurrent = any(isinstance(module, nn.RNNBase) for module in training.model.modules())
         if recurrent and training.config.device == "cuda":  # a fact of cuDNN, whose message tells nobody what to do
             what = "inputs are moved in evaluation mode, in which cuDNN gives no gradient of recurrent layers"
-            raise InputError(what, where=self._key, mend="device: cpu, or a model without recurrent layers")
-        return Attack(training, _place(training, self._settings, self._key), self._key)
+            raise InputError(what, where=self.key, mend="device: cpu, or a model without recurrent layers")
+        return Attack(training, _place(training, self.settings, self.key), self.key)
 
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the loss of the moved inputs; of TRADES how far they are told from what the given ones are."""
-        attack, settings = self._attack, self._settings
+        attack, settings = self._attack, self.settings
         with torch.autocast(attack.device, enabled=False):
             moved = self._moved(micro.batch)
         outputs, targets = attack.forward(micro.batch, moved)
@@ -70,7 +64,7 @@ class Adversarial(Strategy):
         return _distance(_full(outputs), functional.softmax(self._scores(micro.outputs), dim=1))
 
     def _moved(self, batch: Any) -> Tensor:
-        attack, settings = self._attack, self._settings
+        attack, settings = self._attack, self.settings
         if settings.method == "fgsm":
             return attack.climb(batch, 1, 1.0, attack.zeros(batch), attack.task.loss)
         if settings.method == "pgd":
@@ -84,8 +78,8 @@ class Adversarial(Strategy):
     @property
     def _step(self) -> float:
         """The length of a step, as a share of the bound."""
-        size = self._settings.step_size
-        return STEP_SHARE / self._settings.steps if size is None else size / self._settings.epsilon
+        size = self.settings.step_size
+        return STEP_SHARE / self.settings.steps if size is None else size / self.settings.epsilon
 
     def _scores(self, outputs: Any) -> Tensor:
         """Return outputs that are scores of classes.
@@ -95,7 +89,7 @@ class Adversarial(Strategy):
         """
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or outputs.shape[1] < 2:
             what = "trades compares scores of classes [samples, classes], and the model's outputs are none"
-            raise InputError(what, where=f"{self._key}.method", mend="method: pgd")
+            raise InputError(what, where=f"{self.key}.method", mend="method: pgd")
         return outputs.float()
 
     def views(self, training: Training) -> dict[str, Forward]:
@@ -104,7 +98,7 @@ class Adversarial(Strategy):
 
         def forward(batch: Any) -> tuple[Any, Any]:
             with torch.autocast(attack.device, enabled=False):
-                moved = attack.pgd(batch, self._settings.steps, self._step)
+                moved = attack.pgd(batch, self.settings.steps, self._step)
             return attack.forward(batch, moved)
 
         return {"robust": forward}

@@ -53,14 +53,8 @@ class Probe(nn.Module):
         return outputs
 
 
-class Contrastive(Strategy):
-    """Views of a sample that shall lie close together.
-
-    Args:
-        settings: The config's.
-        key: The config's key of this strategy.
-        root: The project's folder.
-    """
+class Contrastive(Strategy[configs.Contrastive]):
+    """Views of a sample that shall lie close together."""
 
     name = "contrastive"
     adapts = True
@@ -69,7 +63,7 @@ class Contrastive(Strategy):
     _loss: Callable[..., Tensor]
 
     def __init__(self, settings: configs.Contrastive, key: str, root: Path) -> None:
-        self._settings, self._key = settings, key
+        super().__init__(settings, key, root)
         self.share = settings.weight
 
     # --- the model ---
@@ -80,13 +74,13 @@ class Contrastive(Strategy):
         Raises:
             InputError: There is no linear one.
         """
-        name = head_of(model, self._settings.head, self._key)
+        name = head_of(model, self.settings.head, self.key)
         head: Any = model.get_submodule(name)
         inside = {id(p) for p in head.parameters()}
         if not any(p.requires_grad and id(p) not in inside for p in model.parameters()):
             what = "the model has nothing to learn before its last layer, so that its features are the inputs"
-            raise InputError(what, where=self._key, mend="take a model with layers before it")
-        model.set_submodule(name, Probe(head, self._settings.projection, self._settings.probe))
+            raise InputError(what, where=self.key, mend="take a model with layers before it")
+        model.set_submodule(name, Probe(head, self.settings.projection, self.settings.probe))
         take_plain(model, _probes, lambda _layer, _is_plain: None)
 
     def plain(self, model: nn.Module) -> State:
@@ -102,12 +96,12 @@ class Contrastive(Strategy):
 
     def begin(self, training: Training) -> str:
         """Make the loss ready, and return a line on it."""
-        _refuse_no_views(training.task, self._settings, self._key)
+        _refuse_no_views(training.task, self.settings, self.key)
         if training.config.batch_size < 2:
             what = "a micro-batch of one sample has no others to be told from"
             raise InputError(what, where="batch_size", mend="take two samples at least, better many")
-        self._training, self._loss = training, _loss(self._settings)
-        return f"learns by {self._settings.method} from two views of each sample"
+        self._training, self._loss = training, _loss(self.settings)
+        return f"learns by {self.settings.method} from two views of each sample"
 
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the loss of two views of a micro-batch's samples.
@@ -120,11 +114,11 @@ class Contrastive(Strategy):
             self._views_differ = self._require_unlike(first, second)
         if len(first) == 1:  # the last of an epoch: there is no other to be told from, and a single one has no variance
             return 0.0 * (first.sum() + second.sum())
-        if self._settings.method == "supcon":
+        if self.settings.method == "supcon":
             self._require_classes(micro.targets)
-        if self._settings.method == "simclr":
-            return among_others(first, second, self._settings.temperature)
-        if self._settings.method == "vicreg":
+        if self.settings.method == "simclr":
+            return among_others(first, second, self.settings.temperature)
+        if self.settings.method == "vicreg":
             return self._loss(first, ref_emb=second)
         return self._loss(torch.cat([first, second]), torch.cat([micro.targets, micro.targets]))
 
@@ -136,7 +130,7 @@ class Contrastive(Strategy):
         """
         if torch.equal(first, second):
             what = "two views of a sample are the same: nothing alters them, and the model draws nothing"
-            raise InputError(what, where=self._key, mend="write view(self, batch) in your task, or give the model dropout")
+            raise InputError(what, where=self.key, mend="write view(self, batch) in your task, or give the model dropout")
         return True
 
     def _require_classes(self, targets: Any) -> None:
@@ -148,19 +142,19 @@ class Contrastive(Strategy):
         if not (isinstance(targets, Tensor) and targets.dim() == 1 and targets.dtype == torch.int64):
             what = "supcon draws samples of one class together, and the targets are no class numbers"
             mend = "method: simclr, or leave out what mixes or smooths targets"
-            raise InputError(what, where=f"{self._key}.method", mend=mend)
+            raise InputError(what, where=f"{self.key}.method", mend=mend)
 
     def _projected(self, batch: Any) -> Tensor:
         """Return the projections of a new view of each sample, in fp32."""
         training = self._training
         view = self._view(mapped(Tensor.clone, batch) if training.config.task.use is not None else batch)
         ((name, probe),) = _probes(training.model).items()
-        features = read_features(training.task, training.model, name, view, self._key)
+        features = read_features(training.task, training.model, name, view, self.key)
         return probe.projection(features.float()).float()  # type: ignore[no-any-return]  # a module's call
 
     def _view(self, batch: Any) -> Any:
         """Return a batch with its samples altered by draws of torch's generator, which each micro-batch's address has set."""
-        task, settings = self._training.task, self._settings
+        task, settings = self._training.task, self.settings
         if isinstance(task, ImageClassification) and settings.augment is not None:
             return (augment(batch[0], settings.augment, task.levels, _drawn(len(batch[0]))), *batch[1:])
         if isinstance(task, TabularClassification | TabularRegression):
@@ -169,8 +163,8 @@ class Contrastive(Strategy):
 
     def features(self, training: Training) -> Features:
         """Return a function from a batch to what the model's last layer reads."""
-        name = head_of(training.model, self._settings.head, self._key)
-        return lambda batch: read_features(training.task, training.model, name, batch, self._key).float()
+        name = head_of(training.model, self.settings.head, self.key)
+        return lambda batch: read_features(training.task, training.model, name, batch, self.key).float()
 
 
 def _drawn(count: int) -> Any:

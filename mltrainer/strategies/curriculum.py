@@ -23,33 +23,27 @@ MARGIN_BYTES = 4
 POWER = {"linear": 1.0, "root": 0.5}
 
 
-class Curriculum(Strategy):
-    """The order of a training by difficulty.
-
-    Args:
-        settings: The config's.
-        key: The config's key of this strategy.
-        root: The project's folder.
-    """
+class Curriculum(Strategy[configs.Curriculum]):
+    """The order of a training by difficulty."""
 
     name = "curriculum"
     _difficulty: np.ndarray
 
     def __init__(self, settings: configs.Curriculum, key: str, root: Path) -> None:
-        self._settings, self._key, self._root = settings, key, root
+        super().__init__(settings, key, root)
         if settings.margins is not None:
             self.files = [file_row(self._file(settings.margins), settings.margins)]
 
     def _file(self, name: str) -> Path:
-        path = self._root / name
+        path = self.root / name
         if not path.is_file():
             what = f"no file at {name!r}; the margins of a run were expected, as its folder holds them (margins.f32)"
-            raise InputError(what, where=f"{self._key}.margins", mend="copy them from .mltrainer/runs/RUN/ into the project")
+            raise InputError(what, where=f"{self.key}.margins", mend="copy them from .mltrainer/runs/RUN/ into the project")
         return path
 
     def begin(self, training: Training) -> str:
         """Return a line on the order."""
-        settings = self._settings
+        settings = self.settings
         easy = settings.margins or settings.by or "difficulty() of the task"
         return f"begins with the easiest {settings.begin:.0%} by {easy}; all samples from epoch {settings.epochs + 1} on"
 
@@ -66,22 +60,22 @@ class Curriculum(Strategy):
             first = len(found) if short else int(ids[~np.isfinite(found[ids])][0])
             what = f"{samples.place(first)} has no number that tells its difficulty"
             mend = "give each training sample one; margins are those of a run on the same data and split"
-            raise InputError(what, where=self._key, mend=mend)
-        self._difficulty = -found if self._settings.descending else found
+            raise InputError(what, where=self.key, mend=mend)
+        self._difficulty = -found if self.settings.descending else found
         return self.order
 
     def _found(self, samples: Ranked) -> np.ndarray:
         """Return the difficulties by sample id, float64."""
-        settings = self._settings
+        settings = self.settings
         if settings.margins is not None:
             with machine_faults(settings.margins):
                 # A larger margin: the run was surer of the sample's own class.
                 content = self._file(settings.margins).read_bytes()
             if len(content) % MARGIN_BYTES:
                 what = f"{len(content)} bytes are no margins, which have {MARGIN_BYTES} for each sample"
-                raise InputError(what, where=f"{self._key}.margins", mend="bring the file as the run left it")
+                raise InputError(what, where=f"{self.key}.margins", mend="bring the file as the run left it")
             return -np.frombuffer(content, np.float32).astype(np.float64)
-        return samples.difficulty(settings.by, f"{self._key}.by")
+        return samples.difficulty(settings.by, f"{self.key}.by")
 
     def order(self, ids: Ids, seed: int, epoch: int, rules: int) -> np.ndarray:
         """Return the positions of an epoch's samples, as many as there are: the easiest ones in turns, each turn in a new order.
@@ -89,7 +83,7 @@ class Curriculum(Strategy):
         A pure function of its arguments: nothing of it stands in a checkpoint.
         """
         count = len(ids)
-        pool = min(count, max(1, math.ceil(count * admitted(self._settings, epoch))))
+        pool = min(count, max(1, math.ceil(count * admitted(self.settings, epoch))))
         if pool == count:
             return seeds.epoch_order(seed, epoch, count, rules)
         easiest = np.argsort(self._difficulty[np.asarray(ids)], kind="stable")[:pool]

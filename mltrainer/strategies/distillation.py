@@ -25,21 +25,15 @@ NOT_READ = ("training", "wrong")  # of a column: what the rows held that a model
 MEND = "take a teacher of this task, or leave the strategy out"
 
 
-class Distillation(Strategy):
-    """The distance from a teacher's outputs.
-
-    Args:
-        settings: The config's.
-        key: The config's key of this strategy.
-        root: The project's folder.
-    """
+class Distillation(Strategy[configs.Distillation]):
+    """The distance from a teacher's outputs."""
 
     name = "distillation"
     _task: Task
     _teacher: nn.Module
 
     def __init__(self, settings: configs.Distillation, key: str, root: Path) -> None:
-        self._settings, self._key = settings, key
+        super().__init__(settings, key, root)
         self.share = settings.weight
         self.files = weight_rows(settings.teacher, root, f"{key}.teacher.weights")
 
@@ -49,22 +43,22 @@ class Distillation(Strategy):
         Raises:
             InputError: Its weights do not fit, or it was trained for other inputs or classes.
         """
-        self._task, given = training.task, self._settings.teacher
-        _refuse_other_interface(training.root / given.weights, training.task, f"{self._key}.teacher.weights")
+        self._task, given = training.task, self.settings.teacher
+        _refuse_other_interface(training.root / given.weights, training.task, f"{self.key}.teacher.weights")
         teacher = self._made(training)
         if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
             what = "teacher() gave the model that is trained, or a part of it"
             raise InputError(what, where=training.config.task.use, mend="let it make a new model")
-        load_all(teacher, given, training.root, f"{self._key}.teacher.weights")
+        load_all(teacher, given, training.root, f"{self.key}.teacher.weights")
         self._teacher = teacher.to(training.config.device).eval().requires_grad_(False)
         count = sum(p.numel() for p in teacher.parameters())
         return f"learns from {given.weights}, a teacher of {count:,} parameters"
 
     def _made(self, training: Training) -> nn.Module:
         try:
-            teacher: Any = training.teacher(self._settings.teacher.model)
+            teacher: Any = training.teacher(self.settings.teacher.model)
         except InputError as error:
-            raise InputError(error.message, where=f"{self._key}.teacher.model", mend=error.mend) from error
+            raise InputError(error.message, where=f"{self.key}.teacher.model", mend=error.mend) from error
         if not isinstance(teacher, nn.Module):
             what = f"teacher() gave {type(teacher).__name__}; a torch.nn.Module was expected"
             raise InputError(what, where=training.config.task.use)
@@ -87,7 +81,7 @@ class Distillation(Strategy):
         return functional.mse_loss(outputs, taught)
 
     def _refusal(self, what: str) -> InputError:
-        return InputError(what, where=self._key, mend=MEND)
+        return InputError(what, where=self.key, mend=MEND)
 
     def _tensor(self, outputs: Any) -> Tensor:
         if not isinstance(outputs, Tensor):
@@ -123,7 +117,7 @@ class Distillation(Strategy):
 
     def _of_classes(self, outputs: Tensor, taught: Tensor, targets: Any) -> Tensor:
         """Return T^2 KL(teacher || model), of softmaxes over the last axis at temperature T, over the items that count."""
-        heat = self._settings.temperature
+        heat = self.settings.temperature
         said = functional.log_softmax(outputs / heat, dim=-1)
         distances = functional.kl_div(said, functional.softmax(taught / heat, dim=-1), reduction="none").sum(-1)
         return heat * heat * _mean(distances, targets)

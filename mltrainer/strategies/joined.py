@@ -22,7 +22,7 @@ from mltrainer.strategies.lora import Lora
 from mltrainer.strategies.strategy import EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
 from mltrainer.tasks.structures import mapped
 
-KINDS: dict[str, Callable[[Any, str, Path], Strategy]] = {
+KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
     "adversarial": Adversarial,
     "contrastive": Contrastive,
     "curriculum": Curriculum,
@@ -39,7 +39,7 @@ class Strategies:
         each: In the config's order.
     """
 
-    def __init__(self, each: Sequence[Strategy] = ()) -> None:
+    def __init__(self, each: Sequence[Strategy[Any]] = ()) -> None:
         self._each = each
         self._with_term = [strategy for strategy in each if strategy.share]
         self._left = math.prod(1 - strategy.share for strategy in each)

@@ -35,20 +35,14 @@ MOST_TOLD = 200  # characters of what peft says
 EXTRA = 'pip install "mltrainer[lora]"'
 
 
-class Lora(Strategy):
-    """Low-rank adapters.
-
-    Args:
-        settings: The config's.
-        key: The config's key of this strategy.
-        root: The project's folder.
-    """
+class Lora(Strategy[configs.Lora]):
+    """Low-rank adapters."""
 
     name = "lora"
     adapts = True
 
     def __init__(self, settings: configs.Lora, key: str, root: Path) -> None:
-        self._settings, self._key = settings, key
+        super().__init__(settings, key, root)
         self._fast: list[tuple[Any, int]] = []
 
     def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
@@ -119,11 +113,11 @@ class Lora(Strategy):
             InputError: A pattern matches nothing, or a parameter of no module within the model.
         """
         names = [name for name, _ in model.named_parameters()]
-        self._refuse_unmatched("train", self._settings.train, names, "parameter")
-        found = [name for name in names if name in new or _matches(self._settings.train, name)]
+        self._refuse_unmatched("train", self.settings.train, names, "parameter")
+        found = [name for name in names if name in new or _matches(self.settings.train, name)]
         if loose := [name for name in found if "." not in name]:
             what = f"{_listed(loose)} lies in no module within the model, and peft's files hold whole modules"
-            raise InputError(what, where=f"{self._key}.train", mend="put it into a module of its own, or hold it")
+            raise InputError(what, where=f"{self.key}.train", mend="put it into a module of its own, or hold it")
         return found
 
     def _chosen(self, model: nn.Module, trained: Collection[str]) -> list[str]:
@@ -136,17 +130,17 @@ class Lora(Strategy):
         modules = {n: m for n, m in model.named_modules() if n and _is_layer(m) and not _is_within(m, n, trained)}
         if any(isinstance(m, _tuner_layer()) for m in model.modules()):
             what = "the model has adapters of its own already"
-            raise InputError(what, where=self._key, mend="leave one of them out: the task's option, or the strategy")
+            raise InputError(what, where=self.key, mend="leave one of them out: the task's option, or the strategy")
         reasons = {name: reason for name in modules if (reason := _obstacle(model, name, trained))}
-        if self._settings.layers is None:
+        if self.settings.layers is None:
             found = [name for name, m in modules.items() if _is_linear(m) and name not in reasons]
         else:
-            self._refuse_unmatched("layers", self._settings.layers, [*modules], "linear, embedding or convolution layer")
-            found = [name for name in modules if _matches(self._settings.layers, name)]
+            self._refuse_unmatched("layers", self.settings.layers, [*modules], "linear, embedding or convolution layer")
+            found = [name for name in modules if _matches(self.settings.layers, name)]
         if refused := [f"{name} {reasons[name]}" for name in found if name in reasons]:
-            raise InputError("; ".join(refused[:SHOWN]), where=f"{self._key}.layers", mend="name other layers")
+            raise InputError("; ".join(refused[:SHOWN]), where=f"{self.key}.layers", mend="name other layers")
         if not found:
-            raise InputError("no layer of the model can have an adapter", where=f"{self._key}.layers", mend="name some")
+            raise InputError("no layer of the model can have an adapter", where=f"{self.key}.layers", mend="name some")
         return found
 
     def _refuse_unmatched(self, key: str, patterns: Sequence[str], names: Sequence[str], what: str) -> None:
@@ -154,13 +148,13 @@ class Lora(Strategy):
             if not _matches([pattern], *names):
                 raise InputError(
                     f"no {what}'s name matches {pattern!r}; the names are: {_listed(names) or 'none'}",
-                    where=f"{self._key}.{key}",
+                    where=f"{self.key}.{key}",
                     mend="change the pattern in mltrainer.yaml",
                 )
 
     def _options(self, layers: Sequence[str], modules: Sequence[str] = ()) -> Any:
         """Return peft's config; the layers are one pattern, as of a list peft takes each for the end of a name."""
-        settings = self._settings
+        settings = self.settings
         return _peft().LoraConfig(
             r=settings.rank,
             lora_alpha=settings.rank if settings.alpha is None else settings.alpha,
@@ -176,7 +170,7 @@ class Lora(Strategy):
             yield
         except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
             text = shortened(" ".join(str(error).split()), MOST_TOLD)
-            raise InputError(f"peft: {text}", where=self._key, mend="name other layers under layers") from error
+            raise InputError(f"peft: {text}", where=self.key, mend="name other layers under layers") from error
 
 
 def reread(model: nn.Module, content: bytes) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from mltrainer.records.common import FileRow
 from mltrainer.tasks.ids import Ids
 from mltrainer.tasks.task import Task
 
+Settings = TypeVar("Settings")
 State = dict[str, Tensor]
 EpochOrder = Callable[[Ids, int, int, int], np.ndarray]  # from samples, seed, epoch from 0 and rules to their positions
 Features = Callable[[Any], Tensor]  # from a batch to [samples, features]
@@ -72,10 +74,13 @@ class Ranked:
     difficulty: Callable[[str | None, str], np.ndarray]
 
 
-class Strategy:
+class Strategy(ABC, Generic[Settings]):
     """What a training does beside its task; a strategy writes the methods of the places where it takes part.
 
-    Made of the config's settings, their key in the config, and the project's folder.
+    Args:
+        settings: The config's.
+        key: Their key in the config.
+        root: The project's folder.
 
     Attributes:
         name: Of the strategy and its term of the loss, in history and figures.
@@ -90,6 +95,9 @@ class Strategy:
     files: Sequence[FileRow] = ()
     adapts = False
 
+    def __init__(self, settings: Settings, key: str, root: Path) -> None:
+        self.settings, self.key, self.root = settings, key, root
+
     def rank(self, samples: Ranked) -> EpochOrder | None:
         """Return the order in which the training samples of an epoch are read; None: the one without it."""
         return None
@@ -102,13 +110,13 @@ class Strategy:
             new: Names of its tensors that begin as drawn ones, where others come from a file.
         """
 
+    @abstractmethod
     def begin(self, training: Training) -> str:
         """Make ready, and return a line on what was made; called once the trained model is on its device."""
-        raise NotImplementedError
 
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the mean of the term over a micro-batch, a scalar to differentiate; nothing may wait for the device."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name} has a share of the loss and no term")
 
     def views(self, training: Training) -> dict[str, Forward]:
         """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""

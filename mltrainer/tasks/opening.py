@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.difficulty import difficulty
 from mltrainer.tasks.distinct import distinct
 from mltrainer.tasks.samples import Samples, pick
 from mltrainer.tasks.sketch import sketch
@@ -30,7 +31,7 @@ from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
 from mltrainer.tasks.stored.records import Part
 from mltrainer.tasks.task import Task
-from mltrainer.tasks.user_code import import_class, make_task, user_code
+from mltrainer.tasks.user_code import import_class, make_task
 from mltrainer.workspace import digest
 
 __all__ = ["OpenTask", "Samples", "check_model", "make_model", "open_task"]
@@ -75,51 +76,13 @@ class OpenTask:
             InputError: They have an order of their own, or a strategy misses something of them.
         """
         train = self._samples.train
-        by_epoch = self.strategies.rank(Ranked(train.ids, self.place, self._difficulty))
+        by_epoch = self.strategies.rank(Ranked(train.ids, self.place, partial(difficulty, self._data, self.root)))
         if by_epoch is None:
             return
         if train.is_stream or isinstance(train.dataset, Part):
             what = "the training samples stay in their files or come as a stream, in an order of their own"
             raise InputError(what, where="strategies", mend="hold them in memory or in a data set that gives each of them")
         self._samples["train"] = replace(train, by_epoch=by_epoch)
-
-    def _difficulty(self, name: str | None, where: str) -> np.ndarray:
-        """Return a number for each sample by its id, as `strategy.Ranked` says.
-
-        Raises:
-            InputError: There is nothing of that name.
-        """
-        if name is None:
-            return self._own_difficulty(where)
-        features = self.task.features(np.arange(self.task.size)) if isinstance(self.task, BuiltinTask) else []
-        found = {feature.name: feature.values.astype(np.float64) for feature in features if not feature.texts}
-        if name in found:
-            return found[name]
-        ids = np.asarray(self._data.ids.train)
-        cells = self.cells(int(ids[0]))
-        if name not in cells:
-            there = ", ".join(dict.fromkeys([*found, *cells])) or "none"
-            raise InputError(f"samples have no {name!r}; there are: {there}", where=where, mend="name one of them")
-        values = np.full(int(ids.max()) + 1, np.nan)
-        for row in ids.tolist():
-            with contextlib.suppress(ValueError):  # no number: told by the row
-                values[row] = float(self.cells(row)[name])
-        return values
-
-    def _own_difficulty(self, where: str) -> np.ndarray:
-        if isinstance(self.task, BuiltinTask):
-            mend = "by: a column of numbers, or margins: those of an earlier run"
-            raise InputError("nothing says how difficult a sample is", where=where, mend=mend)
-        with user_code(self.root, "difficulty of your task"):
-            given = self.task.difficulty()
-        try:
-            found = np.asarray(given, np.float64)
-        except (TypeError, ValueError):
-            found = np.empty((0, 0))
-        if found.ndim != 1:
-            what = f"difficulty() gave {type(given).__name__}; a number for each training sample was expected"
-            raise InputError(what, where=where, mend="return a list or an array of numbers")
-        return found
 
     def split(self, name: str) -> Samples:
         """Return the samples of "train" or "validation"; of "test" after `open_test`.

@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import safetensors.torch
@@ -33,6 +34,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import mltrainer
+from mltrainer.trainers.native.signals.margins import Margins
 from tests.benchmarks import bench_distillation
 
 WIDE = {"name": "mlp", "hidden": [512, 512]}
@@ -136,26 +138,13 @@ def curriculum(seed: int) -> Measured:
     labels[wrong] = (labels[wrong] + draws.integers(1, 10, 80)) % 10
     write("few", rows["x"], labels)
     model = {"name": "mlp", "hidden": [64]}
-    with kept_margins():
+    write_margins = Margins.write
+    # A fit's folder is removed: its margins are written here.
+    with mock.patch.object(Margins, "write", lambda margins, _folder: write_margins(margins, Path())):
         plain = fit("few", model, 20, seed, signals=True)
     strategy = {"name": "curriculum", "margins": "margins.f32", "begin": 0.5, "epochs": 10}
     by_margins = fit("few", model, 20, seed, strategies=[strategy])
     return {"without": accuracy(plain), "with": accuracy(by_margins)}
-
-
-class kept_margins:
-    """Keep the margins of the training within, whose folder is removed."""
-
-    def __enter__(self) -> None:
-        from mltrainer.trainers.native.signals.margins import Margins
-
-        self._write = Margins.write
-        Margins.write = lambda margins, _folder: self._write(margins, Path())  # type: ignore[method-assign]  # for a block
-
-    def __exit__(self, *_: object) -> None:
-        from mltrainer.trainers.native.signals.margins import Margins
-
-        Margins.write = self._write  # type: ignore[method-assign]  # as it was
 
 
 def contrastive(seed: int) -> Measured:

@@ -14,7 +14,7 @@ from mltrainer.checkpointing.ensembles import average
 from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.records.common import MetricChoice
-from mltrainer.records.finalization import Combination, Cost, Member, Tasting
+from mltrainer.records.finalization import Addition, Combination, Cost, Member
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Run
 
@@ -60,31 +60,31 @@ def test_equal_metrics_are_decided_by_the_loss_where_the_run_decides_so() -> Non
 GREEDY = {"how": "greedy", "metrics": {"loss": 0.5, "accuracy": 0.82}, "delivered": True}
 
 
-def tasting(number: int, accuracy: float, kept: bool) -> Tasting:
-    return Tasting(member=number, metrics={"loss": 0.5, "accuracy": accuracy}, kept=kept)
+def addition(number: int, accuracy: float, kept: bool) -> Addition:
+    return Addition(member=number, metrics={"loss": 0.5, "accuracy": accuracy}, kept=kept)
 
 
 def test_a_greedy_mean_keeps_what_makes_it_no_worse() -> None:
     members = [member(0.8), member(0.79, used=False), member(0.7), member(0.6)]
-    tastings = [tasting(2, 0.795, kept=False), tasting(3, 0.82, kept=True), tasting(4, 0.82, kept=True)]
-    assert told(made(members, 0.82, tastings=tastings, **GREEDY)) == ""
+    additions = [addition(2, 0.795, kept=False), addition(3, 0.82, kept=True), addition(4, 0.82, kept=True)]
+    assert told(made(members, 0.82, additions=additions, **GREEDY)) == ""
     without = [*members[:3], member(0.6, used=False)]
     assert "of members [1, 3]; by their validation metrics it is of [1, 3, 4]" in told(
-        made(without, 0.82, tastings=tastings, **GREEDY)
+        made(without, 0.82, additions=additions, **GREEDY)
     )
     other = {**GREEDY, "metrics": {"loss": 0.5, "accuracy": 0.9}}
-    assert "not those of the last average" in told(made(members, 0.9, tastings=tastings, **other))
+    assert "not those of the last average" in told(made(members, 0.9, additions=additions, **other))
 
 
 def test_an_ensemble_takes_in_only_what_makes_it_better() -> None:
-    members, tastings = (
+    members, additions = (
         [member(0.8), member(0.7), member(0.6, used=False)],
-        [tasting(2, 0.82, kept=True), tasting(3, 0.82, kept=False)],
+        [addition(2, 0.82, kept=True), addition(3, 0.82, kept=False)],
     )
     ensemble = {**GREEDY, "how": "ensemble"}
-    assert told(made(members, 0.82, tastings=tastings, **ensemble)) == ""
+    assert told(made(members, 0.82, additions=additions, **ensemble)) == ""
     assert "by their validation metrics it is of [1, 2]" in told(
-        made([*members[:2], member(0.6)], 0.82, tastings=tastings, **ensemble)
+        made([*members[:2], member(0.6)], 0.82, additions=additions, **ensemble)
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,14 @@ def refused(said: Said, *parts: str) -> None:
     assert said.out == ""
     assert "Traceback" not in said.err
     assert [part for part in (*parts, "\n  next: ") if part not in said.err] == [], said.err
+
+
+def test_a_command_typed_in_a_folder_that_was_removed_says_so(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    typed = f"cd {gone} && rmdir {gone} && {sys.executable} -P -m mltrainer status"
+    said = subprocess.run(["bash", "-c", typed], capture_output=True, text=True, check=False)
+    refused(Said(said.returncode, said.stdout, said.stderr), "the folder that this is typed in was removed")
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_a_greedy_mean_is_of_what_its_members_have_and_batch_norm_is_measured_an
         assert torch.equal(mean[name], stacked.mean(0).to(mean[name].dtype)), name
     assert len(used) > 1
     assert not torch.equal(mean["0.running_var"], torch.stack([state["0.running_var"] for state in used]).mean(0))
-    assert [row.kept for row in made.tastings] == [row.used for row in made.members[1:]]
+    assert [row.kept for row in made.additions] == [row.used for row in made.members[1:]]
     assert gate(project).holds
 
 
@@ -166,7 +166,7 @@ def test_a_mean_that_is_no_better_is_said_to_be_and_the_runs_own_model_is_delive
     made = found.combination
     assert made is not None
     assert not made.delivered
-    assert [row.kept for row in made.tastings] == [False] * (len(made.members) - 1)
+    assert [row.kept for row in made.additions] == [False] * (len(made.members) - 1)
     assert found.validation == found.run.metrics
     assert "**no better than the best single model**" in (project.root / FINAL / "final_report.md").read_text()
     assert gate(project).holds
@@ -238,7 +238,7 @@ def _better(evidence: dict[str, Any]) -> None:
 
 
 def _kept(evidence: dict[str, Any]) -> None:
-    evidence["combination"]["tastings"][0]["metrics"]["loss"] = 1e9
+    evidence["combination"]["additions"][0]["metrics"]["loss"] = 1e9
 
 
 def _other(evidence: dict[str, Any]) -> None:

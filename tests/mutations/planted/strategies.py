@@ -180,8 +180,8 @@ FAULTS = (
     Fault(
         "the most difficult samples come first",
         CURRICULUM,
-        "self._difficulty = -found if self._settings.descending else found",
-        "self._difficulty = found if self._settings.descending else -found",
+        "self._difficulty = -found if self.settings.descending else found",
+        "self._difficulty = found if self.settings.descending else -found",
         f"{CURRICULUM_TESTS} -k easiest",
     ),
     Fault(

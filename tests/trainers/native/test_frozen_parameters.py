@@ -95,6 +95,10 @@ def test_other_weights_are_another_run_of_other_data(tmp_path: Path, project: di
         ({"freeze": ["nothing"]}, r"no parameter's name matches 'nothing'"),
         ({"freeze": ["."]}, "all parameters are held"),
         ({"freeze": ["^0"], "unfreeze": [{"epoch": 2, "match": "^1"}]}, "no held parameter's name matches '\\^1'"),
+        (
+            {"freeze": ["."], "unfreeze": [{"epoch": 3, "match": "^0"}, {"epoch": 2, "match": "^1"}]},
+            "all parameters are held before epoch 2",
+        ),
     ],
 )
 def test_patterns_that_hold_nothing_or_all_are_refused(changes: Any, message: str) -> None:

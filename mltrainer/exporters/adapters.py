@@ -1,0 +1,61 @@
+"""Adapters that are delivered beside a model: their files, and the row that compares base and adapters with the whole model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.calling import as_called
+from mltrainer.checkpointing.export import compare, leaves, units_of
+from mltrainer.exporters.calls import Calls
+from mltrainer.records.common import Export
+from mltrainer.reproducibility import seeds
+from mltrainer.strategies import lora
+from mltrainer.tasks.opening import OpenTask, make_model
+from mltrainer.workspace import plain
+
+FORMAT, FILES = "adapter", lora.FILES
+DRAWN = 0.1  # deviation of the draws that take the place of a training, so that adapters add something
+
+
+def deliver(
+    task: OpenTask, model: nn.Module, trained: dict[str, Tensor], calls: Calls, tolerance: float
+) -> tuple[dict[str, bytes], list[Export]]:
+    """Return the files of a model's adapters and their row; nothing where no strategy has some.
+
+    Args:
+        task: With its strategies.
+        model: The task's own, with the adapters added to its weights.
+        trained: The state of the model that was trained.
+        calls: The task's calls of its model on real samples.
+        tolerance: As of `export.compare`.
+    """
+    if not task.strategies.adapts:
+        return {}, []
+    with seeds.kept():
+        adapted = make_model(task)
+    adapted.load_state_dict(trained, strict=True)
+    files = task.strategies.delivered(adapted)
+    if lora.WEIGHTS_FILE not in files:
+        return files, []
+    lora.reread(adapted.eval(), files[lora.WEIGHTS_FILE])
+    batches = [calls.all.tensors, *calls.others]
+    with torch.no_grad():
+        whole, apart = ([leaves(as_called(one, calls.all)(*batch)) for batch in batches] for one in (model.eval(), adapted))
+    found = plain(compare(whole, apart, tolerance, units_of(task.task.inference())))
+    samples = len(calls.all.tensors[0])
+    row = Export(format=FORMAT, file=lora.WEIGHTS_FILE, state="written", reason=None, agrees=None)
+    return files, [row.model_copy(update={**found, "samples": samples, "batch_sizes": [samples]})]
+
+
+def rehearse(task: OpenTask, model: nn.Module, calls: Calls, tolerance: float) -> list[Export]:
+    """Return the row of drawn adapters, which tells a model that passes its adapters by; the model then has them added."""
+    if not task.strategies.adapts:
+        return []
+    with seeds.kept():
+        adapted = make_model(task)
+        for parameter in filter(lambda p: p.requires_grad, adapted.parameters()):
+            with torch.no_grad():  # new adapters add nothing, whatever the model makes of them
+                parameter.add_(DRAWN * torch.randn_like(parameter))
+    model.load_state_dict(task.strategies.plain(adapted) or {}, strict=True)
+    return deliver(task, model, {name: t.clone() for name, t in adapted.state_dict().items()}, calls, tolerance)[1]
