@@ -14,7 +14,7 @@ RAY    := build/ray
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin trackio-test services test-services wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -85,6 +85,9 @@ scorecard-processes: $(PEERS)/.installed  ## of these the rows on numbers of pro
 
 scorecard-builtin: $(STAMP)  ## the scorecard's rows for this trainer's own tasks and for models of other frameworks, into docs/SCORECARD.md
 	$(BIN)/python -m tests.benchmarks.scorecard --built-in --jobs $(JOBS)
+
+scorecard-strategies: $(STAMP)  ## the scorecard's rows for this trainer with each training strategy, into docs/SCORECARD.md
+	$(BIN)/python -m tests.benchmarks.scorecard --strategies --jobs $(JOBS)
 
 bench-tables: $(STAMP)  ## the default and a tuned model on tables beside scikit-learn's, into docs/TABLES.md; about an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_tables.py --write

@@ -28,7 +28,7 @@ from tests.benchmarks.scorecard.rows import (
     survived,
 )
 from tests.benchmarks.scorecard.store import Column, merged, save, stored
-from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, placed, render, versions_line
+from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, STRATEGIES_MARKS, placed, render, versions_line
 
 WORDS = ("damaged", "sha256")
 
@@ -173,6 +173,14 @@ def test_the_page_has_the_places_of_the_tables() -> None:
     page = (Path(__file__).parents[1] / "docs/SCORECARD.md").read_text("utf-8")
     assert placed(page, "new")
     assert placed(page, "new", BUILT_IN_MARKS)
+    assert placed(page, "new", STRATEGIES_MARKS)
+
+
+def test_each_strategy_has_a_column() -> None:
+    from mltrainer.strategies.joined import KINDS
+    from tests.benchmarks.scorecard.trainers import STRATEGIES
+
+    assert {trainer.name for trainer in STRATEGIES} >= {*KINDS}
 
 
 def test_what_is_not_installed_is_named() -> None:
@@ -234,6 +242,16 @@ def test_the_scorecards_built_in_work_is_a_project_whose_data_follow_a_seed(tmp_
     values = {**yaml.parse(trainer.files["mltrainer.yaml"], "mltrainer.yaml").value}
     task = ProjectConfig.model_validate(values).task
     assert (task.kind == trainer.kind) if task.kind else task.use
+
+
+def test_the_work_of_a_strategy_has_the_same_trained_weights_beside_any_data(tmp_path: Path) -> None:
+    from tests.benchmarks.scorecard.trainers import STRATEGIES
+
+    for name, seed in (("one", 1), ("other", 2)):
+        (tmp_path / name).mkdir()
+        STRATEGIES[0].write_data(tmp_path / name, seed)
+    one, other = (_content(tmp_path / name) for name in ("one", "other"))
+    assert [name for name in one if one[name] != other[name]] == ["data.npz"]
 
 
 def _content(folder: Path) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """The scorecard: the same small training through every trainer that is installed, or this one's own tasks.
 
-python -m tests.benchmarks.scorecard [--built-in | --processes] [--only NAME] [--rows TEXT] [--keep FOLDER] [--jobs N] [--dry]
+python -m tests.benchmarks.scorecard [--built-in | --strategies | --processes] [--only NAME] [--rows TEXT] [--keep FOLDER]
+    [--jobs N] [--dry]
 """
 
 from __future__ import annotations
@@ -24,11 +25,20 @@ from tests.benchmarks.scorecard.processes import rows as processes_rows
 from tests.benchmarks.scorecard.processes import trainers as processes_trainers
 from tests.benchmarks.scorecard.rows import Cell, Row
 from tests.benchmarks.scorecard.store import Column, merged, save, stored
-from tests.benchmarks.scorecard.table import BUILT_IN_MARKS, MARKS, PROCESSES_MARKS, placed, render, versions_line
+from tests.benchmarks.scorecard.table import (
+    BUILT_IN_MARKS,
+    MARKS,
+    PROCESSES_MARKS,
+    STRATEGIES_MARKS,
+    placed,
+    render,
+    versions_line,
+)
 
 STORE = ROOT / "build" / "scorecard"
 PAGE = ROOT / "docs" / "SCORECARD.md"
 OWN = ("mltrainer", "lightning", "transformers", "torch")
+PLAIN = ("mltrainer", "torch")
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,14 @@ class Table:
 
 TRAINERS = Table(trainers.TRAINERS, rows.ROWS, measure.Bench, MARKS)
 BUILT_IN = Table(trainers.BUILT_IN, rows.ROWS, measure.Bench, BUILT_IN_MARKS, distributions=OWN)
+STRATEGIES = Table(
+    trainers.STRATEGIES,
+    rows.ROWS,
+    measure.Bench,
+    STRATEGIES_MARKS,
+    STORE / "strategies",
+    distributions=("mltrainer", "peft", "torch"),
+)
 PROCESSES = Table(
     processes_trainers.TRAINERS,
     processes_rows.ROWS,
@@ -121,6 +139,9 @@ def _arguments() -> argparse.Namespace:
         action="store_const",
         const=BUILT_IN,
         help="this trainer's own tasks: a table, texts, images, models of other frameworks",
+    )
+    table.add_argument(
+        "--strategies", dest="table", action="store_const", const=STRATEGIES, help="this trainer with each training strategy"
     )
     table.add_argument(
         "--processes", dest="table", action="store_const", const=PROCESSES, help="one training shared by 1, 2 and 4 processes"

@@ -9,6 +9,7 @@ from tests.benchmarks.scorecard.rows import Cell, Row
 
 MARKS = ("<!-- scorecard: written by `make scorecard` -->", "<!-- scorecard: end -->")
 BUILT_IN_MARKS = ("<!-- built-in: written by `make scorecard-builtin` -->", "<!-- built-in: end -->")
+STRATEGIES_MARKS = ("<!-- strategies: written by `make scorecard-strategies` -->", "<!-- strategies: end -->")
 PROCESSES_MARKS = ("<!-- processes: written by `make scorecard-processes` -->", "<!-- processes: end -->")
 SIGNS = {"pass": "✅", "fail": "❌", "unknown": "–", "unasked": "–"}
 

@@ -73,6 +73,7 @@ class Probe:
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.folder = case, folder
         self.done = 0
+        self.asked = False
         self.net: nn.Module | None = None
         self.writes: list[str] = []
         register_optimizer_step_post_hook(self._stepped)
@@ -90,7 +91,9 @@ class Probe:
         if self.done and self.done == self.case.stop_after and not self.case.gently:
             self._end()
         step = self.done + 1
-        if self.case.gently and step == self.case.stop_after:
+        # Once: a strategy may ask for the loss of a step again, and a second SIGINT ends a run without saving.
+        if self.case.gently and step == self.case.stop_after and not self.asked:
+            self.asked = True
             os.kill(os.getpid(), signal.SIGINT)
         self._monitor(loss, step)
         return loss * float("nan") if step == self.case.nan_at else loss

@@ -11,6 +11,7 @@ from tests.benchmarks.scorecard.trainers.ignite import Ignite
 from tests.benchmarks.scorecard.trainers.lightning import Lightning
 from tests.benchmarks.scorecard.trainers.ours import Mltrainer
 from tests.benchmarks.scorecard.trainers.peer import Peer
+from tests.benchmarks.scorecard.trainers.strategies import STRATEGIES as STRATEGIES
 
 PEERS: list[Peer] = [Lightning(), HuggingFace(), Accelerate(), Ignite()]
 TRAINERS: list[Trainer] = [Mltrainer(), *PEERS]
