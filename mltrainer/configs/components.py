@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mltrainer.configs.loading import assign, known_keys, parse_assignment, validate_values
+from mltrainer.configs.loading import assign, at, known_keys, parse_assignment, validate_values
 from mltrainer.configs.project import ProjectConfig, TrainingConfig, config_digest
 from mltrainer.errors import InputError
 
@@ -126,24 +126,17 @@ def components(config: TrainingConfig) -> list[Swap]:
 
 
 def _is_on(component: Component, values: Values) -> bool:
-    found = _at(values, component.key)
-    if component.needs is not None and not _at(values, component.needs):
+    found = at(values, component.key)
+    if component.needs is not None and not at(values, component.needs):
         return False
     if isinstance(found, dict):
         return any(item is not None for item in found.values())
     return found is not None and found != component.without
 
 
-def _at(values: Any, key: str) -> Any:
-    """Return the value at a dotted key of nested values; None where a key is missing."""
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, dict) else None
-    return values
-
-
 def _changes(component: Component, values: Values) -> Values:
-    beside = {key: value for key, value in component.beside.items() if _at(values, key) not in (None, value)}
-    return {component.key: component.without, **beside, **{key: _at(values, key) for key in component.keeps}}
+    beside = {key: value for key, value in component.beside.items() if at(values, key) not in (None, value)}
+    return {component.key: component.without, **beside, **{key: at(values, key) for key in component.keeps}}
 
 
 def _is_another(swap: Swap, config: TrainingConfig) -> bool:
@@ -191,7 +184,7 @@ def _digest_of(swap: Swap, config: TrainingConfig) -> str:
         _require_key(key)
     digest = config_digest(swap.applied(config))
     if digest == config_digest(config):
-        now = ", ".join(f"{key} is {_at(config.model_dump(), key)!r}" for key in swap.changes)
+        now = ", ".join(f"{key} is {at(config.model_dump(), key)!r}" for key in swap.changes)
         raise InputError(f"the swap changes nothing of a training: {now} in the config", where=f"{COMMAND} {swap.name}")
     return digest
 

@@ -211,7 +211,7 @@ def _keys(root: dict[str, Any], node: dict[str, Any], rest: list[Any]) -> set[st
         return _keys(root, properties[head], tail)
     if isinstance(others := node.get("additionalProperties"), dict):  # such as the options of a plug-in's tracker
         return _keys(root, others, tail)
-    if isinstance(head, int) and "items" in node:
+    if str(head).isdecimal() and "items" in node:
         return _keys(root, node["items"], tail)
     return _keys(root, node, tail) if tail else set(properties)
 
@@ -253,22 +253,24 @@ def assign(values: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> dict[s
     """Return a copy of nested values with dotted keys replaced.
 
     A group that gets another `name` (another optimizer) keeps none of its old keys; names are applied first, so that the
-    order of the changes does not matter to that. Of keys that exclude one another the new one stays.
+    order of the changes does not matter to that. Of keys that exclude one another the new one stays. A number names an entry
+    of a list, from 0: `strategies.0.weight`.
 
     Args:
         values: Nested values, such as a full training config.
         changes: Dotted key and value.
 
     Raises:
-        InputError: A part of a key is not a mapping.
+        InputError: A part of a key is no mapping, and no entry of a list.
     """
     result = values
     for key, item in sorted(changes, key=lambda change: not change[0].endswith(".name")):
         group, _, last = key.rpartition(".")
-        held = result.get(group)
+        # A task's options are its own: a name among them is no other group.
+        held = at(result, group) if "." not in group or group.rpartition(".")[2].isdecimal() else None
         if isinstance(held, dict):
             renamed = last == "name" and held.get("name") != item
-            result = {**result, group: {} if renamed else yielding(group, held, {last: item})}
+            result = _set(result, group.split("."), {} if renamed else yielding(group, held, {last: item}), key)
         result = _set(result, key.split("."), item, key)
     return result
 
@@ -285,13 +287,41 @@ def apply(values: dict[str, Any], assignments: Sequence[str], name: str) -> tupl
     return assign(values, map(parse_assignment, assignments)), where
 
 
-def _set(value: dict[str, Any], keys: list[str], item: Any, key: str) -> dict[str, Any]:
-    inner = value.get(keys[0])
-    if len(keys) == 1:
-        return {**value, keys[0]: item}
-    if inner is not None and not isinstance(inner, dict):
-        raise InputError(f"{keys[0]} is {inner!r}, not a group of keys", where=f"key {key}")
-    return {**value, keys[0]: _set(inner or {}, keys[1:], item, key)}
+def at(values: Any, key: str, default: Any = None) -> Any:
+    """Return the value at a dotted key of nested values, or the default where there is none; a number names a list's entry."""
+    for part in key.split("."):
+        if isinstance(values, list) and part.isdecimal() and int(part) < len(values):
+            values = values[int(part)]
+        elif isinstance(values, Mapping) and part in values:
+            values = values[part]
+        else:
+            return default
+    return values
+
+
+def _set(value: Any, keys: list[str], item: Any, key: str) -> Any:
+    if not keys:
+        return item
+    first, rest = keys[0], keys[1:]
+    if isinstance(value, list):
+        place = _place(value, first, key)
+        return [*value[:place], _set(value[place], rest, item, key), *value[place + 1 :]]
+    inner = value.get(first)
+    if rest and inner is not None and not isinstance(inner, dict | list):
+        raise InputError(f"{first} is {inner!r}, not a group of keys", where=f"key {key}")
+    return {**value, first: _set({} if inner is None else inner, rest, item, key)}
+
+
+def _place(entries: list[Any], word: str, key: str) -> int:
+    """Return the place in a list that a part of a key names.
+
+    Raises:
+        InputError: It names none.
+    """
+    if word.isdecimal() and int(word) < len(entries):
+        return int(word)
+    has = f"its entries are 0 to {len(entries) - 1}" if entries else "it has no entries"
+    raise InputError(f"{word!r} names no entry of the list; {has}", where=f"key {key}", mend="name one, or set the whole list")
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
@@ -302,6 +332,14 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str,
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
     ]
+
+
+def each_entry(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values by dotted key, those of a list of groups by its entries' numbers too: `strategies.0.weight`."""
+    flat = flatten(dict(values))
+    lists = {key: item for key, item in flat.items() if isinstance(item, list)}
+    entries = {f"{key}.{nr}": entry for key, item in lists.items() for nr, entry in enumerate(item) if isinstance(entry, dict)}
+    return flat | {f"{name}.{key}": value for name, entry in entries.items() for key, value in each_entry(entry).items()}
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from mltrainer import handbook
 from mltrainer.configs import storage, yaml
 from mltrainer.configs.items import ExportSettings
-from mltrainer.configs.loading import Strict, assign, flatten, is_later, known_keys, validate, yielding
+from mltrainer.configs.loading import Strict, assign, each_entry, is_later, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.pruning import Pruning as Pruning
@@ -32,7 +32,7 @@ OF_TASKS = {
 
 TRAINING_KEYS = tuple(name for name in TrainingConfig.model_fields if name not in ProjectConfig.model_fields)
 OPTIONS, ARGUMENTS = "task.options.", "task.arguments."
-_PROJECT_SPACE = ("model.", OPTIONS, ARGUMENTS)  # what a search may vary beside the training keys
+_PROJECT_SPACE = ("model.", "strategies.", OPTIONS, ARGUMENTS)  # what a search may vary beside the training keys
 
 
 def _tag(field: FieldInfo) -> Any:
@@ -181,7 +181,8 @@ def _check_key(key: str) -> None:
     *parents, last = key.split(".")
     names = known_keys(TrainingConfig, tuple(parents))
     if key.split(".")[0] not in TRAINING_KEYS and not key.startswith(_PROJECT_SPACE):
-        raise ValueError(f"{key!r} cannot be searched; training keys, model.*, task.options.* and task.arguments.* can")
+        others = ", ".join(f"{group}*" for group in _PROJECT_SPACE)
+        raise ValueError(f"{key!r} cannot be searched; training keys and {others} can")
     if last not in names:
         close = difflib.get_close_matches(last, names, n=1, cutoff=0.5)
         near = ".".join([*parents, close[0]]) if close else ""
@@ -328,7 +329,7 @@ def applicable_space(space: dict[str, Any], config: dict[str, Any]) -> dict[str,
         space: Dotted key to dimension, as in the tuning template.
         config: A full training config.
     """
-    present, is_own = set(flatten(config)), bool(config["task"]["use"])
+    present, is_own = set(each_entry(config)), bool(config["task"]["use"])
     if config["task"].get("script") is not None:
         present = {key for key in present if key.startswith(ARGUMENTS)}
     if config["optimizer"]["name"] == "own" and not _is_factor(space.get("optimizer.lr")):

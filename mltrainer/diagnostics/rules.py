@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer import handbook
-from mltrainer.configs.loading import EXCLUSIVE
+from mltrainer.configs.loading import EXCLUSIVE, at
 from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
 from mltrainer.configs.pages import Suggestion as PageSuggestion
 from mltrainer.configs.project import OF_PROGRAMS, is_opaque, meets
@@ -365,14 +365,7 @@ def _changes(row: Diagnosis, config: Mapping[str, Any]) -> list[Suggestion]:
 def _changed_values(one: Suggestion, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that a suggestion gives a config's keys, of those that it changes."""
     values = {key: _value(config, key, change) for key, change in one.set.items()}
-    return {key: value for key, value in values.items() if value is not None and value != _current(config, key)}
-
-
-def _current(config: Mapping[str, Any], key: str) -> Any:
-    value: Any = config
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+    return {key: value for key, value in values.items() if value is not None and value != at(config, key)}
 
 
 def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
@@ -380,8 +373,8 @@ def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
     group, _, last = key.rpartition(".")
     if is_opaque(config) and key.partition(".")[0] not in OF_PROGRAMS:
         return None  # its trainer's own affair
-    current = _current(config, key)
-    if any(_current(config, f"{group}.{rival}") for rival in EXCLUSIVE.get(group, ()) if rival != last):
+    current = at(config, key)
+    if any(at(config, f"{group}.{rival}") for rival in EXCLUSIVE.get(group, ()) if rival != last):
         return None
     if current is None:
         return change if group in SWITCHED_ON and group in config and config[group] is None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mltrainer.configs.loading import at
 from mltrainer.figures.bound import data_digest
 from mltrainer.figures.content import Figure, of_run, schedule
 from mltrainer.figures.tuning import of_search
@@ -14,7 +15,6 @@ from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Planning
-from mltrainer.reports.values import at
 from mltrainer.workspace import sha256_bytes
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ import statistics
 from typing import Any, NamedTuple
 
 from mltrainer.configs.items import ImprovementSettings
-from mltrainer.configs.loading import assign, flatten, parse_assignment, validate_values
+from mltrainer.configs.loading import assign, each_entry, parse_assignment, validate_values
 from mltrainer.configs.pages import ORCHESTRATOR, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, of_task
 from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
@@ -292,7 +292,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
     baseline = BaselineValue(
         run=ctx.baseline.evidence.run.id,
         value=diagnosis.evidence.metrics.get(planned.metric.name),
-        values={key: value for key, value in flatten(planned.model_dump()).items() if key in job.space},
+        values={key: value for key, value in each_entry(planned.model_dump()).items() if key in job.space},
     )
     evidence = Searched(
         **{key: content[key] for key in TOLD if key in content},

@@ -8,6 +8,7 @@ from typing import Any
 
 from mltrainer.configs.components import Swap
 from mltrainer.configs.items import ImprovementSettings
+from mltrainer.configs.loading import at
 from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
 from mltrainer.configs.project import TrainingConfig, bits_config, load_project
 from mltrainer.errors import InputError
@@ -103,6 +104,5 @@ def changed_keys(config: TrainingConfig, swap: Swap) -> list[ChangedKey]:
 
 def _held(values: Any, key: str) -> Any:
     """Return the value at a dotted key; of a group, its entries that are not None."""
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, dict) else None
-    return {name: item for name, item in values.items() if item is not None} if isinstance(values, dict) else values
+    held = at(values, key)
+    return {name: item for name, item in held.items() if item is not None} if isinstance(held, dict) else held

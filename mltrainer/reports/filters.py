@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from mltrainer.configs.loading import at
 from mltrainer.records.common import Cause
 from mltrainer.records.planning import Distribution
 from mltrainer.reports import markdown as md
@@ -216,7 +217,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "named": named,
     "front_matter": front_matter,
     # looking into a record
-    "at": values.at,
+    "at": at,
     "of": views.of,
     "items": lambda found: sorted(found.items()),
     "keys": sorted,

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from mltrainer.configs.loading import at
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.run import TaskEvaluation
-from mltrainer.reports.values import at, finite
+from mltrainer.reports.values import finite
 from mltrainer.reports.views import confused
 
 PIPELINES = {

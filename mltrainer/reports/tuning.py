@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mltrainer.configs.loading import at
 from mltrainer.records.optimization import Searched, Trained, Trial
 from mltrainer.records.pareto import RULE, front
 from mltrainer.reports.advice import MIN_TRIALS, Search, advice, comparison_power, seed_spread, template_lines
 from mltrainer.reports.space import name_of
-from mltrainer.reports.values import as_float, at
+from mltrainer.reports.values import as_float
 
 Row = dict[str, Any]
 MAX_TRIALS = 100  # rows of the table; the record holds all

@@ -31,15 +31,6 @@ def _escape(match: re.Match[str]) -> str:
     return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
-def at(value: Any, path: str, default: Any = None) -> Any:
-    """Return the value at a dotted path of nested dicts, or the default where a key is missing."""
-    for key in path.split("."):
-        if not isinstance(value, dict) or key not in value:
-            return default
-        value = value[key]
-    return value
-
-
 def as_float(value: Any) -> float:
     """Return a number of a record as a float; "nan", "inf" and what was not measured are not finite."""
     if isinstance(value, str) and value in _NOT_FINITE:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from mltrainer.configs.loading import flatten
+from mltrainer.configs.loading import each_entry
 
 Values = dict[str, Any]
 Dimension = Mapping[str, Any]
@@ -73,7 +73,7 @@ def active(space: Mapping[str, Dimension], values: Values, config: Mapping[str, 
         values: A value for each.
         config: A full training config.
     """
-    fixed, found = flatten(dict(config)), Values()
+    fixed, found = each_entry(config), Values()
     for key in in_order(space):
         if is_there(space[key], {**fixed, **found}):
             found[key] = values[key]

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mltrainer.configs.loading import flatten
+from mltrainer.configs.loading import each_entry
 from mltrainer.configs.project import Metric
 from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
@@ -126,7 +126,7 @@ class Learning(Strategy):
     def values(self, trial: int) -> Values:
         """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""
         self._study.sampler = _sampler(self._name, seeds.key(self.seed, f"tuner/{self._name}", trial) % 2**32)
-        fixed, found = flatten(self.config), Values()
+        fixed, found = each_entry(self.config), Values()
         with _quiet():
             if trial <= SPREAD:
                 self._study.enqueue_trial(self._labelled(self._spread.values(trial)))

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import assign, differences, flatten, known_keys, parse_assignment, read_text, validate
+from mltrainer.configs.loading import (
+    assign,
+    at,
+    differences,
+    each_entry,
+    flatten,
+    known_keys,
+    parse_assignment,
+    read_text,
+    validate,
+)
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.errors import InputError
 
@@ -148,6 +158,47 @@ def test_an_assignment_is_read_as_yaml() -> None:
 def test_an_assignment_without_key_or_value_is_refused(assignment: str) -> None:
     with pytest.raises(InputError, match="KEY=VALUE"):
         parse_assignment(assignment)
+
+
+def test_a_key_that_leads_nowhere_gives_the_default() -> None:
+    assert at({"a": {"b": 1}}, "a.b") == 1
+    assert at({"a": None}, "a.b", 7) == 7
+    assert at({"a": [{"b": 1}]}, "a.0.b") == 1
+    assert [at({"a": [1]}, key, 7) for key in ("a.1", "a.b", "a.0.b", "a.-1")] == [7] * 4
+
+
+def test_a_number_names_an_entry_of_a_list() -> None:
+    value = {"strategies": [{"name": "lora", "rank": 8}, {"name": "distillation", "weight": 0.5}]}
+    changed = assign(value, [("strategies.1.weight", 0.7), ("strategies.0.rank", 4)])
+    assert changed == {"strategies": [{"name": "lora", "rank": 4}, {"name": "distillation", "weight": 0.7}]}
+    assert value["strategies"][0]["rank"] == 8
+    assert each_entry(changed)["strategies.1.weight"] == 0.7
+
+
+def test_an_entry_that_gets_another_name_keeps_none_of_its_old_keys() -> None:
+    changed = assign(
+        {"strategies": [{"name": "lora", "rank": 8}]}, [("strategies.0.epochs", 3), ("strategies.0.name", "curriculum")]
+    )
+    assert changed == {"strategies": [{"name": "curriculum", "epochs": 3}]}
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("strategies.1.rank", "'1' names no entry of the list; its entries are 0 to 0"),
+        ("strategies.lora.rank", "'lora' names no entry of the list; its entries are 0 to 0"),
+        ("callbacks.0.use", "'0' names no entry of the list; it has no entries"),
+        ("strategies.0.rank.more", "rank is 8, not a group of keys"),
+    ],
+)
+def test_a_key_that_leads_nowhere_is_not_set(key: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        assign({"strategies": [{"name": "lora", "rank": 8}], "callbacks": []}, [(key, 1)])
+
+
+def test_a_name_among_a_tasks_options_is_no_other_group() -> None:
+    value = {"task": {"options": {"name": "a", "width": 3}}}
+    assert assign(value, [("task.options.name", "b")]) == {"task": {"options": {"name": "b", "width": 3}}}
 
 
 def test_a_dotted_key_is_replaced_and_its_input_left_alone() -> None:

@@ -79,11 +79,6 @@ def test_shares_signs_counts_and_digests() -> None:
     assert (values.short("a" * 64), values.short(None)) == ("a" * 12, "not measured")
 
 
-def test_a_path_that_leads_nowhere_gives_the_default() -> None:
-    assert values.at({"a": {"b": 1}}, "a.b") == 1
-    assert values.at({"a": None}, "a.b", 7) == 7
-
-
 def test_numbers_and_times_at_the_borders_of_their_ways_of_writing() -> None:
     assert [values.number(1234567.0), values.number(0.0001234)] == ["1,234,567", "0.0001234"]
     assert values.number(12345678.0) == "1.235e+07"

@@ -69,6 +69,21 @@ def test_a_key_that_only_another_choice_has_stays_in_the_space() -> None:
     assert applicable_space(alone, CONFIG) == {}
 
 
+def test_the_settings_of_a_strategy_are_searched_by_its_place() -> None:
+    config = {**CONFIG, "strategies": [{"name": "curriculum", "epochs": 3}]}
+    space = {"strategies.0.begin": {"uniform": [0.2, 0.8]}, "strategies.1.weight": {"uniform": [0.1, 0.9]}}
+    assert TuningTemplate.model_validate({"strategy": "random", "trials": 1, "space": space}).space.keys() == space.keys()
+    validated = TrainingConfig.model_validate(config).model_dump()
+    assert [*applicable_space(space, validated)] == ["strategies.0.begin"]
+    assert trial_config(validated, {"strategies.0.begin": 0.4}).strategies[0].begin == 0.4  # type: ignore[union-attr]
+
+
+def test_a_setting_that_no_strategy_has_is_not_searched() -> None:
+    space = {"strategies.0.temprature": {"uniform": [1.0, 9.0]}}
+    with pytest.raises(ValueError, match=r"did you mean 'strategies.0.temperature'"):
+        TuningTemplate.model_validate({"strategy": "random", "trials": 1, "space": space})
+
+
 def test_a_grid_has_each_combination_once_also_where_a_dimension_is_not_there() -> None:
     space = {**OPTIMIZERS, "optimizer.lr": {"choice": [0.1, 0.2]}}
     found = list(grid(space, CONFIG))
