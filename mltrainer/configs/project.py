@@ -54,7 +54,7 @@ ColumnKind = Literal["number", "formatted", "decimal_comma", "boolean", "categor
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run planning --set KEY=VALUE)"
 MOST_WORKERS = 64
-TEXT = "text_"  # begins the kinds of tasks about texts
+TEXT, TABULAR = "text_", "tabular_"  # begin the kinds of tasks about texts and about tables
 TOKENS: dict[str, dict[str, Any]] = {"text_generation": {"kind": "char", "length": 128}}  # where a task's defaults differ
 DELIVERED = ("README.md", "SHA256SUMS")  # are written beside what a program leaves
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
@@ -580,6 +580,10 @@ class ProjectConfig(Strict):
         if "distillation" in names and self.task.kind == "text_generation":
             raise ValueError(
                 "strategies: distillation compares classes or values, and text_generation gives the loss of each window"
+            )
+        if "progressive" in names and str(self.task.kind).startswith(TABULAR):
+            raise ValueError(
+                f"strategies: progressive begins with smaller images or texts, and {self.task.kind} has rows of one size"
             )
         if "lora" in names and self.task.kind and self.start is None:
             raise ValueError("strategies: lora trains beside weights that are held: name them under start")

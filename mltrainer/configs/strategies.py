@@ -123,7 +123,25 @@ class Contrastive(Strict):
         return self
 
 
+class Progressive(Strict):
+    """Smaller images or shorter texts first (Tan and Le, 2021, arXiv 2104.00298; Li et al., 2022, arXiv 2108.06084)."""
+
+    name: Literal["progressive"]
+    shares: list[Annotated[float, Field(gt=0, lt=1)]] = Field(
+        [0.5, 0.75], min_length=1, description="of each stage the share of an image's sides, or of a text's tokens; they ascend"
+    )
+    epochs: int = Field(ge=1, description="epochs in which inputs are smaller, the stages sharing them equally")
+
+    @model_validator(mode="after")
+    def _stages_ascend(self) -> Self:
+        if self.shares != sorted(set(self.shares)):
+            raise ValueError(f"shares: {self.shares} do not ascend; the smallest comes first")
+        if self.epochs < len(self.shares):
+            raise ValueError(f"epochs: {self.epochs} are fewer than the {len(self.shares)} stages; give each one at least")
+        return self
+
+
 Strategy = Annotated[
-    Distillation | Lora | Adversarial | Curriculum | Contrastive,
+    Distillation | Lora | Adversarial | Curriculum | Contrastive | Progressive,
     Field(discriminator="name", description="a strategy, by its name"),
 ]

@@ -12,7 +12,6 @@ from pathlib import Path
 from mltrainer.errors import StoppedError
 from mltrainer.questions.registry import EXPLORED
 from mltrainer.records.job import ExplorationJob
-from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals
 from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainers.native.session import Session
@@ -54,4 +53,4 @@ def first_steps(session: Session, count: int, plan: Plan | None = None) -> Itera
     plan = plan or session.plan
     enough = dataclasses.replace(plan, epochs=math.ceil(count / plan.steps_per_epoch))
     steps = training_steps(session.task.split("train"), enough, session.config, 0)
-    return itertools.islice(altered(steps, enough, 0, batch_transform(session.task.task, session.config)), count)
+    return itertools.islice(altered(steps, enough, 0, session.task.alterations), count)

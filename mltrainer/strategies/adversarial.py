@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
+from mltrainer.strategies.inputs import input_of, with_input
 from mltrainer.strategies.strategy import Forward, MicroBatch, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.structures import mapped
@@ -207,11 +208,7 @@ class Inputs:
         Raises:
             InputError: There is no tensor of numbers.
         """
-        if isinstance(batch, dict):
-            named = [(name, part) for name, part in batch.items() if name != task.target_key and isinstance(part, Tensor)]
-            place, part = named[0] if named else (None, None)
-        else:
-            place, part = 0, batch[0] if isinstance(batch, (tuple, list)) and batch else None
+        place, part = input_of(task, batch)
         if not isinstance(part, Tensor) or not (part.is_floating_point() or part.dtype == torch.uint8):
             kind = str(part.dtype).removeprefix("torch.") if isinstance(part, Tensor) else type(part).__name__
             found = f"{kind}, such as tokens," if isinstance(part, Tensor) else kind
@@ -245,9 +242,7 @@ class Inputs:
         if self.limits is not None:
             # Without the gradient of a clamp, which is 0 where rounding leads beyond a limit: the next step could not lead back.
             x = x + (self._limited(given, x) - x).detach()
-        if isinstance(batch, dict):
-            return task.forward(model, {**batch, place: x})
-        return task.forward(model, type(batch)([x, *batch[1:]]))
+        return task.forward(model, with_input(batch, place, x))
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ from mltrainer.strategies.contrastive import Contrastive
 from mltrainer.strategies.curriculum import Curriculum
 from mltrainer.strategies.distillation import Distillation
 from mltrainer.strategies.lora import Lora
-from mltrainer.strategies.strategy import EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
+from mltrainer.strategies.progressive import Progressive
+from mltrainer.strategies.strategy import Alter, EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
 from mltrainer.tasks.structures import mapped
 
 KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
@@ -28,6 +29,7 @@ KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
     "curriculum": Curriculum,
     "distillation": Distillation,
     "lora": Lora,
+    "progressive": Progressive,
 }
 TASK = "task"  # the name of the task's own loss among the terms
 
@@ -93,6 +95,11 @@ class Strategies:
         return next((found for strategy in self._each if (found := strategy.features(training)) is not None), None)
 
     # --- the loss ---
+
+    @property
+    def alterations(self) -> list[Alter]:
+        """What is done to a training batch before its step, one after the other."""
+        return [strategy.alter for strategy in self._each if strategy.alters]
 
     def begin(self, training: Training) -> list[str]:
         """Make all ready, and return a line on each; no draw of the training is another one for it."""

@@ -20,6 +20,7 @@ from mltrainer.tasks.task import Task
 Settings = TypeVar("Settings")
 State = dict[str, Tensor]
 EpochOrder = Callable[[Ids, int, int, int], np.ndarray]  # from samples, seed, epoch from 0 and rules to their positions
+Alter = Callable[[Any, np.ndarray, int], Any]  # from a training batch, its samples' ids and the epoch, from 0, to another batch
 Features = Callable[[Any], Tensor]  # from a batch to [samples, features]
 Forward = Callable[[Any], tuple[Any, Any]]  # from a batch to outputs and targets
 
@@ -34,6 +35,7 @@ class Training:
         config: Its config.
         root: The project's folder.
         teacher: Makes a new model beside the trained one: a built-in one of this config, or None for the trained one's own.
+        batch: Returns the first training samples, so many of them, as one batch on the CPU.
     """
 
     task: Task
@@ -41,6 +43,7 @@ class Training:
     config: TrainingConfig
     root: Path
     teacher: Callable[[ModelConfig | None], nn.Module]
+    batch: Callable[[int], Any]
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,14 @@ class Strategy(ABC, Generic[Settings]):
             loss. 0: it has no term.
         files: What it is read from, of which each has its digest in the data's.
         adapts: Whether it changes the model.
+        alters: Whether it changes the training batches.
     """
 
     name: str
     share: float = 0.0
     files: Sequence[FileRow] = ()
     adapts = False
+    alters = False
 
     def __init__(self, settings: Settings, key: str, root: Path) -> None:
         self.settings, self.key, self.root = settings, key, root
@@ -113,6 +118,10 @@ class Strategy(ABC, Generic[Settings]):
     @abstractmethod
     def begin(self, training: Training) -> str:
         """Make ready, and return a line on what was made; called once the trained model is on its device."""
+
+    def alter(self, batch: Any, ids: np.ndarray, epoch: int) -> Any:
+        """Return a training batch as it is learned from in an epoch, from 0; no batch that is measured comes here."""
+        return batch
 
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the mean of the term over a micro-batch, a scalar to differentiate; nothing may wait for the device."""

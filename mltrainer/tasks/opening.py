@@ -18,8 +18,9 @@ from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.strategies.joined import strategies_of
-from mltrainer.strategies.strategy import Features, Forward, Ranked, Training
+from mltrainer.strategies.strategy import Alter, Features, Forward, Ranked, Training
 from mltrainer.tasks import data_findings, sanity_check
+from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
 from mltrainer.tasks.data_adapters import DataAdapter, builtin_adapter, user_task_adapter
 from mltrainer.tasks.data_findings import Finding
@@ -131,7 +132,17 @@ class OpenTask:
         return self.strategies.features(self._training(model))
 
     def _training(self, model: nn.Module) -> Training:
-        return Training(self.task, model, self.config, self.root, self._teacher)
+        return Training(self.task, model, self.config, self.root, self._teacher, self._first)
+
+    def _first(self, count: int) -> Any:
+        train = self.split("train")
+        return sanity_check.first_batch(self.task, train, min(count, len(train)), self.config, self.root)
+
+    @property
+    def alterations(self) -> list[Alter]:
+        """What is done to a training batch before its step, one after the other: by the config's transform, by strategies."""
+        transform = batch_transform(self.task, self.config)
+        return [*([] if transform is None else [transform]), *self.strategies.alterations]
 
     def _teacher(self, model: ModelConfig | None) -> nn.Module:
         if not isinstance(self.task, BuiltinTask):

@@ -33,11 +33,19 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
         raise InputError("model() gave a model without a parameter to train", where=config.task.use)
     _refuse_complex(model, config)
     _refuse_replicas(model, config)
+    count = min(BATCH, config.batch_size, len(samples))
+    check_batch(task, model, first_batch(task, samples, count, config, root), count, root)
+
+
+def check_batch(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> None:
+    """Run a batch of so many samples forward, in evaluation mode, and leave no trace in model or generators.
+
+    Raises:
+        InputError: The model does not fit it, or the loss is no scalar.
+    """
     # Module by module: model.train() afterwards would also wake parts that the user had put into evaluation mode.
     modes = [(module, module.training) for module in model.modules()]
     with generators_kept():
-        count = min(BATCH, config.batch_size, len(samples))
-        batch = _batch(task, samples, count, config, root)
         model.eval()
         try:
             _run(task, model, batch, count, root)
@@ -68,11 +76,16 @@ def _refuse_replicas(model: nn.Module, config: TrainingConfig) -> None:
         )
 
 
-def _batch(task: Task, samples: Samples, count: int, config: TrainingConfig, root: Path) -> Any:
+def first_batch(task: Task, samples: Samples, count: int, config: TrainingConfig, root: Path) -> Any:
+    """Return the first samples as one batch, as a task's `forward` takes it, on the CPU.
+
+    Raises:
+        InputError: The user's data set failed, or they make no batch.
+    """
     if samples.tensors is not None:
         return samples.batch([tensor[:count] for tensor in samples.tensors])
     rows = []
-    with user_code(root, "reading your data set"):
+    with generators_kept(), user_code(root, "reading your data set"):
         for place in range(count):
             rows.append(samples.read(config.seed, "sample", 0, place))
     batch = _collated(task, rows, root)

@@ -10,13 +10,14 @@ that none has seen.
 - curriculum: a perceptron of 64 hidden units on 400 digits of which a fifth have wrong labels, plain and by that run's margins.
 - contrastive: a small convolutional network on 45 digits, 5 % of 900, with new weights and with those that it learned by SimCLR
   from all 900 without labels; the same steps with labels.
+- progressive: a small residual network on 900 digits of 32x32 pixels, of the full size always and of 16 and 24 pixels for 8 of 12
+  epochs; beside it the processor's time of each training.
 - distillation: `bench_distillation.py` as it stands.
 - multitask: six quantities that are mixtures of the same three bends of ten features, with noise, learned from 100 rows by one
   perceptron of 32 and 32 hidden units for each of them, or by one for all; r2 on 500 other rows. Each takes as many steps. Beside
   it six quantities of which each has a bend of its own.
 
-    python tests/benchmarks/bench_strategies.py [lora adversarial curriculum contrastive distillation multitask]
-        [--seeds 0 1 2 3 4]
+    python tests/benchmarks/bench_strategies.py [NAME ...] [--seeds 0 1 2 3 4]
 """
 
 from __future__ import annotations
@@ -168,6 +169,24 @@ def contrastive(seed: int) -> Measured:
     }
 
 
+def progressive(seed: int) -> Measured:
+    """Return the accuracies of a training on images of one size and on images that grow, and how long each took."""
+    divide(seed, many=900)
+    for name in ("many", "held"):
+        rows = np.load(f"{name}.npz")
+        x = nn.functional.interpolate(torch.from_numpy(rows["x"])[:, None], size=(32, 32), mode="bilinear")
+        write(f"large_{name}", x.numpy(), rows["y"])
+    model: dict[str, Any] = {"name": "resnet", "width": 16, "stages": 3, "blocks": 1, "stem": 1}
+    rate = {"optimizer": {"name": "adamw", "lr": 3e-3}}
+    timed: list[tuple[mltrainer.Fit, float]] = []
+    for strategies in ([], [{"name": "progressive", "shares": [0.5, 0.75], "epochs": 8}]):
+        begun = time.process_time()
+        found = fit("large_many", model, 12, seed, held="large_held", batch_size=32, strategies=strategies, **rate)
+        timed.append((found, time.process_time() - begun))
+    (plain, plain_s), (grown, grown_s) = timed
+    return {"without": accuracy(plain), "with": accuracy(grown), "seconds without": plain_s, "seconds with": grown_s}
+
+
 def distillation(seed: int) -> Measured:
     """Return the accuracies of a student alone and with its teacher."""
     found = bench_distillation.measure(200, 64, 80, seed, same_rows=False)
@@ -234,6 +253,7 @@ STRATEGIES: dict[str, Callable[[int], Measured]] = {
     "adversarial": adversarial,
     "curriculum": curriculum,
     "contrastive": contrastive,
+    "progressive": progressive,
     "distillation": distillation,
     "multitask": multitask,
 }

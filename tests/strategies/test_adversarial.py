@@ -66,7 +66,9 @@ def made(task: Any = None, model: nn.Module | None = None, **changes: Any) -> tu
     values = {"name": "adversarial", "epsilon": EPSILON, "steps": STEPS, "limits": [0, 1], **changes}
     settings = config({"strategies": [{k: v for k, v in values.items() if v is not None}]})
     task = task or Pictures()
-    training = Training(task, task.model() if model is None else model, settings, Path(), lambda _model: task.model())
+    training = Training(
+        task, task.model() if model is None else model, settings, Path(), lambda _model: task.model(), lambda _count: None
+    )
     strategy = Adversarial(settings.strategies[0], "strategies.0", Path())  # type: ignore[arg-type]  # one of several kinds
     strategy.begin(training)
     return strategy, training

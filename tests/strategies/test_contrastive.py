@@ -50,7 +50,7 @@ def made(task: Noisy | None = None, **changes: Any) -> tuple[Contrastive, Traini
     strategy = Contrastive(settings.strategies[0], "strategies.0", Path())  # type: ignore[arg-type]  # one of several kinds
     model = task.model()
     strategy.adapt(model, ())
-    training = Training(task, model, settings, Path(), lambda _model: task.model())
+    training = Training(task, model, settings, Path(), lambda _model: task.model(), lambda _count: None)
     strategy.begin(training)
     return strategy, training
 

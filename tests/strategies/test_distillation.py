@@ -73,7 +73,7 @@ def save_teacher(root: Path, task: Rows | None = None) -> nn.Module:
 
 def begun(root: Path, settings: TrainingConfig, task: Rows, model: nn.Module) -> Strategies:
     strategies = strategies_of(settings, root)
-    strategies.begin(Training(task, model, settings, root, lambda _model: task.teacher()))
+    strategies.begin(Training(task, model, settings, root, lambda _model: task.teacher(), lambda _count: None))
     return strategies
 
 

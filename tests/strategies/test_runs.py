@@ -34,6 +34,10 @@ CASES: dict[str, dict[str, Any]] = {
     "adversarial": {"strategies": [{"name": "adversarial", "epsilon": 0.1, "steps": 2, "weight": 0.8}]},
     "contrastive": {"strategies": [{"name": "contrastive", "projection": 16}]},
     "curriculum": {"strategies": [{"name": "curriculum", "epochs": 2, "begin": 0.4}]},
+    "progressive": {
+        "strategies": [{"name": "progressive", "shares": [0.5], "epochs": 1}],
+        "task": {"use": "digits_task:Pictures"},
+    },
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
 # Several at once are tried with the long tests.
@@ -54,18 +58,28 @@ RINGS = TASK.replace(
 )
 
 
-DIFFICULTY = """
+BESIDE = """
 
 class Digits(Digits):
     def difficulty(self):
         return load_digits().images[:self.n].std((1, 2))
+
+
+class Pictures(Digits):
+    def collate(self, rows):
+        x, y = torch.utils.data.default_collate(rows)
+        return x[:, None], y
+
+    def model(self):
+        body = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        return nn.Sequential(body, nn.Dropout(0.3), nn.Linear(8, 10))
 """
 
 
 def prepared(root: Path, model: str = "Large") -> Path:
     """Write the digits task into a folder, with the weights of a teacher of one of its classes."""
     path = make(root) / "digits_task.py"
-    path.write_text(path.read_text() + DIFFICULTY)
+    path.write_text(path.read_text() + BESIDE)
     spec = importlib.util.spec_from_file_location("teachers", path)
     assert spec is not None
     assert spec.loader is not None

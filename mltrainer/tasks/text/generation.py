@@ -134,12 +134,12 @@ class TextGeneration(BuiltinTask):
         return language_model(self._config.model, self._tokenizer.get_vocab_size(), self._tokens.length)
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the loss of each window, summed over its tokens, and its bytes."""
+        """Return the loss of each window, summed over its tokens, and its bytes; of a shorter one, as if it went on alike."""
         tokens = batch[0].long()
         logits = model(tokens[:, :-1])
         # In float32 also under mixed precision, as the sum over a window's tokens loses digits in bfloat16.
         each = functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
-        return each.reshape(len(tokens), -1).sum(1), batch[-1]
+        return each.reshape(len(tokens), -1).sum(1) * (self._tokens.length / (tokens.shape[1] - 1)), batch[-1]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy of a token, in nats; every window has as many."""

@@ -165,7 +165,10 @@ class Recurrent(nn.Module):
 
 
 class Attentive(nn.Module):
-    """Blocks of self-attention over tokens and their places; in a causal one no token sees those after it."""
+    """Blocks of self-attention over tokens and their places; in a causal one no token sees those after it.
+
+    Texts may be shorter than `length`, the most that they may have.
+    """
 
     hidden: Tensor
 
@@ -183,8 +186,11 @@ class Attentive(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return a state for each token, [samples, length, width]."""
-        states = self.dropout(self.embedding(tokens) + self.places)
-        hidden = self.hidden if self.padding is None else self.hidden | (tokens == self.padding)[:, None, None, :]
+        length = tokens.shape[1]
+        states = self.dropout(self.embedding(tokens) + self.places[:length])
+        hidden = self.hidden[:length, :length]
+        if self.padding is not None:
+            hidden = hidden | (tokens == self.padding)[:, None, None, :]
         for block in self.blocks:
             states = block(states, hidden)
         normalized: Tensor = self.norm(states)

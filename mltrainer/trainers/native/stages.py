@@ -21,7 +21,6 @@ from mltrainer.records.common import Divergence
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Interruption, NonFinite
 from mltrainer.reproducibility import fingerprint
-from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
 from mltrainer.trainers.native.callbacks import Callbacks
@@ -299,7 +298,7 @@ class Trainer:
     def _training_steps(self) -> Iterator[Step]:
         """Yield the steps after the present one, each with the micro-batches that this process computes."""
         steps = training_steps(self.task.split("train"), self.plan, self.config, self.step, self.stepper.shards)
-        return altered(steps, self.plan, self.step, batch_transform(self.task.task, self.config))
+        return altered(steps, self.plan, self.step, self.task.alterations)
 
     def _more_to_do(self) -> bool:
         if patience_is_over(self.history, self.config):

@@ -14,6 +14,8 @@ CURRICULUM = "mltrainer/strategies/curriculum.py"
 CURRICULUM_TESTS = "tests/strategies/test_curriculum.py"
 LORA = "mltrainer/strategies/lora.py"
 LORA_TESTS = "tests/strategies/test_lora.py"
+PROGRESSIVE = "mltrainer/strategies/progressive.py"
+PROGRESSIVE_TESTS = "tests/strategies/test_progressive.py"
 
 FAULTS = (
     Fault(
@@ -267,5 +269,47 @@ FAULTS = (
         "if torch.equal(first, second):",
         "if False:",
         f"{CONTRASTIVE_TESTS} -k are_the_same",
+    ),
+    Fault(
+        "the first stage of smaller inputs lasts an epoch longer",
+        PROGRESSIVE,
+        "stage = epoch * len(settings.shares) // settings.epochs",
+        "stage = max(0, epoch - 1) * len(settings.shares) // settings.epochs",
+        f"{PROGRESSIVE_TESTS} -k share_their_epochs",
+    ),
+    Fault(
+        "images are shrunk by leaving pixels out",
+        PROGRESSIVE,
+        "antialias=True",
+        "antialias=False",
+        f"{PROGRESSIVE_TESTS} -k pillow",
+    ),
+    Fault(
+        "a mask beside tokens keeps its length",
+        PROGRESSIVE,
+        "if part.shape == shape and not part.is_floating_point() else part, batch)",
+        "if part is x else part, batch)",
+        f"{PROGRESSIVE_TESTS} -k beside_tokens",
+    ),
+    Fault(
+        "a window of text loses the token after its last",
+        PROGRESSIVE,
+        "beyond = 1 if isinstance(self._task, TextGeneration) else 0",
+        "beyond = 0",
+        f"{PROGRESSIVE_TESTS} -k shorter_window",
+    ),
+    Fault(
+        "a model of one size is told in the middle of a training",
+        PROGRESSIVE,
+        "sanity_check.check_batch(training.task, training.model, small, length(small), training.root)",
+        "pass",
+        f"{PROGRESSIVE_TESTS} -k one_size",
+    ),
+    Fault(
+        "smaller inputs are shown to no step",
+        "mltrainer/strategies/joined.py",
+        "[strategy.alter for strategy in self._each if strategy.alters]",
+        "[]",
+        f"{PROGRESSIVE_TESTS} -k grow",
     ),
 )

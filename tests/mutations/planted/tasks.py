@@ -257,4 +257,11 @@ FAULTS = (
         "refuse_wrong_direction(given)",
         "tests/tasks/tables/test_multitask.py -k does_not_fit_is_refused",
     ),
+    Fault(
+        "a shorter window of text counts less",
+        "mltrainer/tasks/text/generation.py",
+        " * (self._tokens.length / (tokens.shape[1] - 1))",
+        "",
+        "tests/strategies/test_progressive.py -k shorter_window",
+    ),
 )

@@ -191,5 +191,5 @@ def test_a_run_without_alterations_gets_its_batches_untouched() -> None:
     from mltrainer.trainers.native.data.addresses import altered as steps_altered
 
     steps = iter(())
-    assert steps_altered(steps, Plan(1, 1, 1, 1), 0, None) is steps
+    assert steps_altered(steps, Plan(1, 1, 1, 1), 0, []) is steps
     assert augmentation.augment(pictures(), Augment(), LEVELS, drawn(0.5)).dtype == torch.uint8

@@ -12,7 +12,7 @@ import torch
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
-from mltrainer.tasks.batch_transform import BatchTransform
+from mltrainer.strategies.strategy import Alter
 from mltrainer.tasks.opening import Samples
 from mltrainer.trainers.native.data.reading import Batch as Batch
 from mltrainer.trainers.native.data.reading import batches_of, make_loader
@@ -129,12 +129,14 @@ def training_steps(samples: Samples, plan: Plan, config: TrainingConfig, start: 
     return _gathered(samples, plan, config, start, own)
 
 
-def altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform | None) -> Iterator[Step]:
+def altered(steps: Iterator[Step], plan: Plan, start: int, alterations: Sequence[Alter]) -> Iterator[Step]:
     """Return the steps after `start` with their batches altered one by one; where nothing is to do, the steps themselves."""
-    return steps if alter is None else _altered(steps, plan, start, alter)
+    for alter in alterations:
+        steps = _altered(steps, plan, start, alter)
+    return steps
 
 
-def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: BatchTransform) -> Iterator[Step]:
+def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: Alter) -> Iterator[Step]:
     for number, step in enumerate(steps, start + 1):
         epoch, _ = plan.place(number)
         ids = [samples_of(step.ids, shard if shard < step.count else 0, plan.batch_size) for shard in step.shards]

@@ -1,0 +1,22 @@
+"""The input of a batch: its first tensor that is no target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from mltrainer.tasks.task import Task
+
+
+def input_of(task: Task, batch: Any) -> tuple[Any, Any]:
+    """Return the place of a batch's input, and what lies there; None where a batch has no such place."""
+    if isinstance(batch, dict):
+        named = [(name, part) for name, part in batch.items() if name != task.target_key and isinstance(part, Tensor)]
+        return named[0] if named else (None, None)
+    return 0, batch[0] if isinstance(batch, (tuple, list)) and batch else None
+
+
+def with_input(batch: Any, place: Any, x: Tensor) -> Any:
+    """Return a batch with another input at its place."""
+    return {**batch, place: x} if isinstance(batch, dict) else type(batch)([x, *batch[1:]])
