@@ -696,6 +696,11 @@ class TrainingConfig(ProjectConfig):
     )
 
     @property
+    def untaught(self) -> Self:
+        """The config without a teacher."""
+        return self.model_copy(update={"strategies": [one for one in self.strategies if not isinstance(one, Distillation)]})
+
+    @property
     def calls_again(self) -> str | None:
         """The name of a strategy that calls the model several times in a step; None: none does."""
         found = (one.name for one in self.strategies if isinstance(one, Adversarial | Contrastive))

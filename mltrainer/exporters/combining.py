@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from mltrainer.checkpointing.combinations import is_kept
@@ -23,16 +20,16 @@ from mltrainer.configs.strategies import Contrastive
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
-from mltrainer.records.finalization import Addition, Cost, LeftOut, Member
+from mltrainer.records.finalization import Addition, LeftOut, Member
 from mltrainer.records.job import Combined, CombineJob, Ingredient
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained
+from mltrainer.trainers.native.costs import costs
 from mltrainer.trainers.native.data.addresses import evaluation_batches
-from mltrainer.trainers.native.evaluation import evaluating, measured
+from mltrainer.trainers.native.evaluation import measured
 from mltrainer.trainers.native.optimization.averages import measure_statistics
 from mltrainer.workspace import locked, plain, sha256_file, write_json
 
-REPEATS = 20  # of a forward pass that is timed: the median of so few is steady enough to compare two models
 State = dict[str, Tensor]
 Metrics = dict[str, float]
 
@@ -242,34 +239,13 @@ class _Combiner:
     def _costs(self, single: Candidate, used: Sequence[Candidate], mixture: Mixture) -> dict[str, Any]:
         """Return the sizes and times of the final run's model and of the combination."""
         self.model.load_state_dict(single.state, strict=True)
-        alone = self._cost(self.model)
         if self.job.how == "ensemble":
-            return {"single_cost": alone.written(), "cost": self._cost(self._together(used)).written()}
-        self.model.load_state_dict(mixture.state, strict=True)
-        return {"single_cost": alone.written(), "cost": self._cost(self.model).written()}
-
-    @torch.no_grad()
-    def _cost(self, model: nn.Module) -> Cost:
-        samples = self.task.split("validation")
-        size = min(self.config.batch_size, len(samples))
-        with evaluating(model):
-            one, batch = (self._pass_ms(model, np.arange(count)) for count in (1, size))
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        return Cost(parameters=parameters, one_ms=one, batch_ms=batch, batch=size)
-
-    def _pass_ms(self, model: nn.Module, positions: np.ndarray) -> float:
-        """Return the median time of a forward pass over the first batch of some validation samples, after one that warms up."""
-        batch = next(iter(evaluation_batches(self.task.split("validation"), positions, self.config, "validation")))
-        return statistics.median(list(_times(self.task, model, batch))[1:])
-
-
-def _times(task: OpenTask, model: nn.Module, batch: Any) -> Iterable[float]:
-    for _ in range(REPEATS + 1):
-        begun = time.perf_counter()
-        task.task.forward(model, batch)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        yield 1000 * (time.perf_counter() - begun)
+            alone, all_of_them = costs(self.task, self.config, [self.model, self._together(used)])
+        else:  # whose form is the single model's
+            (alone,) = costs(self.task, self.config, [self.model])
+            self.model.load_state_dict(mixture.state, strict=True)
+            (all_of_them,) = costs(self.task, self.config, [self.model])
+        return {"single_cost": alone.written(), "cost": all_of_them.written()}
 
 
 def _member(one: Candidate, used: bool) -> Member:

@@ -20,6 +20,7 @@ from mltrainer.reproducibility.code import source
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import RESULT_FILE
 from mltrainer.runs.references import measure_references
+from mltrainer.runs.untaught import untaught
 
 
 def run(ctx: Context) -> Result:
@@ -31,6 +32,7 @@ def run(ctx: Context) -> Result:
     references = measure_references(ctx.tools, result, ctx.with_workers(config))
     judged = Run(result, references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
+    without = untaught(ctx.project, result, config, ablated=config)
     failed = result.state == "failed"  # after which the diagnostics are never reached: what they would say decides here
     evidence = Baseline(
         run=result,
@@ -42,6 +44,7 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()) if failed else [],
         references=references,
         unplanned=unplanned(ctx.planning.evidence.opened, ctx.planning.evidence.unsteady, result.opened),
+        **({"untaught": without} if without else {}),  # a record without it has the bytes of versions that knew none
     )
     pages = [row.page for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]

@@ -36,6 +36,7 @@ from mltrainer.runs.contract import key_changes
 from mltrainer.runs.exporting import Exported, ExportSettings, run_manager
 from mltrainer.runs.references import measure_references
 from mltrainer.runs.retrain import reproduce
+from mltrainer.runs.untaught import untaught
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
 
 COMBINE = "combine"
@@ -92,7 +93,10 @@ def run(ctx: Context) -> Result:
         assessment=assess(rows, judged),
         changes=changes_to_try(rows, config.model_dump()),
         **_where_there_is(
-            delivered_tree_sha256=exported.weights_tree_sha256, conformal=exported.conformal, combination=combination
+            delivered_tree_sha256=exported.weights_tree_sha256,
+            conformal=exported.conformal,
+            combination=combination,
+            untaught=untaught(ctx.project, result, config, TrainingConfig.model_validate(ctx.tuning.evidence.config)),
         ),
     )
     # The ledger after `_tested`, which has written what the record tells of.

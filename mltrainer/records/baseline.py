@@ -72,6 +72,21 @@ class References(Part):
     reason: str | None
 
 
+class UntaughtRun(Part):
+    """A run of the same config without its teacher, under a seed; metrics of the validation rows."""
+
+    run: str
+    seed: int
+    metrics: Metrics
+
+
+class Untaught(Part):
+    """The runs on record without the teacher, and the command that trains some."""
+
+    runs: list[UntaughtRun]
+    command: str
+
+
 class FoldRow(Part):
     """The run that validated on one fold."""
 
@@ -98,6 +113,7 @@ class Baseline(Part):
 
     `diagnostics`: what they find in the run; before version 0.3 in one that failed alone.
     `references`: what plain models reach; None for a task of one's own, and in earlier records. `folds`: None without them.
+    `untaught`: of a run with a teacher, those without.
     `unplanned`: the files that the run opened and planning did not bind; None where nobody looked.
     """
 
@@ -110,3 +126,4 @@ class Baseline(Part):
     references: References | None = None
     folds: Folds | None = None
     unplanned: list[str] | None = None
+    untaught: Untaught | None = None

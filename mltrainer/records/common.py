@@ -173,6 +173,15 @@ class CalibrationRows(Part):
     places_sha256: str
 
 
+class Cost(Part):
+    """The size of a model, and how long its forward pass takes in milliseconds: of one sample, and of a batch."""
+
+    parameters: int
+    one_ms: Measured
+    batch_ms: Measured
+    batch: int
+
+
 class Quantized(Part):
     """A quantized model beside the trained one, on validation, and beside its fp32 ONNX file.
 

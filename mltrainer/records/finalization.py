@@ -4,8 +4,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mltrainer.records.baseline import References
-from mltrainer.records.common import Acceptance, Divergence, Export, FileRow, InputRow, KeyChange, Measured, Metrics, Number, Part
+from mltrainer.records.baseline import References, Untaught
+from mltrainer.records.common import (
+    Acceptance,
+    Cost,
+    Divergence,
+    Export,
+    FileRow,
+    InputRow,
+    KeyChange,
+    Measured,
+    Metrics,
+    Number,
+    Part,
+)
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
 from mltrainer.records.planning import Data, Environment
 from mltrainer.records.run import Run
@@ -195,15 +207,6 @@ class Addition(Part):
     kept: bool
 
 
-class Cost(Part):
-    """The size of a model, and how long its forward pass takes in milliseconds: of one sample, and of a batch."""
-
-    parameters: int
-    one_ms: Measured
-    batch_ms: Measured
-    batch: int
-
-
 class Combination(Part):
     """Several models made into one.
 
@@ -265,6 +268,7 @@ class Finalization(Part):
     references: References | None = None
     conformal: Conformal | None = None
     combination: Combination | None = None
+    untaught: Untaught | None = None
 
     @property
     def delivered_combination(self) -> Combination | None:

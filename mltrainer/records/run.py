@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from mltrainer.errors import MltrainerError
-from mltrainer.records.common import Cause, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
+from mltrainer.records.common import Cause, Cost, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
@@ -494,6 +494,24 @@ class Resumed(Part):
     what: str | None
 
 
+class Taught(Part):
+    """The teacher that a model learned from, beside it.
+
+    Attributes:
+        teacher: The teacher in a few words.
+        metrics: The teacher's, on the validation split.
+        cost: The teacher's.
+        own_cost: Of the model that learned; the two took turns.
+        untaught_sha256: The digest that the data has in a training without the teacher.
+    """
+
+    teacher: str
+    metrics: Metrics
+    cost: Cost
+    own_cost: Cost
+    untaught_sha256: str
+
+
 def output_name(path: str) -> str:
     """Return a program's own name for an output file, from the path of the kept copy."""
     return path.partition(f"/{OUTPUTS}/")[2]
@@ -595,6 +613,7 @@ class TrainingResult(Part):
     program: Program | None = None
     opened: list[FileRow] | None = None
     inputs_sha256: str | None = None
+    taught: Taught | None = None
 
     @property
     def task_evaluation(self) -> TaskEvaluation:

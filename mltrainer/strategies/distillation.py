@@ -80,6 +80,10 @@ class Distillation(Strategy[configs.Distillation]):
             return self._task.loss(outputs, taught)
         return functional.mse_loss(outputs, taught)
 
+    def teacher(self) -> tuple[str, nn.Module]:
+        """Return the teacher after the place of its weights."""
+        return self.settings.teacher.weights, self._teacher
+
     def _refusal(self, what: str) -> InputError:
         return InputError(what, where=self.key, mend=MEND)
 

@@ -94,6 +94,10 @@ class Strategies:
         """Return a function from a batch to features by which neighbours are told; None: none are measured."""
         return next((found for strategy in self._each if (found := strategy.features(training)) is not None), None)
 
+    def teacher(self) -> tuple[str, nn.Module] | None:
+        """Return the model that is followed, after a few words on it; None where none is."""
+        return next((found for strategy in self._each if (found := strategy.teacher()) is not None), None)
+
     # --- the loss ---
 
     @property

@@ -135,6 +135,10 @@ class Strategy(ABC, Generic[Settings]):
         """Return a function from a batch to features by which neighbours are told; None: none are measured."""
         return None
 
+    def teacher(self) -> tuple[str, nn.Module] | None:
+        """Return the model that is followed, beside which the trained one is measured, after a few words on it; None: none."""
+        return None
+
     def plain(self, model: nn.Module) -> State | None:
         """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -58,14 +59,23 @@ class OpenTask:
         self._weights = weight_rows(config.start, root) if config.start is not None else []
         start = {"start": [row.sha256 for row in self._weights]} if self._weights else {}
         self.strategies = strategies_of(config, root)
-        followed = {"strategies": [row.sha256 for row in self.strategies.files]} if self.strategies.files else {}
         # All folds have one digest, whichever of them validates: they are one state of the data.
         divided = {"folds": ids_digest(data.folds)} if data.folds is not None else self._ids_sha256
-        self.data_sha256 = digest({"content": data.sha256, "splits": divided, **start, **followed})
+        self._identity = {"content": data.sha256, "splits": divided, **start}
+        self.data_sha256 = self._digest(self.strategies.files)
         self.start: Begun | None = None
         # Without the test split, which is not even gathered before it is opened.
         self._samples = BySplit({name: self._take(name) for name in ("train", "validation")})
         self._rank()
+
+    def _digest(self, files: Sequence[FileRow]) -> str:
+        followed = {"strategies": [row.sha256 for row in files]} if files else {}
+        return digest({**self._identity, **followed})
+
+    @property
+    def untaught_sha256(self) -> str:
+        """The digest of the same data in a training without a teacher."""
+        return self._digest(strategies_of(self.config.untaught, self.root).files)
 
     def _take(self, split: str) -> Samples:
         return replace(self._data.take(split), root=self.root)

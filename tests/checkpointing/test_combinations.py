@@ -13,8 +13,8 @@ from mltrainer.checkpointing import combinations
 from mltrainer.checkpointing.ensembles import average
 from mltrainer.checkpointing.format import save, snapshot
 from mltrainer.checkpointing.weights import weights_sha256
-from mltrainer.records.common import MetricChoice
-from mltrainer.records.finalization import Addition, Combination, Cost, Member
+from mltrainer.records.common import Cost, MetricChoice
+from mltrainer.records.finalization import Addition, Combination, Member
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Run
 

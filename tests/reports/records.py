@@ -366,6 +366,16 @@ def beside_plain_models() -> dict[str, Any]:
     return record("baseline", {**made["evidence"], "references": {**found, "rows": rows, "reason": None}})
 
 
+def beside_its_teacher(*without: dict[str, Any]) -> dict[str, Any]:
+    """A baseline that learned from a teacher, beside runs of it without one."""
+    cost, own = ({"parameters": n, "one_ms": n / 7, "batch_ms": n / 3, "batch": 64} for n in (21482, 1210))
+    metrics = {"accuracy": 0.98603, "loss": 0.12164}
+    taught = {"teacher": "../big|model", "metrics": metrics, "cost": cost, "own_cost": own, "untaught_sha256": sha("data")}
+    made = of_baseline({**run(), "taught": taught})
+    told = {"runs": [*without], "command": "mltrainer ablate 'strategies=[]'"}
+    return record("baseline", {**made["evidence"], "untaught": told})
+
+
 def regression() -> dict[str, Any]:
     return of_baseline(run("regression"))
 

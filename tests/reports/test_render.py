@@ -208,6 +208,23 @@ def test_why_nothing_was_compared_is_told() -> None:
     assert "behind" not in found
 
 
+def test_a_student_stands_beside_its_teacher_and_itself_without_one() -> None:
+    row = {"run": "0123456789ab", "seed": 7, "metrics": {"accuracy": 0.90223, "loss": 0.54785}}
+    found = report(records.beside_its_teacher(row))
+    (own,) = [line for line in found.split("\n") if line.startswith("| **this run** |") and "1,210" in line]
+    assert own.endswith("| 1,210 | 173 ms | 403 ms |")
+    assert "| its teacher, <code>../big&#124;model</code> | 0.98603 | 0.12164 | 21,482 | 3,069 ms | 7,161 ms |" in found
+    assert "| without a teacher, seed 7 (run `0123456789ab`) | 0.90223 | 0.54785 | | | |" in found
+    assert "mltrainer ablate" not in found
+    assert "Beside its teacher" not in report(records.baseline())
+
+
+def test_a_student_that_was_never_trained_without_its_teacher_says_so_and_how() -> None:
+    found = report(records.beside_its_teacher())
+    assert "**What the model reaches without its teacher is not on record.**" in found
+    assert "```sh\nmltrainer ablate 'strategies=[]'\n```" in found
+
+
 def test_an_empty_checklist_is_no_gate_that_holds() -> None:
     assert "does not hold" in render(records.skip(), [], [])["tuning_results.md"].split("\n")[2]
 

@@ -21,7 +21,7 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit, start_digits
 from tests.projects import TASK, results, write_rings
-from tests.trainers.native.digits_runs import config, make, train
+from tests.trainers.native.digits_runs import config, make, part_of, train
 from tests.trainers.native.test_ranks import bits, train_on
 from tests.trainers.native.test_resume import finish, job, start
 
@@ -202,6 +202,32 @@ def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: 
     assert (again["chain"], terms(again)) == (whole["chain"], terms(whole))
 
 
+def test_a_teacher_is_measured_beside_the_model_that_learned_from_it(tmp_path: Path) -> None:
+    root = prepared(tmp_path, "Attention")
+    changes = {**SETTING, "task": {"use": "digits_task:Digits", "options": {"model": "transformer"}}, "epochs": 1}
+    taught = train(root, **changes)["taught"]
+    alone = train(prepared(tmp_path / "alone", "Attention"), **{**changes, "strategies": []})
+    assert (taught["teacher"], taught["untaught_sha256"]) == ("teacher.pt", alone["data_sha256"])
+    assert alone.get("taught") is None
+    # As a run that begins with the teacher's weights, and moves them by nothing that a float could tell.
+    still = {"start": {"weights": "teacher.pt"}, "optimizer": {"name": "sgd", "lr": 1e-30, "momentum": 0.0}}
+    same = train(prepared(tmp_path / "same", "Attention"), **{**changes, "strategies": [], **still})
+    assert taught["metrics"] == {name: value for name, value in same["metrics"].items() if not name.startswith("train_")}
+    assert taught["cost"]["parameters"] == taught["own_cost"]["parameters"] == same["parameters"]
+    assert all(taught[cost][time] > 0 for cost in ("cost", "own_cost") for time in ("one_ms", "batch_ms"))
+
+
+def test_adapters_are_no_part_of_the_size_that_stands_beside_the_teachers(tmp_path: Path) -> None:
+    taught = train(prepared(tmp_path), **{**SETTING, **CASES["distillation and lora"], "epochs": 1})["taught"]
+    assert taught["own_cost"]["parameters"] == taught["cost"]["parameters"]
+
+
+def test_of_many_runs_of_a_search_no_teacher_is_measured(tmp_path: Path) -> None:
+    root = prepared(tmp_path)
+    work = {**job(root, **{**SETTING, "epochs": 1}), "phase": "ablation"}
+    assert part_of(root, work, lambda _step: False).get("taught") is None
+
+
 def test_a_held_norm_beside_adapters_keeps_its_statistics(tmp_path: Path) -> None:
     torch.manual_seed(5)
     root = make(tmp_path)
@@ -283,6 +309,12 @@ def test_a_delivered_model_teaches_another_project_through_all_phases(digits: Pr
     assert cli("run", "--project", root).code == 0
     report = (Project(root).phase_dir("baseline") / "baseline_results.md").read_text("utf-8")
     assert "loss_terms.svg" in report
+    evidence = read_json(Project(root).phase_dir("finalization") / "record.json")["evidence"]
+    theirs = read_json(next(digits.root.glob("phases/05_finalization/record.json")))["evidence"]["run"]
+    taught = evidence["run"]["taught"]
+    assert taught["metrics"] == {name: theirs["metrics"][name] for name in taught["metrics"]}
+    assert taught["own_cost"]["parameters"] < taught["cost"]["parameters"] == theirs["parameters"]
+    assert evidence["untaught"] == {"runs": [], "command": "mltrainer ablate 'strategies=[]+epochs=15'"}
     (final,) = {path.parent for path in root.rglob("inference.json")}
     assert safetensors.torch.load_file(final / "model.safetensors")["output.weight"].shape == (10, 12)
     inputs = root / "images.npy"

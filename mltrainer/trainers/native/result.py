@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
@@ -16,15 +17,17 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_t
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
 from mltrainer.records.common import FileRow
-from mltrainer.records.run import CheckpointRow, Memory, Precision
-from mltrainer.reproducibility import determinism
+from mltrainer.records.run import CheckpointRow, Memory, Precision, Taught
+from mltrainer.reproducibility import determinism, seeds
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.trainers import result as parts
-from mltrainer.trainers.native.evaluation import measured, writes
+from mltrainer.trainers.native.costs import costs
+from mltrainer.trainers.native.evaluation import evaluate, measured, writes
 from mltrainer.trainers.native.optimization.precision import choose
 from mltrainer.trainers.native.session import OF_MANY, Session
 from mltrainer.trainers.native.stages import Outcome
+from mltrainer.workspace import plain
 
 
 def build_result(session: Session, outcome: Outcome, started: float) -> dict[str, Any]:
@@ -187,8 +190,24 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     session.model.eval()
     # Compared as text: a float's is exact, and NaN, which is unequal to itself, has one.
     same = repr(found.metrics) == repr(recorded)
+    is_alone = session.job.phase not in OF_MANY
+    taught = _taught(session, delivered(tree)) if is_alone else {}
     if not isinstance(task.task, BuiltinTask):
-        return same, {"evaluation": evaluation}
-    is_shown = hold and session.job.phase not in OF_MANY
-    errors = task.task.errors(found.outputs, found.targets, np.asarray(samples.ids)) if is_shown else None
-    return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors}
+        return same, {"evaluation": evaluation, **taught}
+    errors = task.task.errors(found.outputs, found.targets, np.asarray(samples.ids)) if hold and is_alone else None
+    return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors, **taught}
+
+
+def _taught(session: Session, state: dict[str, Tensor]) -> dict[str, Any]:
+    """Return the entry on the teacher, measured as the model that learned from it; none where there was none."""
+    task, config = session.task, session.config
+    if (followed := task.strategies.teacher()) is None:
+        return {}
+    told, teacher = followed
+    with seeds.kept():
+        model = task.task.model()  # the task's own, which is delivered, and not one that a strategy changed
+    model.load_state_dict(state, strict=True)
+    own, of_teacher = costs(task, config, [model.to(config.device), teacher])
+    metrics = evaluate(task.task, teacher, config, task.split("validation"), "validation").metrics
+    found = {"teacher": told, "metrics": plain(metrics), "cost": of_teacher, "own_cost": own}
+    return {"taught": Taught(**found, untaught_sha256=task.untaught_sha256)}

@@ -215,4 +215,11 @@ FAULTS = (
         "_KEEPS = (START_FOLDER,)",
         "tests/runs/test_packing.py",
     ),
+    Fault(
+        "a run on other splits counts as the model without its teacher",
+        "mltrainer/runs/untaught.py",
+        'update={"seed": other.seed, "split": splits}',
+        'update={"seed": other.seed}',
+        "tests/runs/test_untaught.py",
+    ),
 )

@@ -183,8 +183,8 @@ FAULTS = (
     Fault(
         "another teacher is the same data",
         "mltrainer/tasks/opening.py",
-        '"splits": divided, **start, **followed})',
-        '"splits": divided, **start})',
+        "digest({**self._identity, **followed})",
+        "digest({**self._identity})",
         "tests/strategies/test_runs.py -k another_teacher",
     ),
     Fault(

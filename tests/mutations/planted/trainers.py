@@ -411,4 +411,18 @@ FAULTS = (
         "if not seen:",
         "tests/trainers/native/test_conformal.py -k does_not_give",
     ),
+    Fault(
+        "a teacher has the metrics of the model that learned from it",
+        "mltrainer/trainers/native/result.py",
+        'evaluate(task.task, teacher, config, task.split("validation"), "validation").metrics',
+        'evaluate(task.task, model, config, task.split("validation"), "validation").metrics',
+        "tests/strategies/test_runs.py -k measured_beside",
+    ),
+    Fault(
+        "the size beside a teacher's has the adapters in it",
+        "mltrainer/trainers/native/result.py",
+        "[model.to(config.device), teacher]",
+        "[session.model, teacher]",
+        "tests/strategies/test_runs.py -k no_part",
+    ),
 )

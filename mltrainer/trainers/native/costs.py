@@ -1,0 +1,50 @@
+"""What models cost that do the same: their sizes, and the times of a forward pass, measured in turn on the same samples."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.common import Cost
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.trainers.native.data.addresses import evaluation_batches
+from mltrainer.trainers.native.evaluation import evaluating
+
+REPEATS = 20  # of a forward pass that is timed: the median of so few is steady enough to compare two models
+
+
+@torch.no_grad()
+def costs(task: OpenTask, config: TrainingConfig, models: Sequence[nn.Module]) -> list[Cost]:
+    """Return the cost of each of some models, on their device, by the first validation samples."""
+    size = min(config.batch_size, len(task.split("validation")))
+    with contextlib.ExitStack() as stack:
+        for model in models:
+            stack.enter_context(evaluating(model))
+        ones, batches = (_passes_ms(task, config, models, count) for count in (1, size))
+    parameters = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
+    each = zip(parameters, ones, batches, strict=True)
+    return [Cost(parameters=count, one_ms=one, batch_ms=batch, batch=size) for count, one, batch in each]
+
+
+def _passes_ms(task: OpenTask, config: TrainingConfig, models: Sequence[nn.Module], samples: int) -> list[float]:
+    """Return the median time of each model's forward pass over so many samples, after one that warms up."""
+    batch = next(iter(evaluation_batches(task.split("validation"), np.arange(samples), config, "validation")))
+    # In turn, so that what slows the machine slows all of them.
+    taken = [[_pass_ms(task, model, batch) for model in models] for _ in range(REPEATS + 1)]
+    return [statistics.median(times) for times in zip(*taken[1:], strict=True)]
+
+
+def _pass_ms(task: OpenTask, model: nn.Module, batch: Any) -> float:
+    begun = time.perf_counter()
+    task.task.forward(model, batch)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - begun)
