@@ -35,7 +35,7 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import Adversarial, Contrastive, Distillation, Lora, Strategy
+from mltrainer.configs.strategies import Adversarial, Balancing, Contrastive, Distillation, Lora, Strategy
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -479,6 +479,11 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
         raise InputError(what, where="processes", mend=f"keep the samples of a step: mltrainer phase run planning {changes}")
 
 
+def _has_own_parts(strategy: Strategy) -> bool:
+    """Return True if a strategy changes the model."""
+    return isinstance(strategy, Lora | Contrastive) or (isinstance(strategy, Balancing) and strategy.method == "uncertainty")
+
+
 def _needs_one_target(strategy: Strategy) -> bool:
     return isinstance(strategy, Distillation | Contrastive) or (isinstance(strategy, Adversarial) and strategy.method == "trades")
 
@@ -594,6 +599,18 @@ class ProjectConfig(Strict):
                 self._require_teacher(f"strategies.{number}.teacher.model", strategy.teacher.model)
         return self
 
+    @model_validator(mode="after")
+    def _balances_several_losses(self) -> Self:
+        if not any(isinstance(one, Balancing) for one in self.strategies):
+            return self
+        if self.task.kind and self.task.kind != SEVERAL:
+            raise ValueError(f"strategies: balancing weighs several losses, and {self.task.kind} has one; {SEVERAL} has several")
+        if self.task.weights:
+            raise ValueError("strategies: balancing finds the weights of the targets, and task.weights fixes them: leave one out")
+        if whole := next((one.name for one in self.strategies if getattr(one, "weight", 0) == 1), None):
+            raise ValueError(f"strategies: {whole} with weight: 1 leaves nothing of the task's own loss for balancing to weigh")
+        return self
+
     def _require_teacher(self, key: str, model: ModelConfig | None) -> None:
         if model is None:
             return
@@ -702,9 +719,30 @@ class TrainingConfig(ProjectConfig):
 
     @property
     def calls_again(self) -> str | None:
-        """The name of a strategy that calls the model several times in a step; None: none does."""
+        """The name of a strategy that goes through the model several times in a step; None: none does."""
         found = (one.name for one in self.strategies if isinstance(one, Adversarial | Contrastive))
-        return next(found, None)
+        return next(found, "balancing" if self.compares_gradients else None)
+
+    @property
+    def compares_gradients(self) -> bool:
+        """Whether each micro-batch has a gradient of each of its losses."""
+        return any(isinstance(one, Balancing) and one.method == "gradients" for one in self.strategies)
+
+    @model_validator(mode="after")
+    def _gradients_can_be_compared(self) -> Self:
+        if not self.compares_gradients:
+            return self
+        if self.gradient_checkpointing:
+            raise ValueError(
+                "strategies: balancing by gradients does not go with gradient_checkpointing, where each of them would be "
+                "computed anew; leave one of them out"
+            )
+        if self.precision == "fp16" or (self.precision == "auto" and self.device == "cuda"):
+            raise ValueError(
+                f"strategies: balancing by gradients reads them before the loss is scaled, and precision: {self.precision} may "
+                "have too small ones become 0; take precision: bf16 or fp32"
+            )
+        return self
 
     @property
     def moves_embeddings(self) -> bool:
@@ -731,9 +769,9 @@ class TrainingConfig(ProjectConfig):
     def _adapters_stay_apart(self) -> Self:
         """Refuse what would average adapters and the weights that they are added to, or split layers that have one."""
         averages = self.averaging is not None or self.optimizer.name == "schedule_free"
-        found = [strategy.name for strategy in self.strategies if isinstance(strategy, Lora | Contrastive)]
+        found = [strategy.name for strategy in self.strategies if _has_own_parts(strategy)]
         if len(found) > 1:
-            raise ValueError(f"strategies: {' and '.join(found)} both put layers around the model's own; leave one of them out")
+            raise ValueError(f"strategies: {' and '.join(found)} both give the model parts of their own; leave one of them out")
         if found and (averages or self.tensor_parallel > 1):
             what = "averaged weights" if averages else "tensor_parallel"
             raise ValueError(f"strategies: {found[0]} does not go with {what}; leave one of them out")
@@ -831,7 +869,7 @@ class TrainingConfig(ProjectConfig):
         if self.launch.parallel in ("fsdp", "pipeline") and self.compile:
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
         if self.launch.parallel in ("fsdp", "pipeline") and self.calls_again is not None:
-            return f"the strategy {self.calls_again}, which calls the model again in a step", "zero1"
+            return f"the strategy {self.calls_again}, which goes through the model again in a step", "zero1"
         if self.launch.parallel == "pipeline" and self.device != "cpu":
             return "device: cuda, where it was never tried", "fsdp"
         return None

@@ -141,7 +141,26 @@ class Progressive(Strict):
         return self
 
 
+class Balancing(Strict):
+    """The losses of several targets, weighed while they are learned (Kendall et al., 2018, arXiv 1705.07115)."""
+
+    name: Literal["balancing"]
+    method: Literal["uncertainty", "gradients"] = Field(
+        "uncertainty",
+        description="uncertainty: by a log variance of each target, which is learned; gradients: by an aggregator of torchjd",
+    )
+    aggregator: Literal["upgrad", "dualproj", "pcgrad", "mgda", "imtl_g", "aligned_mtl"] | None = Field(
+        None, description="of gradients, what makes weights of their inner products; null: upgrad (arXiv 2406.16232)"
+    )
+
+    @model_validator(mode="after")
+    def _aggregates_gradients(self) -> Self:
+        if self.aggregator is not None and self.method != "gradients":
+            raise ValueError(f"aggregator: {self.aggregator} belongs to method: gradients; method: {self.method} has none")
+        return self
+
+
 Strategy = Annotated[
-    Distillation | Lora | Adversarial | Curriculum | Contrastive | Progressive,
+    Distillation | Lora | Adversarial | Curriculum | Contrastive | Progressive | Balancing,
     Field(discriminator="name", description="a strategy, by its name"),
 ]

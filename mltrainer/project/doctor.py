@@ -24,6 +24,7 @@ EXTRAS = (
     ("lightning", "Lightning modules as tasks", "pip install 'mltrainer[lightning]'"),
     ("transformers", "Hugging Face's models as tasks", "pip install 'mltrainer[hf]'"),
     ("peft", "low-rank adapters, the strategy lora", "pip install 'mltrainer[lora]'"),
+    ("torchjd", "aggregators of the strategy balancing", "pip install 'mltrainer[multitask]'"),
     ("pytorch-metric-learning", "losses of the strategy contrastive", "pip install 'mltrainer[contrastive]'"),
     ("bitsandbytes", "AdamW with 8-bit moments", "pip install 'mltrainer[eightbit]'"),
     ("pandas", "histories and runs as frames", "pip install 'mltrainer[pandas]'"),

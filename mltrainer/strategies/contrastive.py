@@ -68,7 +68,7 @@ class Contrastive(Strategy[configs.Contrastive]):
 
     # --- the model ---
 
-    def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
+    def adapt(self, model: nn.Module, task: Task, new: Sequence[str]) -> None:
         """Put the projection around the model's last layer.
 
         Raises:

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility import seeds
 from mltrainer.strategies.adversarial import Adversarial
+from mltrainer.strategies.balancing import Balancing
 from mltrainer.strategies.contrastive import Contrastive
 from mltrainer.strategies.curriculum import Curriculum
 from mltrainer.strategies.distillation import Distillation
@@ -22,9 +24,11 @@ from mltrainer.strategies.lora import Lora
 from mltrainer.strategies.progressive import Progressive
 from mltrainer.strategies.strategy import Alter, EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
 from mltrainer.tasks.structures import mapped
+from mltrainer.tasks.task import Task
 
 KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
     "adversarial": Adversarial,
+    "balancing": Balancing,
     "contrastive": Contrastive,
     "curriculum": Curriculum,
     "distillation": Distillation,
@@ -46,11 +50,13 @@ class Strategies:
         self._with_term = [strategy for strategy in each if strategy.share]
         self._left = math.prod(1 - strategy.share for strategy in each)
         self._copies = False
+        self._weighs: Strategy[Any] | None = None
 
     @property
     def terms(self) -> list[str]:
-        """The names of the loss's terms; none where the task's own loss is all."""
-        return [TASK, *(strategy.name for strategy in self._with_term)] if self._with_term else []
+        """The names of the loss's terms, and behind them of the losses that the task's own is made of; none where it is all."""
+        found = [*(strategy.name for strategy in self._with_term), *(name for strategy in self._each for name in strategy.losses)]
+        return [TASK, *found] if found else []
 
     @property
     def files(self) -> list[FileRow]:
@@ -68,10 +74,15 @@ class Strategies:
         """Whether one of them changes the model."""
         return any(strategy.adapts for strategy in self._each)
 
-    def adapt(self, model: nn.Module, new: Sequence[str] = ()) -> None:
-        """Change a new model in place; `new` names tensors that begin as drawn ones, where others come from a file."""
+    @property
+    def holds(self) -> bool:
+        """Whether one of them holds parameters."""
+        return any(strategy.holds for strategy in self._each)
+
+    def adapt(self, model: nn.Module, task: Task, new: Sequence[str] = ()) -> None:
+        """Change a task's new model in place; `new` names tensors that begin as drawn ones, where others come from a file."""
         for strategy in self._each:
-            strategy.adapt(model, new)
+            strategy.adapt(model, task, new)
 
     def plain(self, model: nn.Module) -> State | None:
         """Return a trained model's state as the task's own model has it; None where it is the model's own state."""
@@ -106,11 +117,20 @@ class Strategies:
         return [strategy.alter for strategy in self._each if strategy.alters]
 
     def begin(self, training: Training) -> list[str]:
-        """Make all ready, and return a line on each; no draw of the training is another one for it."""
-        # Only where a task's own code, or its model, may change what it is given.
-        self._copies = bool(self._with_term) and training.config.task.use is not None
+        """Make all ready, and return a line on each; no draw of the training is another one for it.
+
+        Raises:
+            InputError: One does not fit the task, or two terms of the loss would have one name.
+        """
         with seeds.kept():
-            return [strategy.begin(training) for strategy in self._each]
+            lines = [strategy.begin(training) for strategy in self._each]
+        if repeated := next((name for name in self.terms if self.terms.count(name) > 1), None):
+            what = f"two terms of the loss would be named {repeated}"
+            raise InputError(what, where="strategies", mend="give the loss another name in your task's terms")
+        self._weighs = next((strategy for strategy in self._each if strategy.losses), None)
+        # Only where a task's own code, or its model, may change what it is given.
+        self._copies = bool(self.terms) and training.config.task.use is not None
+        return lines
 
     def untouched(self, batch: Any) -> Any:
         """Return a batch as it is before a forward pass, which may change it in place."""
@@ -128,13 +148,17 @@ class Strategies:
         """Return a micro-batch's mean loss.
 
         Returns:
-            The loss to differentiate; and detached what `told` takes apart: the loss, and after it its terms where it has some.
+            What is differentiated; and detached what `told` takes apart: the loss, and after it its terms where it has some.
         """
-        if not self._with_term:
+        if not self.terms:
             return loss, loss.detach()
         terms = [loss.reshape(()), *(strategy.term(micro) for strategy in self._with_term)]
-        joined = self._joined(terms)
-        return joined, torch.stack([joined.detach(), *(term.detach().to(joined.dtype) for term in terms)])
+        joined = objective = self._joined(terms)
+        if self._weighs is not None:
+            weighed, losses = self._weighs.weighed(micro)
+            # What is told stays the task's own loss: with other weights in each step, no two steps could be compared.
+            objective, terms = self._joined([weighed, *terms[1:]]), [*terms, *losses]
+        return objective, torch.stack([joined.detach(), *(term.detach().to(joined.dtype) for term in terms)])
 
     def _joined(self, terms: list[Tensor]) -> Tensor:
         shared = [strategy.share * term for strategy, term in zip(self._with_term, terms[1:], strict=True)]
@@ -148,11 +172,11 @@ class Strategies:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of what `join` returns detached."""
-        return (1 + len(self.terms),) if self._with_term else ()
+        return (1 + len(self.terms),) if self.terms else ()
 
     def told(self, joined: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the loss, and its terms in the order of `terms`, of what `join` returned detached, or of a mean of such."""
-        return (joined[0], joined[1:]) if self._with_term else (joined, None)
+        return (joined[0], joined[1:]) if self.terms else (joined, None)
 
 
 def strategies_of(config: TrainingConfig, root: Path) -> Strategies:

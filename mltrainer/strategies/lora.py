@@ -23,6 +23,7 @@ from mltrainer.errors import InputError
 from mltrainer.redaction import shortened
 from mltrainer.strategies.strategy import State, Strategy, Training
 from mltrainer.strategies.wrapping import plain_names, plain_state, take_plain
+from mltrainer.tasks.task import Task
 
 KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CONV1D = "Conv1D"  # the linear layer of transformers' GPT-2
@@ -39,13 +40,13 @@ class Lora(Strategy[configs.Lora]):
     """Low-rank adapters."""
 
     name = "lora"
-    adapts = True
+    adapts = holds = True
 
     def __init__(self, settings: configs.Lora, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
         self._fast: list[tuple[Any, int]] = []
 
-    def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
+    def adapt(self, model: nn.Module, task: Task, new: Sequence[str]) -> None:
         """Hold a model's parameters, but for those that `train` names or that are new, and put adapters beside its layers.
 
         Raises:

@@ -92,6 +92,8 @@ class Strategy(ABC, Generic[Settings]):
         files: What it is read from, of which each has its digest in the data's.
         adapts: Whether it changes the model.
         alters: Whether it changes the training batches.
+        holds: Whether it holds parameters.
+        losses: The names of the losses that it tells apart in the task's own, once it has begun; empty where it tells none.
     """
 
     name: str
@@ -99,6 +101,8 @@ class Strategy(ABC, Generic[Settings]):
     files: Sequence[FileRow] = ()
     adapts = False
     alters = False
+    holds = False
+    losses: Sequence[str] = ()
 
     def __init__(self, settings: Settings, key: str, root: Path) -> None:
         self.settings, self.key, self.root = settings, key, root
@@ -107,11 +111,12 @@ class Strategy(ABC, Generic[Settings]):
         """Return the order in which the training samples of an epoch are read; None: the one without it."""
         return None
 
-    def adapt(self, model: nn.Module, new: Sequence[str]) -> None:
+    def adapt(self, model: nn.Module, task: Task, new: Sequence[str]) -> None:
         """Change a new model in place, before it is on its device.
 
         Args:
             model: With the weights that it begins with.
+            task: Whose model it is.
             new: Names of its tensors that begin as drawn ones, where others come from a file.
         """
 
@@ -126,6 +131,10 @@ class Strategy(ABC, Generic[Settings]):
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the mean of the term over a micro-batch, a scalar to differentiate; nothing may wait for the device."""
         raise NotImplementedError(f"{self.name} has a share of the loss and no term")
+
+    def weighed(self, micro: MicroBatch) -> tuple[Tensor, list[Tensor]]:
+        """Return a scalar to differentiate in place of the task's own loss, and its losses in the order of `losses`."""
+        raise NotImplementedError(f"{self.name} tells losses apart and does not weigh them")
 
     def views(self, training: Training) -> dict[str, Forward]:
         """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""

@@ -312,7 +312,7 @@ def make_model(opened: OpenTask) -> nn.Module:
         is_builtin = opened.config.task.use is None
         opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)
     if isinstance(model, nn.Module):
-        opened.strategies.adapt(model, opened.start.new if opened.start is not None else ())
+        opened.strategies.adapt(model, opened.task, opened.start.new if opened.start is not None else ())
     return model
 
 

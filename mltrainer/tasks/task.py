@@ -25,6 +25,7 @@ class Task:
 
     Attributes:
         target_key: Which part of a batch that is a dict the targets are.
+        terms: The names of what `losses` gives, where that is written.
 
     Examples:
         >>> class Doubling(Task):
@@ -40,6 +41,7 @@ class Task:
     """
 
     target_key: ClassVar[str] = "labels"
+    terms: Sequence[str] = ()
 
     def samples(self) -> Data:
         """Return all samples: tensors of equal first dimension, targets last or by name, or a map-style data set."""
@@ -153,6 +155,13 @@ class Task:
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """Return the mean loss, a scalar: over the samples, or over what `loss_items` counts."""
         raise NotImplementedError("write loss(self, outputs, targets)")
+
+    def losses(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
+        """Return the mean loss of each target by the names in `terms`, scalars: what `loss` makes one loss of.
+
+        The strategy balancing weighs them.
+        """
+        raise NotImplementedError("write losses(self, outputs, targets) beside loss, and name what it gives: terms = (...)")
 
     def loss_items(self, targets: Any) -> int | Tensor:
         """Return the number of items that a batch's loss is the mean of: the samples, unless you count something else.

@@ -268,7 +268,7 @@ def test_what_attacks_cannot_see_through_is_refused(changes: dict[str, Any]) -> 
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
 def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
     changes = {"rules": 2, "accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
-    with pytest.raises(ValueError, match="adversarial, which calls the model again"):
+    with pytest.raises(ValueError, match="adversarial, which goes through the model again"):
         config({"strategies": [{"name": "adversarial", "epsilon": 0.1}], **changes})
 
 

@@ -49,7 +49,7 @@ def made(task: Noisy | None = None, **changes: Any) -> tuple[Contrastive, Traini
     task = task or Noisy()
     strategy = Contrastive(settings.strategies[0], "strategies.0", Path())  # type: ignore[arg-type]  # one of several kinds
     model = task.model()
-    strategy.adapt(model, ())
+    strategy.adapt(model, task, ())
     training = Training(task, model, settings, Path(), lambda _model: task.model(), lambda _count: None)
     strategy.begin(training)
     return strategy, training
@@ -212,7 +212,7 @@ def test_a_sample_alone_at_the_end_of_an_epoch_has_no_term(method: str) -> None:
 
 
 def test_an_adapter_and_a_projection_at_once_are_refused() -> None:
-    with pytest.raises(ValueError, match="lora and contrastive both put layers around"):
+    with pytest.raises(ValueError, match="lora and contrastive both give the model parts of their own"):
         config({"strategies": [{"name": "lora"}, {"name": "contrastive"}], "start": {"weights": "w.pt"}})
 
 
@@ -229,7 +229,7 @@ def test_alterations_that_a_view_cannot_have_are_refused() -> None:
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
 def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
     changes = {"rules": 2, "accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
-    with pytest.raises(ValueError, match="contrastive, which calls the model again"):
+    with pytest.raises(ValueError, match="contrastive, which goes through the model again"):
         config({"strategies": [{"name": "contrastive"}], **changes})
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.strategies import Lora as Settings
 from mltrainer.errors import InputError
@@ -43,7 +44,7 @@ def pictures() -> nn.Module:
 def adapted(strategy: Lora, make: Any = layers, new: tuple[str, ...] = (), *, trained: bool = True) -> nn.Module:
     """Return a model with adapters that are not zero any more."""
     model: nn.Module = make()
-    strategy.adapt(model, new)
+    strategy.adapt(model, mltrainer.Task(), new)
     draws = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -129,14 +130,14 @@ def attention() -> nn.Module:
 )
 def test_layers_that_cannot_have_an_adapter_are_refused(make: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        lora(**changes).adapt(make(), ())
+        lora(**changes).adapt(make(), mltrainer.Task(), ())
 
 
 def test_a_model_with_adapters_of_its_own_is_refused() -> None:
     model = layers()
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["0"]), model)
     with pytest.raises(InputError, match="has adapters of its own"):
-        lora().adapt(model, ())
+        lora().adapt(model, mltrainer.Task(), ())
 
 
 def test_layers_that_read_each_others_weights_are_left_out_where_none_are_named() -> None:

@@ -38,10 +38,12 @@ CASES: dict[str, dict[str, Any]] = {
         "strategies": [{"name": "progressive", "shares": [0.5], "epochs": 1}],
         "task": {"use": "digits_task:Pictures"},
     },
+    "uncertainty": {"strategies": [{"name": "balancing"}]},
+    "gradients": {"strategies": [{"name": "balancing", "method": "gradients", "aggregator": "pcgrad"}]},  # which draws
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
-# Several at once are tried with the long tests.
-NAMES = [pytest.param(name, marks=pytest.mark.long) if " and " in name else name for name in CASES]
+# Several at once, and what test_multitask tries with a built-in task, are tried with the long tests.
+NAMES = [pytest.param(name, marks=pytest.mark.long) if " and " in name or name == "gradients" else name for name in CASES]
 SETTING: dict[str, Any] = {
     "task": {"use": "digits_task:Digits", "options": {"model": "large"}},
     "batch_size": 6,
@@ -61,8 +63,15 @@ RINGS = TASK.replace(
 BESIDE = """
 
 class Digits(Digits):
+    terms = ("digit", "parity")
+
     def difficulty(self):
         return load_digits().images[:self.n].std((1, 2))
+
+    def losses(self, outputs, targets):
+        odd = outputs[:, 1::2].logsumexp(1) - outputs[:, ::2].logsumexp(1)
+        parity = nn.functional.binary_cross_entropy_with_logits(odd, (targets % 2).float())
+        return {"digit": nn.functional.cross_entropy(outputs, targets), "parity": parity}
 
 
 class Pictures(Digits):
@@ -127,8 +136,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 )
 def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
     setting, alone = case
-    if parallel in ("fsdp", "pipeline") and any(one["name"] in ("adversarial", "contrastive") for one in setting["strategies"]):
-        pytest.skip("refused, as test_adversarial and test_contrastive tell")
+    names = ("adversarial", "contrastive")
+    if parallel in ("fsdp", "pipeline") and any(one["name"] in names or "method" in one for one in setting["strategies"]):
+        pytest.skip("refused, as test_adversarial, test_contrastive and test_balancing tell")
     root = prepared(tmp_path)
     result = train_on(root, 2, **setting, launch={"parallel": parallel})
     assert (terms(result), *bits(result, root)) == alone

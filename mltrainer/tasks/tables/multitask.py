@@ -106,6 +106,7 @@ class TabularMultitask(Tabular):
         self._targets = heads_of(self._schema, config)
         # By the first target that has classes: the shares of those of all would leave hardly two rows of one kind.
         self.labels = next((head.labels for head in self._targets if head.labels is not None), None)
+        self.terms = [f"loss_{head.word}" for head in self._targets]
         self._matrix = np.stack([head.values.astype(np.float64) for head in self._targets], axis=1)
         self._refuse_metric()
 
@@ -181,11 +182,16 @@ class TabularMultitask(Tabular):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the weighted mean of the targets' losses."""
-        outputs, targets = each_member(outputs, targets, axes=2)
-        first, *others = (head.share * self._loss(nr, outputs, targets) for nr, head in enumerate(self._targets))
+        losses = self.losses(outputs, targets).values()
+        first, *others = (head.share * loss for head, loss in zip(self._targets, losses, strict=True))
         for other in others:
             first = first + other
         return first
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return the mean loss of each target."""
+        outputs, targets = each_member(outputs, targets, axes=2)
+        return {name: self._loss(nr, outputs, targets) for nr, name in enumerate(self.terms)}
 
     def _loss(self, nr: int, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of a target by its number."""

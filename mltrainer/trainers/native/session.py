@@ -127,7 +127,7 @@ class Session:
         measure_alone(self.ranks, self.model, self.task.task)
         self._tell_start()
         # Before the optimizer is made, which takes the parameters that ask for a gradient at that moment.
-        held = Held(self.model, config.start, is_adapted=self.task.strategies.adapts)
+        held = Held(self.model, config.start, is_adapted=self.task.strategies.holds)
         self.model.to(config.device)  # before the optimizer is made, which holds these parameters
         self.init_sha256 = self._note_initial_weights()
         prepare_model(self.model, config)

@@ -8,6 +8,9 @@ DISTILLATION = "mltrainer/strategies/distillation.py"
 TESTS = "tests/strategies/test_distillation.py"
 ATTACK = "mltrainer/strategies/adversarial.py"
 ATTACK_TESTS = "tests/strategies/test_adversarial.py"
+BALANCING = "mltrainer/strategies/balancing.py"
+BALANCING_TESTS = "tests/strategies/test_balancing.py"
+SHARED_GRADIENTS = "mltrainer/strategies/shared_gradients.py"
 CONTRASTIVE = "mltrainer/strategies/contrastive.py"
 CONTRASTIVE_TESTS = "tests/strategies/test_contrastive.py"
 CURRICULUM = "mltrainer/strategies/curriculum.py"
@@ -311,5 +314,68 @@ FAULTS = (
         "[strategy.alter for strategy in self._each if strategy.alters]",
         "[]",
         f"{PROGRESSIVE_TESTS} -k grow",
+    ),
+    Fault(
+        "a variance counts in the wrong direction",
+        BALANCING,
+        "(losses * (-log_variances).exp() + log_variances).mean()",
+        "(losses * log_variances.exp() + log_variances).mean()",
+        f"{BALANCING_TESTS} -k papers_formula",
+    ),
+    Fault(
+        "nothing keeps variances from growing",
+        BALANCING,
+        "(-log_variances).exp() + log_variances).mean()",
+        "(-log_variances).exp()).mean()",
+        f"{BALANCING_TESTS} -k variances_that_are_learned",
+    ),
+    Fault(
+        "variances are delivered",
+        BALANCING,
+        "if name != LOG_VARIANCES}",
+        "if True}",
+        f"{BALANCING_TESTS} -k takes_and_gives",
+    ),
+    Fault(
+        "a state without variances sets them to zero",
+        BALANCING,
+        'state.setdefault(f"{prefix}{LOG_VARIANCES}", own.detach())',
+        'state.setdefault(f"{prefix}{LOG_VARIANCES}", torch.zeros_like(own))',
+        f"{BALANCING_TESTS} -k takes_and_gives",
+    ),
+    Fault(
+        "the weighed loss is told as the task's own",
+        "mltrainer/strategies/joined.py",
+        "objective, terms = self._joined([weighed, *terms[1:]]), [*terms, *losses]",
+        "joined = objective = self._joined([weighed, *terms[1:]]); terms = [*terms, *losses]",
+        f"{BALANCING_TESTS} -k loss_that_is_told",
+    ),
+    Fault(
+        "losses are told under each other's names",
+        BALANCING,
+        "return [given[name].reshape(()).float() for name in names]",
+        "return [loss.reshape(()).float() for loss in given.values()]",
+        f"{BALANCING_TESTS} -k loss_that_is_told",
+    ),
+    Fault(
+        "heads of one target count among the gradients",
+        SHARED_GRADIENTS,
+        "(matrix != 0).sum(0) > 1",
+        "(matrix != 0).sum(0) > 0",
+        f"{BALANCING_TESTS} -k one_loss_alone",
+    ),
+    Fault(
+        "gradients that are not finite reach the aggregator",
+        BALANCING,
+        "if bool(inner.isfinite().all()) else even",
+        "",
+        f"{BALANCING_TESTS} -k not_finite",
+    ),
+    Fault(
+        "a projection may lower a weight",
+        BALANCING,
+        "u + nnls(root, -root @ u)[0]",
+        "u - nnls(root, -root @ u)[0]",
+        f"{BALANCING_TESTS} -k fulfils_the_conditions",
     ),
 )

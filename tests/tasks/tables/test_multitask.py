@@ -334,8 +334,12 @@ STRATEGIES = [{"name": "adversarial", "epsilon": 0.1, "steps": 2}, {"name": "cur
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, pytest.param({"model": MODELS[2], "strategies": STRATEGIES}, marks=pytest.mark.slow)],
-    ids=["mlp", "members with strategies"],
+    [
+        {},
+        pytest.param({"model": MODELS[2], "strategies": STRATEGIES}, marks=pytest.mark.slow),
+        pytest.param({"strategies": [{"name": "balancing", "method": "gradients"}]}, marks=pytest.mark.slow),
+    ],
+    ids=["mlp", "members with strategies", "balanced by gradients"],
 )
 def test_two_processes_and_a_run_that_was_stopped_give_the_bits_of_one(tmp_path: Path, changes: dict[str, Any]) -> None:
     alone, shared, stopped = (write_table(tmp_path / name, 160) for name in ("alone", "shared", "stopped"))

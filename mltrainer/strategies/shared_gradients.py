@@ -1,0 +1,42 @@
+"""The gradients of several losses beside each other, on what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def gramian(losses: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Return the inner products of the losses' gradients, float64 [losses, losses]; what is differentiated may be so again.
+
+    Only those numbers of the parameters count that two losses at least reach: in a head of its own no target meets another.
+
+    Args:
+        losses: Scalars, each of which depends on one parameter at least.
+        parameters: Those that are trained.
+    """
+    device = losses[0].device
+    # Gradients have the types of the forward pass, which autocast would change again.
+    with torch.autocast(device.type, enabled=False):
+        rows = [torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True) for loss in losses]
+        total = torch.zeros(len(losses), len(losses), dtype=torch.float64, device=device)
+        for parameter, gradients in zip(parameters, zip(*rows, strict=True), strict=True):
+            matrix = torch.stack([_dense(parameter, gradient) for gradient in gradients])
+            shared = matrix * ((matrix != 0).sum(0) > 1)
+            total = total + (shared @ shared.T).double()
+    return total
+
+
+def _dense(parameter: nn.Parameter, gradient: Tensor | None) -> Tensor:
+    """Return a gradient as one row of fp32; zeros where the loss does not reach the parameter."""
+    if gradient is None:
+        return torch.zeros(parameter.numel(), device=parameter.device)
+    return (gradient.to_dense() if gradient.is_sparse else gradient).flatten().float()
+
+
+def cosines(inner: Tensor) -> Tensor:
+    """Return the cosines of gradients by their inner products [losses, losses]; NaN beside one of length zero."""
+    lengths = inner.diagonal().sqrt()
+    return inner / (lengths[:, None] * lengths)
