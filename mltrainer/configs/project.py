@@ -35,7 +35,7 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import Adversarial, Balancing, Contrastive, Distillation, Lora, Strategy
+from mltrainer.configs.strategies import Adversarial, Balancing, Contrastive, Distillation, Lora, Masked, Probing, Strategy
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -481,7 +481,7 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
 
 def _has_own_parts(strategy: Strategy) -> bool:
     """Return True if a strategy changes the model."""
-    return isinstance(strategy, Lora | Contrastive) or (isinstance(strategy, Balancing) and strategy.method == "uncertainty")
+    return isinstance(strategy, Lora | Probing) or (isinstance(strategy, Balancing) and strategy.method == "uncertainty")
 
 
 def _needs_one_target(strategy: Strategy) -> bool:
@@ -590,6 +590,8 @@ class ProjectConfig(Strict):
             raise ValueError(
                 f"strategies: progressive begins with smaller images or texts, and {self.task.kind} has rows of one size"
             )
+        if "masked" in names:
+            self._require_states()
         if "lora" in names and self.task.kind and self.start is None:
             raise ValueError("strategies: lora trains beside weights that are held: name them under start")
         if "lora" in names and self.start is not None and (self.start.freeze or self.start.unfreeze):
@@ -610,6 +612,18 @@ class ProjectConfig(Strict):
         if whole := next((one.name for one in self.strategies if getattr(one, "weight", 0) == 1), None):
             raise ValueError(f"strategies: {whole} with weight: 1 leaves nothing of the task's own loss for balancing to weigh")
         return self
+
+    def _require_states(self) -> None:
+        """Refuse a text's model without a state for each token that knows of the others, and inputs of several sizes."""
+        if self.task.kind == "text_generation":
+            raise ValueError("strategies: masked hides tokens among others, and text_generation sees those before alone")
+        if isinstance(self.model, Bag | TextCnn):
+            what = f"strategies: masked needs a state for each token that knows of the others, and {self.model.name} has none"
+            raise ValueError(f"{what}: model: {{name: transformer}}, or gru")
+        if any(one.name == "progressive" for one in self.strategies):
+            raise ValueError(
+                "strategies: masked tells parts of inputs of one size, and progressive has several: leave one of them out"
+            )
 
     def _require_teacher(self, key: str, model: ModelConfig | None) -> None:
         if model is None:
@@ -720,7 +734,7 @@ class TrainingConfig(ProjectConfig):
     @property
     def calls_again(self) -> str | None:
         """The name of a strategy that goes through the model several times in a step; None: none does."""
-        found = (one.name for one in self.strategies if isinstance(one, Adversarial | Contrastive))
+        found = (one.name for one in self.strategies if isinstance(one, Adversarial | Probing))
         return next(found, "balancing" if self.compares_gradients else None)
 
     @property
@@ -751,11 +765,11 @@ class TrainingConfig(ProjectConfig):
 
     @model_validator(mode="after")
     def _moves_reach_the_model(self) -> Self:
-        """Refuse embeddings that are moved while they are computed, and not where the backward pass computes them again."""
-        if self.moves_embeddings and self.gradient_checkpointing:
-            raise ValueError(
-                "strategies: adversarial on embeddings does not go with gradient_checkpointing; leave one of them out"
-            )
+        """Refuse what is changed within the model, but not where the backward pass computes it again."""
+        within = ["adversarial on embeddings"] if self.moves_embeddings else []
+        within += [one.name for one in self.strategies if isinstance(one, Masked)]
+        if within and self.gradient_checkpointing:
+            raise ValueError(f"strategies: {within[0]} does not go with gradient_checkpointing; leave one of them out")
         return self
 
     @model_validator(mode="after")

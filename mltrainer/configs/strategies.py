@@ -123,6 +123,25 @@ class Contrastive(Strict):
         return self
 
 
+class Masked(Strict):
+    """Parts of a sample that are hidden, to be told from the rest (SimMIM, VIME, BERT: Devlin et al., 2019, arXiv 1810.04805)."""
+
+    name: Literal["masked"]
+    share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="of the parts, that are hidden; null: 0.6 of an image's patches, 0.3 of cells, 0.15 of tokens",
+    )
+    patch: int | None = Field(None, ge=1, description="of images, pixels along a patch; null: a seventh of the shorter side")
+    layer: Pattern | None = Field(
+        None, description="the layer whose outputs tell what is hidden; null: the last one that has a state for each part"
+    )
+    weight: float = Field(0.5, gt=0, le=1, description="the hidden parts' share of the loss; the rest is the task's own")
+    head: Pattern | None = Field(None, description="the linear layer that reads the features; null: the model's last one")
+    probe: bool = Field(True, description="the task's own loss trains the last layer alone, and labels decide no other weight")
+
+
 class Progressive(Strict):
     """Smaller images or shorter texts first (Tan and Le, 2021, arXiv 2104.00298; Li et al., 2022, arXiv 2108.06084)."""
 
@@ -160,7 +179,8 @@ class Balancing(Strict):
         return self
 
 
+Probing = Contrastive | Masked  # those that learn features beside a probe of them
 Strategy = Annotated[
-    Distillation | Lora | Adversarial | Curriculum | Contrastive | Progressive | Balancing,
+    Distillation | Lora | Adversarial | Curriculum | Contrastive | Masked | Progressive | Balancing,
     Field(discriminator="name", description="a strategy, by its name"),
 ]

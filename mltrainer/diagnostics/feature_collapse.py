@@ -11,7 +11,7 @@ def find(run: Run, *, spread: float) -> Finding:
     """Fire where the features of the validation samples point nearly all the same way at the end."""
     spreads = run.series("validation", "feature_spread")
     if not finite(spreads):
-        return Finding("not_applicable", "No spread of features was recorded: the strategy contrastive measures it.")
+        return Finding("not_applicable", "No spread of features was recorded: the strategies contrastive and masked measure it.")
     found = settled(spreads)
     evidence = {"feature_spread": found, "first": finite(spreads)[0]}
     return judged(found < spread, f"The spread of the features was {text(found)} at the end.", evidence, FIGURES)

@@ -16,7 +16,7 @@ from mltrainer.checkpointing.format import load, save, snapshot
 from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, folder_name
 from mltrainer.checkpointing.ranking import rank
 from mltrainer.checkpointing.weights import delivered, weights_sha256
-from mltrainer.configs.strategies import Contrastive
+from mltrainer.configs.strategies import Probing
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
@@ -90,7 +90,7 @@ def _refuse_strategies_within(job: CombineJob) -> None:
     Raises:
         InputError: With the strategy.
     """
-    within: list[str] = [one.name for one in job.config.strategies if isinstance(one, Contrastive)]
+    within: list[str] = [one.name for one in job.config.strategies if isinstance(one, Probing)]
     within += ["adversarial, on embeddings,"] if job.config.moves_embeddings else []
     if job.how == "ensemble" and within:
         what = f"the strategy {within[0]} measures a layer of the model, and an ensemble has one in each member"

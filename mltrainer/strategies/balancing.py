@@ -50,16 +50,16 @@ class Balancing(Strategy[configs.Balancing]):
 
     # --- the log variances ---
 
-    def adapt(self, model: nn.Module, task: Task, new: Sequence[str]) -> None:
+    def adapt(self, training: Training, new: Sequence[str]) -> None:
         """Give a model a log variance of each loss, zero at first, beside its own parameters.
 
         Raises:
             InputError: The task tells no losses apart.
         """
-        names = _names(task, self.key)
+        names = _names(training.task, self.key)
         if self.adapts:
-            model.register_parameter(LOG_VARIANCES, nn.Parameter(torch.zeros(len(names))))
-            model.register_load_state_dict_pre_hook(_keep)
+            training.model.register_parameter(LOG_VARIANCES, nn.Parameter(torch.zeros(len(names))))
+            training.model.register_load_state_dict_pre_hook(_keep)
 
     def plain(self, model: nn.Module) -> State | None:
         """Return the state of the task's own model, without the log variances."""

@@ -1,9 +1,10 @@
-"""The input of a batch: its first tensor that is no target."""
+"""The input of a batch, its first tensor that is no target, and cells of it from other rows."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mltrainer.tasks.task import Task
@@ -20,3 +21,15 @@ def input_of(task: Task, batch: Any) -> tuple[Any, Any]:
 def with_input(batch: Any, place: Any, x: Tensor) -> Any:
     """Return a batch with another input at its place."""
     return {**batch, place: x} if isinstance(batch, dict) else type(batch)([x, *batch[1:]])
+
+
+def swapped(x: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Return rows with some of their cells from other rows of the batch, and which; by draws of torch's generator.
+
+    Args:
+        x: [rows, ...].
+        share: Of the cells, that are replaced.
+    """
+    others = torch.argsort(torch.rand(x.shape, device="cpu"), dim=0).to(x.device)
+    is_replaced = (torch.rand(x.shape, device="cpu") < share).to(x.device)
+    return torch.where(is_replaced, x.gather(0, others), x), is_replaced

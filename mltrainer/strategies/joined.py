@@ -21,10 +21,10 @@ from mltrainer.strategies.contrastive import Contrastive
 from mltrainer.strategies.curriculum import Curriculum
 from mltrainer.strategies.distillation import Distillation
 from mltrainer.strategies.lora import Lora
+from mltrainer.strategies.masked import Masked
 from mltrainer.strategies.progressive import Progressive
 from mltrainer.strategies.strategy import Alter, EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
 from mltrainer.tasks.structures import mapped
-from mltrainer.tasks.task import Task
 
 KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
     "adversarial": Adversarial,
@@ -33,6 +33,7 @@ KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
     "curriculum": Curriculum,
     "distillation": Distillation,
     "lora": Lora,
+    "masked": Masked,
     "progressive": Progressive,
 }
 TASK = "task"  # the name of the task's own loss among the terms
@@ -79,10 +80,10 @@ class Strategies:
         """Whether one of them holds parameters."""
         return any(strategy.holds for strategy in self._each)
 
-    def adapt(self, model: nn.Module, task: Task, new: Sequence[str] = ()) -> None:
-        """Change a task's new model in place; `new` names tensors that begin as drawn ones, where others come from a file."""
+    def adapt(self, training: Training, new: Sequence[str] = ()) -> None:
+        """Change a new model in place; `new` names tensors that begin as drawn ones, where others come from a file."""
         for strategy in self._each:
-            strategy.adapt(model, task, new)
+            strategy.adapt(training, new)
 
     def plain(self, model: nn.Module) -> State | None:
         """Return a trained model's state as the task's own model has it; None where it is the model's own state."""

@@ -23,7 +23,6 @@ from mltrainer.errors import InputError
 from mltrainer.redaction import shortened
 from mltrainer.strategies.strategy import State, Strategy, Training
 from mltrainer.strategies.wrapping import plain_names, plain_state, take_plain
-from mltrainer.tasks.task import Task
 
 KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CONV1D = "Conv1D"  # the linear layer of transformers' GPT-2
@@ -46,12 +45,13 @@ class Lora(Strategy[configs.Lora]):
         super().__init__(settings, key, root)
         self._fast: list[tuple[Any, int]] = []
 
-    def adapt(self, model: nn.Module, task: Task, new: Sequence[str]) -> None:
+    def adapt(self, training: Training, new: Sequence[str]) -> None:
         """Hold a model's parameters, but for those that `train` names or that are new, and put adapters beside its layers.
 
         Raises:
             InputError: A pattern matches nothing, a layer cannot have an adapter, or peft is not installed.
         """
+        model = training.model
         whole = self._trained_whole(model, new)
         chosen = self._chosen(model, whole)
         trained = [model.get_parameter(name) for name in whole]

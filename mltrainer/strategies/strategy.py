@@ -31,7 +31,7 @@ class Training:
 
     Attributes:
         task: Its task.
-        model: The trained model, on its device.
+        model: The trained model; on its device, once strategies begin.
         config: Its config.
         root: The project's folder.
         teacher: Makes a new model beside the trained one: a built-in one of this config, or None for the trained one's own.
@@ -111,12 +111,11 @@ class Strategy(ABC, Generic[Settings]):
         """Return the order in which the training samples of an epoch are read; None: the one without it."""
         return None
 
-    def adapt(self, model: nn.Module, task: Task, new: Sequence[str]) -> None:
+    def adapt(self, training: Training, new: Sequence[str]) -> None:
         """Change a new model in place, before it is on its device.
 
         Args:
-            model: With the weights that it begins with.
-            task: Whose model it is.
+            training: With the model, and the weights that it begins with.
             new: Names of its tensors that begin as drawn ones, where others come from a file.
         """
 

@@ -125,6 +125,14 @@ class OpenTask:
         """The rows of the files that the data is read from, or that a task names, and of weights: the first ones, a teacher's."""
         return [*self._data.files, *self._weights, *self.strategies.files]
 
+    def adapt(self, model: nn.Module) -> None:
+        """Let the strategies change a new model in place, with the weights that it begins with.
+
+        Raises:
+            InputError: It has no place for what they add.
+        """
+        self.strategies.adapt(self._training(model), self.start.new if self.start is not None else ())
+
     def begin_strategies(self, model: nn.Module) -> list[str]:
         """Make ready what the training does beside the task, and return a line on each; a model on its device is trained.
 
@@ -312,7 +320,7 @@ def make_model(opened: OpenTask) -> nn.Module:
         is_builtin = opened.config.task.use is None
         opened.start = begin(model, opened.config.start, opened.root, is_builtin=is_builtin)
     if isinstance(model, nn.Module):
-        opened.strategies.adapt(model, opened.task, opened.start.new if opened.start is not None else ())
+        opened.adapt(model)
     return model
 
 

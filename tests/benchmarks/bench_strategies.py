@@ -156,9 +156,19 @@ def curriculum(seed: int) -> Measured:
 def contrastive(seed: int) -> Measured:
     """Return the accuracies of a training on few labels, with new weights and with features learned without labels."""
     divide(seed, many=900, few=45)
-    model, rate = {"name": "cnn"}, {"optimizer": {"name": "adamw", "lr": 3e-3}}
     views = {"crop": 1, "affine": {"rotate": 15.0, "translate": 0.1, "scale": 0.1}}
-    strategy = {"name": "contrastive", "augment": views, "weight": 0.8}
+    return few_labels(seed, {"name": "contrastive", "augment": views, "weight": 0.8})
+
+
+def masked(seed: int) -> Measured:
+    """Return the same for features learned by telling hidden patches."""
+    divide(seed, many=900, few=45)
+    return few_labels(seed, {"name": "masked", "patch": 2, "weight": 0.8})
+
+
+def few_labels(seed: int, strategy: dict[str, Any]) -> Measured:
+    """Return the accuracies of a training on few labels, with new weights and with those of a strategy that needs none."""
+    model, rate = {"name": "cnn"}, {"optimizer": {"name": "adamw", "lr": 3e-3}}
     learned = fit("many", model, 60, seed, batch_size=128, strategies=[strategy])
     safetensors.torch.save_file({n: t.contiguous() for n, t in learned.model.state_dict().items()}, Path("learned.safetensors"))
     begun = {"start": {"weights": "learned.safetensors", "replace_head": True}}
@@ -253,6 +263,7 @@ STRATEGIES: dict[str, Callable[[int], Measured]] = {
     "adversarial": adversarial,
     "curriculum": curriculum,
     "contrastive": contrastive,
+    "masked": masked,
     "progressive": progressive,
     "distillation": distillation,
     "multitask": multitask,

@@ -52,8 +52,8 @@ def made(task: mltrainer.Task | None = None, **settings: Any) -> tuple[Strategie
     task = task or Both()
     strategy = Balancing(values.strategies[0], "strategies.0", Path())  # type: ignore[arg-type]  # one of several kinds
     joined, model = Strategies([strategy]), task.model()
-    joined.adapt(model, task)
     training = Training(task, model, values, Path(), lambda _model: task.model(), lambda _count: None)
+    joined.adapt(training)
     joined.begin(training)
     return joined, strategy, training
 

@@ -19,7 +19,8 @@ from mltrainer.configs.strategies import Contrastive as Settings
 from mltrainer.diagnostics.rules import RULES
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
-from mltrainer.strategies.contrastive import Contrastive, corrupted
+from mltrainer.strategies.contrastive import Contrastive
+from mltrainer.strategies.inputs import swapped
 from mltrainer.strategies.strategy import MicroBatch, Training
 from mltrainer.tasks.samples import Samples
 from mltrainer.trainers.native.neighbours import neighbour_metrics
@@ -48,9 +49,8 @@ def made(task: Noisy | None = None, **changes: Any) -> tuple[Contrastive, Traini
     settings = config({"strategies": [{"name": "contrastive", "projection": 6, **changes}], **sizes})
     task = task or Noisy()
     strategy = Contrastive(settings.strategies[0], "strategies.0", Path())  # type: ignore[arg-type]  # one of several kinds
-    model = task.model()
-    strategy.adapt(model, task, ())
-    training = Training(task, model, settings, Path(), lambda _model: task.model(), lambda _count: None)
+    training = Training(task, task.model(), settings, Path(), lambda _model: task.model(), lambda _count: None)
+    strategy.adapt(training, ())
     strategy.begin(training)
     return strategy, training
 
@@ -60,7 +60,7 @@ def projections(training: Training) -> tuple[Tensor, Tensor]:
     torch.manual_seed(8)
     model: Any = training.model
     views = [X + 0.1 * torch.randn_like(X) for _ in range(2)]
-    first, second = (model[2].projection(torch.tanh(model[0](view))) for view in views)
+    first, second = (model[2].beside(torch.tanh(model[0](view))) for view in views)
     return first, second
 
 
@@ -133,8 +133,9 @@ def test_views_are_drawn_anew_and_the_same_again_at_their_address() -> None:
 def test_a_share_of_a_rows_cells_comes_from_the_same_column_of_other_rows() -> None:
     x = torch.arange(4000.0).view(1000, 4)
     torch.manual_seed(0)
-    found = corrupted(x, 0.4)
-    assert float((found != x).float().mean()) == pytest.approx(0.4, abs=0.03)
+    found, which = swapped(x, 0.4)
+    assert not (found != x)[~which].any()
+    assert float(which.float().mean()) == pytest.approx(0.4, abs=0.03)
     assert torch.equal(found % 4, x % 4)  # the column
 
 
@@ -151,7 +152,7 @@ def test_the_delivered_state_is_the_tasks_own_and_an_adapted_model_takes_it() ->
     training.model.load_state_dict(changed, strict=True)
     own.load_state_dict(changed)
     assert torch.equal(training.model.eval()(X), own.eval()(X))
-    kept = {name: tensor for name, tensor in training.model.state_dict().items() if "projection" in name}
+    kept = {name: tensor for name, tensor in training.model.state_dict().items() if "beside" in name}
     assert kept
     assert all(torch.equal(tensor, before[name]) for name, tensor in kept.items())
     strategy.release(training.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import peft
@@ -14,7 +15,6 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.strategies import Lora as Settings
 from mltrainer.errors import InputError
@@ -28,6 +28,11 @@ PICTURES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(4))
 
 def lora(**changes: Any) -> Lora:
     return Lora(Settings.model_validate({"name": "lora", "rank": 2, **changes}), "strategies.0", ROOT)
+
+
+def of(model: nn.Module) -> Any:
+    """Return what adapters are told of a training."""
+    return SimpleNamespace(model=model)
 
 
 def layers() -> nn.Module:
@@ -44,7 +49,7 @@ def pictures() -> nn.Module:
 def adapted(strategy: Lora, make: Any = layers, new: tuple[str, ...] = (), *, trained: bool = True) -> nn.Module:
     """Return a model with adapters that are not zero any more."""
     model: nn.Module = make()
-    strategy.adapt(model, mltrainer.Task(), new)
+    strategy.adapt(of(model), new)
     draws = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -130,14 +135,14 @@ def attention() -> nn.Module:
 )
 def test_layers_that_cannot_have_an_adapter_are_refused(make: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        lora(**changes).adapt(make(), mltrainer.Task(), ())
+        lora(**changes).adapt(of(make()), ())
 
 
 def test_a_model_with_adapters_of_its_own_is_refused() -> None:
     model = layers()
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["0"]), model)
     with pytest.raises(InputError, match="has adapters of its own"):
-        lora().adapt(model, mltrainer.Task(), ())
+        lora().adapt(of(model), ())
 
 
 def test_layers_that_read_each_others_weights_are_left_out_where_none_are_named() -> None:

@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "adversarial": {"strategies": [{"name": "adversarial", "epsilon": 0.1, "steps": 2, "weight": 0.8}]},
     "contrastive": {"strategies": [{"name": "contrastive", "projection": 16}]},
     "curriculum": {"strategies": [{"name": "curriculum", "epochs": 2, "begin": 0.4}]},
+    "masked": {"strategies": [{"name": "masked"}]},
     "progressive": {
         "strategies": [{"name": "progressive", "shares": [0.5], "epochs": 1}],
         "task": {"use": "digits_task:Pictures"},
@@ -136,9 +137,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 )
 def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
     setting, alone = case
-    names = ("adversarial", "contrastive")
+    names = ("adversarial", "contrastive", "masked")
     if parallel in ("fsdp", "pipeline") and any(one["name"] in names or "method" in one for one in setting["strategies"]):
-        pytest.skip("refused, as test_adversarial, test_contrastive and test_balancing tell")
+        pytest.skip("refused, as test_adversarial, test_contrastive, test_masked and test_balancing tell")
     root = prepared(tmp_path)
     result = train_on(root, 2, **setting, launch={"parallel": parallel})
     assert (terms(result), *bits(result, root)) == alone
@@ -387,13 +388,20 @@ def test_robust_metrics_are_measured_on_the_test_split_and_decide_the_gate(tmp_p
 
 
 @pytest.mark.slow
-def test_features_learned_without_labels_begin_another_project(tmp_path: Path, cli: Cli) -> None:
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"name": "contrastive", "augment": {"crop": 1, "affine": {"rotate": 15.0}}, "projection": 16},
+        pytest.param({"name": "masked", "patch": 2}, marks=pytest.mark.long),
+    ],
+    ids=["contrastive", "masked"],
+)
+def test_features_learned_without_labels_begin_another_project(tmp_path: Path, cli: Cli, strategy: dict[str, Any]) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for root in (first, second):
         start_digits(root)
     values = yaml.safe_load((first / "mltrainer.yaml").read_text("utf-8"))
-    model, alter = {"name": "cnn"}, {"crop": 1, "affine": {"rotate": 15.0}}
-    strategy = {"name": "contrastive", "augment": alter, "projection": 16}
+    model = {"name": "cnn"}
     asked = {"accuracy": ">= 0.3", "knn_accuracy": ">= 0.5"}
     (first / "mltrainer.yaml").write_text(
         yaml.safe_dump({**values, "model": model, "strategies": [strategy], "acceptance": asked})
@@ -407,7 +415,7 @@ def test_features_learned_without_labels_begin_another_project(tmp_path: Path, c
     evidence = read_json(Project(first).phase_dir("finalization") / "record.json")["evidence"]
     assert evidence["test"]["metrics"]["knn_accuracy"] >= 0.5
     names = safetensors.torch.load_file(next(first.rglob("model.safetensors"))).keys()
-    assert not [name for name in names if "projection" in name or "base_layer" in name]
+    assert not [name for name in names if "beside" in name or "base_layer" in name]
     assert cli("phase", "run", "planning", "--project", second, "--set", "epochs=1").code == 0
 
 

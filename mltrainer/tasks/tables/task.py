@@ -140,6 +140,11 @@ class Tabular(BuiltinTask):
         columns = [column for column in self._schema.features if column.kind != "text"]
         return [SegmentFeature(column.name, column.values[ids], column.texts, column.kind in DATES) for column in columns]
 
+    def categories(self) -> list[int | None]:
+        """Return the number of categories of each column of the matrix; None of numbers."""
+        counts = {place: count for place, count, _ in self._statistics.categories}
+        return [counts.get(place) for place in range(sum(column.width for column in self._schema.features))]
+
     def movable(self) -> Movable:
         """Return each number column's deviation over the training rows; no category is moved."""
         places, fitted = schema.places(self._schema), self._statistics

@@ -17,6 +17,9 @@ CURRICULUM = "mltrainer/strategies/curriculum.py"
 CURRICULUM_TESTS = "tests/strategies/test_curriculum.py"
 LORA = "mltrainer/strategies/lora.py"
 LORA_TESTS = "tests/strategies/test_lora.py"
+MASKED = "mltrainer/strategies/masked.py"
+HIDING = "mltrainer/strategies/hiding.py"
+MASKED_TESTS = "tests/strategies/test_masked.py"
 PROGRESSIVE = "mltrainer/strategies/progressive.py"
 PROGRESSIVE_TESTS = "tests/strategies/test_progressive.py"
 
@@ -219,7 +222,7 @@ FAULTS = (
     ),
     Fault(
         "labels decide weights before the probe",
-        CONTRASTIVE,
+        "mltrainer/strategies/probing.py",
         "features.detach() if self._is_apart and self.training else features",
         "features",
         f"{CONTRASTIVE_TESTS} -k labels_decide",
@@ -240,7 +243,7 @@ FAULTS = (
     ),
     Fault(
         "cells come from other columns",
-        CONTRASTIVE,
+        "mltrainer/strategies/inputs.py",
         "x.gather(0, others)",
         "x.gather(1, others % x.shape[1])",
         f"{CONTRASTIVE_TESTS} -k share_of_a_rows",
@@ -377,5 +380,61 @@ FAULTS = (
         "u + nnls(root, -root @ u)[0]",
         "u - nnls(root, -root @ u)[0]",
         f"{BALANCING_TESTS} -k fulfils_the_conditions",
+    ),
+    Fault(
+        "what is told of pixels that are seen counts, too",
+        HIDING,
+        "self._parts(is_hidden & is_known, told))",
+        "self._parts(is_known | is_hidden, told))",
+        f"{MASKED_TESTS} -k simmims",
+    ),
+    Fault(
+        "states tell of parts in another order than they lie in",
+        HIDING,
+        ".permute(0, 2, 4, 1, 3, 5)",
+        ".permute(0, 4, 2, 1, 3, 5)",
+        f"{MASKED_TESTS} -k simmims",
+    ),
+    Fault(
+        "a missing category is told as the first one",
+        HIDING,
+        "(is_hidden[:, place] & (codes >= 0))",
+        "is_hidden[:, place]",
+        f"{MASKED_TESTS} -k of_cells_is",
+    ),
+    Fault(
+        "a column of one number is told by its rounding",
+        HIDING,
+        "ROUNDING * mean.abs()",
+        "0.0",
+        f"{MASKED_TESTS} -k one_rounded",
+    ),
+    Fault(
+        "padding is hidden, and told",
+        HIDING,
+        "is_hidden & (x != self.padding)",
+        "is_hidden",
+        f"{MASKED_TESTS} -k padding",
+    ),
+    Fault(
+        "hidden tokens are read",
+        HIDING,
+        "torch.where(is_hidden[..., None], vector.to(given.dtype), given)",
+        "given",
+        f"{MASKED_TESTS} -k hidden_token",
+    ),
+    Fault(
+        "hidden patches are shown to the model",
+        MASKED,
+        "with_input(batch, place, given)",
+        "with_input(batch, place, x)",
+        f"{MASKED_TESTS} -k hides_what_it_asks",
+    ),
+    Fault(
+        "a layer before others with weights tells what is hidden",
+        MASKED,
+        "if pattern is None and one.has_weights:",
+        "if False:",
+        f"{MASKED_TESTS} -k other_weights",
     ),
 )
