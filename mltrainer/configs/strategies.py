@@ -81,9 +81,12 @@ class Curriculum(Strict):
     by: str | None = Field(
         None,
         description="what is larger for a more difficult sample: a column of numbers, tokens of texts, brightness or contrast of "
-        "images; null: margins, or what a task of your own says in difficulty(self)",
+        "images; null: margins, losses, or what a task of your own says in difficulty(self)",
     )
     margins: str | None = Field(None, description="the margins.f32 of a run on the same data and split, relative to the project")
+    losses: str | None = Field(
+        None, description="what mltrainer rows RUN --hardest --json printed of a run on the same data and split, as a file"
+    )
     descending: bool = Field(False, description="the samples with the largest values are the easiest")
     begin: float = Field(0.3, gt=0, lt=1, description="the easiest share of the samples, which the first epoch reads")
     epochs: int = Field(ge=1, description="epochs in which not all samples are read")
@@ -94,8 +97,9 @@ class Curriculum(Strict):
 
     @model_validator(mode="after")
     def _one_measure(self) -> Self:
-        if self.by is not None and self.margins is not None:
-            raise ValueError("give by or margins: one of them tells how difficult a sample is")
+        given = [name for name in ("by", "margins", "losses") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"give {' or '.join(given)}: one of them tells how difficult a sample is")
         return self
 
 

@@ -17,9 +17,10 @@ from mltrainer.reproducibility import seeds
 from mltrainer.strategies.strategy import EpochOrder, Ranked, Strategy, Training
 from mltrainer.tasks.content import file_row
 from mltrainer.tasks.ids import Ids
-from mltrainer.workspace import machine_faults
+from mltrainer.workspace import machine_faults, read_json
 
 MARGIN_BYTES = 4
+LOSSES = "mltrainer rows RUN --hardest --most 10000 --json"
 POWER = {"linear": 1.0, "root": 0.5}
 
 
@@ -32,19 +33,21 @@ class Curriculum(Strategy[configs.Curriculum]):
     def __init__(self, settings: configs.Curriculum, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
         if settings.margins is not None:
-            self.files = [file_row(self._file(settings.margins), settings.margins)]
+            mend = "copy its margins.f32 from .mltrainer/runs/RUN/ into the project"
+            self.files = [file_row(self._file("margins", settings.margins, mend), settings.margins)]
+        if settings.losses is not None:
+            self.files = [file_row(self._file("losses", settings.losses, f"{LOSSES} > {settings.losses}"), settings.losses)]
 
-    def _file(self, name: str) -> Path:
+    def _file(self, what: str, name: str, mend: str) -> Path:
         path = self.root / name
         if not path.is_file():
-            what = f"no file at {name!r}; the margins of a run were expected, as its folder holds them (margins.f32)"
-            raise InputError(what, where=f"{self.key}.margins", mend="copy them from .mltrainer/runs/RUN/ into the project")
+            raise InputError(f"no file at {name!r}; the {what} of a run were expected", where=f"{self.key}.{what}", mend=mend)
         return path
 
     def begin(self, training: Training) -> str:
         """Return a line on the order."""
         settings = self.settings
-        easy = settings.margins or settings.by or "difficulty() of the task"
+        easy = settings.margins or settings.losses or settings.by or "difficulty() of the task"
         return f"begins with the easiest {settings.begin:.0%} by {easy}; all samples from epoch {settings.epochs + 1} on"
 
     def rank(self, samples: Ranked) -> EpochOrder:
@@ -59,7 +62,7 @@ class Curriculum(Strategy[configs.Curriculum]):
             short = len(found) <= ids.max(initial=-1)
             first = len(found) if short else int(ids[~np.isfinite(found[ids])][0])
             what = f"{samples.place(first)} has no number that tells its difficulty"
-            mend = "give each training sample one; margins are those of a run on the same data and split"
+            mend = "give each training sample one; margins and losses are those of a run on the same data and split"
             raise InputError(what, where=self.key, mend=mend)
         self._difficulty = -found if self.settings.descending else found
         return self.order
@@ -67,10 +70,12 @@ class Curriculum(Strategy[configs.Curriculum]):
     def _found(self, samples: Ranked) -> np.ndarray:
         """Return the difficulties by sample id, float64."""
         settings = self.settings
+        if settings.losses is not None:
+            return _losses(self.root / settings.losses, f"{self.key}.losses")
         if settings.margins is not None:
             with machine_faults(settings.margins):
                 # A larger margin: the run was surer of the sample's own class.
-                content = self._file(settings.margins).read_bytes()
+                content = (self.root / settings.margins).read_bytes()
             if len(content) % MARGIN_BYTES:
                 what = f"{len(content)} bytes are no margins, which have {MARGIN_BYTES} for each sample"
                 raise InputError(what, where=f"{self.key}.margins", mend="bring the file as the run left it")
@@ -89,6 +94,22 @@ class Curriculum(Strategy[configs.Curriculum]):
         easiest = np.argsort(self._difficulty[np.asarray(ids)], kind="stable")[:pool]
         turns = [seeds.generator(seed, "curriculum", epoch, turn).permutation(pool) for turn in range(math.ceil(count / pool))]
         return easiest[np.concatenate(turns)[:count]]
+
+
+def _losses(path: Path, where: str) -> np.ndarray:
+    """Return the losses by sample id, float64, of what `mltrainer rows` found; NaN of a sample that it does not show.
+
+    Raises:
+        InputError: The file holds something else.
+    """
+    try:
+        shown = {int(row["sample"]): float(row["loss"]) for row in read_json(path)["rows"] if row["split"] == "train"}
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"{path.name} holds no losses of samples by their ids"
+        raise InputError(what, where=where, mend=f"{LOSSES} > {path.name}") from error
+    found = np.full(max(shown, default=-1) + 1, np.nan)
+    found[[*shown]] = [*shown.values()]
+    return found
 
 
 def admitted(settings: configs.Curriculum, epoch: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,34 @@ def test_rows_are_ordered_by_the_margins_of_a_run(tmp_path: Path) -> None:
     assert table(tmp_path, rows(), margins="margins.f32", begin=0.25).data_sha256 != task.data_sha256
 
 
+def rows_found(root: Path, **losses: Any) -> None:
+    """Write what `mltrainer rows` says of all rows, with a loss that falls with the id, but for those of some."""
+    found = [{"sample": n, "split": "train", "loss": losses.get(f"of{n}", -n)} for n in range(100)]
+    unseen = [{"sample": n, "split": "validation", "loss": n} for n in range(100)]
+    (root / "found.json").write_text(json.dumps({"rows": [*found, *unseen]}))
+
+
+def test_rows_are_ordered_by_the_losses_of_a_run(tmp_path: Path) -> None:
+    rows_found(tmp_path)
+    task = table(tmp_path, rows(), losses="found.json", begin=0.25)
+    ids = sorted(task.split("train").ids.tolist(), reverse=True)
+    assert first_epoch(task) == set(ids[: -(-len(ids) // 4)])
+    rows_found(tmp_path, of3=-3.5)
+    assert table(tmp_path, rows(), losses="found.json", begin=0.25).data_sha256 != task.data_sha256
+
+
+def test_losses_that_are_none_or_miss_a_sample_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"rows": [{"sample": 3}]}')
+    with pytest.raises(InputError, match=r"other\.json holds no losses"):
+        table(tmp_path, rows(), losses="other.json")
+    with pytest.raises(InputError, match=r"no file at 'none\.json'; the losses of a run"):
+        table(tmp_path, rows(), losses="none.json")
+    first = int(table(tmp_path, rows(), by="doubt").split("train").ids[0])
+    rows_found(tmp_path, **{f"of{first}": float("nan")})
+    with pytest.raises(InputError, match=rf"rows\.csv:{first + 2} has no number that tells its difficulty"):
+        table(tmp_path, rows(), losses="found.json")
+
+
 @pytest.mark.parametrize(
     ("strategy", "text", "message"),
     [
@@ -134,3 +163,5 @@ def test_samples_without_a_difficulty_are_refused(tmp_path: Path, strategy: dict
 def test_two_measures_of_difficulty_are_refused() -> None:
     with pytest.raises(ValueError, match="give by or margins"):
         settings(margins="m.f32")
+    with pytest.raises(ValueError, match="give margins or losses"):
+        settings(by=None, margins="m.f32", losses="found.json")

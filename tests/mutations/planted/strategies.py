@@ -209,8 +209,8 @@ FAULTS = (
     Fault(
         "the margins that order samples are in no digest",
         CURRICULUM,
-        "self.files = [file_row(self._file(settings.margins), settings.margins)]",
-        "self._file(settings.margins)",
+        'self.files = [file_row(self._file("margins", settings.margins, mend), settings.margins)]',
+        'self._file("margins", settings.margins, mend)',
         f"{CURRICULUM_TESTS} -k margins_of_a_run",
     ),
     Fault(
@@ -436,5 +436,12 @@ FAULTS = (
         "if pattern is None and one.has_weights:",
         "if False:",
         f"{MASKED_TESTS} -k other_weights",
+    ),
+    Fault(
+        "losses of validation samples count as those of training",
+        CURRICULUM,
+        ' if row["split"] == "train"',
+        "",
+        f"{CURRICULUM_TESTS} -k losses_of_a_run",
     ),
 )
