@@ -10,6 +10,7 @@ that none has seen.
 - curriculum: a perceptron of 64 hidden units on 400 digits of which a fifth have wrong labels, plain and by that run's margins.
 - contrastive: a small convolutional network on 45 digits, 5 % of 900, with new weights and with those that it learned by SimCLR
   from all 900 without labels; the same steps with labels.
+- masked: the same with a small vision transformer, by telling hidden patches of 2x2 pixels.
 - progressive: a small residual network on 900 digits of 32x32 pixels, of the full size always and of 16 and 24 pixels for 8 of 12
   epochs; beside it the processor's time of each training.
 - distillation: `bench_distillation.py` as it stands.
@@ -157,19 +158,21 @@ def contrastive(seed: int) -> Measured:
     """Return the accuracies of a training on few labels, with new weights and with features learned without labels."""
     divide(seed, many=900, few=45)
     views = {"crop": 1, "affine": {"rotate": 15.0, "translate": 0.1, "scale": 0.1}}
-    return few_labels(seed, {"name": "contrastive", "augment": views, "weight": 0.8})
+    return few_labels(seed, {"name": "contrastive", "augment": views, "weight": 0.8}, {"name": "cnn"}, epochs=60)
 
 
 def masked(seed: int) -> Measured:
     """Return the same for features learned by telling hidden patches."""
     divide(seed, many=900, few=45)
-    return few_labels(seed, {"name": "masked", "patch": 2, "weight": 0.8})
+    model = {"name": "vit", "patch": 2, "width": 48, "depth": 3, "heads": 4}
+    strategy = {"name": "masked", "patch": 2, "weight": 0.9}
+    return few_labels(seed, strategy, model, epochs=200, optimizer={"name": "adamw", "lr": 3e-3})
 
 
-def few_labels(seed: int, strategy: dict[str, Any]) -> Measured:
+def few_labels(seed: int, strategy: dict[str, Any], model: dict[str, Any], epochs: int, **keys: Any) -> Measured:
     """Return the accuracies of a training on few labels, with new weights and with those of a strategy that needs none."""
-    model, rate = {"name": "cnn"}, {"optimizer": {"name": "adamw", "lr": 3e-3}}
-    learned = fit("many", model, 60, seed, batch_size=128, strategies=[strategy])
+    rate = {"optimizer": {"name": "adamw", "lr": 3e-3}}
+    learned = fit("many", model, epochs, seed, batch_size=128, strategies=[strategy], **keys)
     safetensors.torch.save_file({n: t.contiguous() for n, t in learned.model.state_dict().items()}, Path("learned.safetensors"))
     begun = {"start": {"weights": "learned.safetensors", "replace_head": True}}
     return {
