@@ -759,6 +759,23 @@ class TrainingConfig(ProjectConfig):
         return self
 
     @property
+    def reads_layers(self) -> bool:
+        """Whether a strategy reads what layers give within the model's forward pass."""
+        return any(isinstance(one, Distillation) and bool(one.features) for one in self.strategies)
+
+    @model_validator(mode="after")
+    def _layers_are_called_as_they_are(self) -> Self:
+        """Refuse what calls a layer in parts or twice, or not by itself."""
+        found = {
+            "compile": self.compile,
+            "tensor_parallel": self.tensor_parallel > 1,
+            "gradient_checkpointing": bool(self.gradient_checkpointing),
+        }
+        if self.reads_layers and (what := next((key for key, is_on in found.items() if is_on), None)) is not None:
+            raise ValueError(f"strategies: features of distillation do not go with {what}; leave one of them out")
+        return self
+
+    @property
     def moves_embeddings(self) -> bool:
         """Whether inputs are moved within the model."""
         return any(isinstance(one, Adversarial) and (one.layer is not None or self.of_texts) for one in self.strategies)
@@ -884,6 +901,8 @@ class TrainingConfig(ProjectConfig):
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
         if self.launch.parallel in ("fsdp", "pipeline") and self.calls_again is not None:
             return f"the strategy {self.calls_again}, which goes through the model again in a step", "zero1"
+        if self.launch.parallel in ("fsdp", "pipeline") and self.reads_layers:
+            return "features of the strategy distillation, which are read within the model", "zero1"
         if self.launch.parallel == "pipeline" and self.device != "cpu":
             return "device: cuda, where it was never tried", "fsdp"
         return None

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mltrainer.configs.augmenting import Augment
-from mltrainer.configs.loading import Strict
+from mltrainer.configs.loading import Later, Strict
 from mltrainer.configs.models import ModelConfig
 from mltrainer.configs.starting import Pattern
 
@@ -22,13 +22,32 @@ class Teacher(Strict):
     )
 
 
+class LayerPair(Strict):
+    """Two modules that are to give the same, each by its name in its model."""
+
+    student: str = Field(min_length=1, description="a module of the trained model, as named_modules() has it")
+    teacher: str = Field(min_length=1, description="a module of the teacher")
+
+
 class Distillation(Strict):
-    """The outputs of a teacher as soft targets (Hinton et al., 2015, arXiv 1503.02531)."""
+    """The outputs of a teacher as soft targets (Hinton et al., 2015, arXiv 1503.02531), and those of its layers."""
 
     name: Literal["distillation"]
     teacher: Teacher
     temperature: float = Field(2.0, gt=0, le=100, description="what the outputs of both are divided by before the softmax")
     weight: float = Field(0.5, gt=0, le=1, description="the teacher's share of the loss; the rest is the task's own")
+    features: Annotated[list[LayerPair], Later("0.3")] = Field(
+        [], description="layers whose outputs are to be the teacher's, too (Romero et al., 2015, arXiv 1412.6550)"
+    )
+    feature_weight: Annotated[float, Later("0.3")] = Field(
+        1.0, gt=0, description="what the layers' squared differences count beside the distance of the outputs"
+    )
+
+    @model_validator(mode="after")
+    def _weighs_what_is_there(self) -> Self:
+        if self.feature_weight != 1 and not self.features:
+            raise ValueError(f"feature_weight: {self.feature_weight} counts layers, and features names none")
+        return self
 
 
 class Lora(Strict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn import functional
 from mltrainer.checkpointing.starting import load_all, weight_rows
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
+from mltrainer.strategies.layer_pairs import LayerPairs
 from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.task import Task
@@ -31,6 +33,7 @@ class Distillation(Strategy[configs.Distillation]):
     name = "distillation"
     _task: Task
     _teacher: nn.Module
+    _pairs: LayerPairs | None = None
 
     def __init__(self, settings: configs.Distillation, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
@@ -51,6 +54,10 @@ class Distillation(Strategy[configs.Distillation]):
             raise InputError(what, where=training.config.task.use, mend="let it make a new model")
         load_all(teacher, given, training.root, f"{self.key}.teacher.weights")
         self._teacher = teacher.to(training.config.device).eval().requires_grad_(False)
+        if self.settings.features:
+            pairs, seed = self.settings.features, training.config.seed
+            self._pairs = LayerPairs(pairs, f"{self.key}.features", seed, training.model, self._teacher)
+            self.watch = self._pairs.own
         count = sum(p.numel() for p in teacher.parameters())
         return f"learns from {given.weights}, a teacher of {count:,} parameters"
 
@@ -65,17 +72,22 @@ class Distillation(Strategy[configs.Distillation]):
         return teacher
 
     def term(self, micro: MicroBatch) -> Tensor:
-        """Return the mean distance of a micro-batch's outputs from the teacher's.
+        """Return the mean distance of a micro-batch's outputs from the teacher's, and of the paired layers' ones.
 
         Raises:
             InputError: They cannot be compared.
         """
         outputs = self._tensor(micro.outputs)
-        with torch.no_grad():
+        with torch.no_grad(), nullcontext() if self._pairs is None else self._pairs.teacher:
             taught = self._tensor(self._task.forward(self._teacher, micro.batch)[0]).to(outputs.dtype)
+        distance = self._distance(outputs, taught, micro.targets)
+        return distance if self._pairs is None else distance + self.settings.feature_weight * self._pairs.distance()
+
+    def _distance(self, outputs: Tensor, taught: Tensor, targets: Any) -> Tensor:
+        """Return the mean distance of outputs from the teacher's."""
         beside = self._beside(outputs, taught)
-        if self._tells_classes(outputs, micro.targets):
-            return self._of_classes(outputs, beside, micro.targets)
+        if self._tells_classes(outputs, targets):
+            return self._of_classes(outputs, beside, targets)
         if isinstance(self._task, BuiltinTask):  # whose own loss counts in deviations, whatever the units
             return self._task.loss(outputs, taught)
         return functional.mse_loss(outputs, taught)

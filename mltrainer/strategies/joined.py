@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,11 @@ class Strategies:
         # Only where a task's own code, or its model, may change what it is given.
         self._copies = bool(self.terms) and training.config.task.use is not None
         return lines
+
+    @property
+    def watching(self) -> AbstractContextManager[None]:
+        """The context in which the trained model's forward pass on a micro-batch is made."""
+        return next((strategy.watch for strategy in self._each if strategy.watch is not None), nullcontext())
 
     def untouched(self, batch: Any) -> Any:
         """Return a batch as it is before a forward pass, which may change it in place."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -94,6 +95,7 @@ class Strategy(ABC, Generic[Settings]):
         alters: Whether it changes the training batches.
         holds: Whether it holds parameters.
         losses: The names of the losses that it tells apart in the task's own, once it has begun; empty where it tells none.
+        watch: The context in which the trained model's forward pass on a micro-batch is made; None: any.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Strategy(ABC, Generic[Settings]):
     alters = False
     holds = False
     losses: Sequence[str] = ()
+    watch: AbstractContextManager[None] | None = None
 
     def __init__(self, settings: Settings, key: str, root: Path) -> None:
         self.settings, self.key, self.root = settings, key, root

@@ -5,6 +5,9 @@ others, alone and with the default settings of `distillation`, for as many steps
 digits that none has seen, after the last step.
 
     python tests/benchmarks/bench_distillation.py [--labels 200] [--hidden 64] [--epochs 80] [--seeds 0 1 2 3 4] [--same-rows]
+        [--features 0.5]
+
+With `--features` the hidden layer is to give what the teacher's last but one gives, too, at that weight.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from sklearn.datasets import load_digits
 import mltrainer
 
 TEACHER: dict[str, Any] = {"name": "cnn"}
-STRATEGY = {"name": "distillation", "teacher": {"weights": "teacher.safetensors", "model": TEACHER}}
+STRATEGY: dict[str, Any] = {"name": "distillation", "teacher": {"weights": "teacher.safetensors", "model": TEACHER}}
+LAYERS = [{"student": "relu1", "teacher": "flatten"}]
 OF_TEACHER, BEFORE_HELD = 900, 1100
 
 
@@ -56,9 +60,10 @@ def fit(source: str, model: dict[str, Any], epochs: int, seed: int, **keys: Any)
     )
 
 
-def measure(labels: int, hidden: int, epochs: int, seed: int, same_rows: bool) -> dict[str, Any]:
+def measure(labels: int, hidden: int, epochs: int, seed: int, same_rows: bool, features: float | None) -> dict[str, Any]:
     """Return the accuracies of teacher, student alone and student with its teacher."""
     student = {"name": "mlp", "hidden": [hidden]}
+    strategy = STRATEGY if features is None else {**STRATEGY, "features": LAYERS, "feature_weight": features}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         divide(labels, seed)
@@ -67,7 +72,7 @@ def measure(labels: int, hidden: int, epochs: int, seed: int, same_rows: bool) -
             {n: t.contiguous() for n, t in teacher.model.state_dict().items()}, Path("teacher.safetensors")
         )
         alone = fit("few.npz", student, epochs, seed)
-        taught = fit("few.npz", student, epochs, seed, strategies=[STRATEGY])
+        taught = fit("few.npz", student, epochs, seed, strategies=[strategy])
         os.chdir("/")
     found = {"teacher": teacher, "alone": alone, "taught": taught}
     return {"seed": seed, "steps": alone.result["steps"], **{name: one.metrics["accuracy"] for name, one in found.items()}}
@@ -87,11 +92,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--same-rows", action="store_true")
+    parser.add_argument("--features", type=float)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     rows = []
     for seed in asked.seeds:
-        rows.append(measure(asked.labels, asked.hidden, asked.epochs, seed, asked.same_rows))
+        rows.append(measure(asked.labels, asked.hidden, asked.epochs, seed, asked.same_rows, asked.features))
         line = ", ".join(f"{name} {value:.4f}" for name, value in rows[-1].items() if isinstance(value, float))
         print(json.dumps(rows[-1]) if asked.json else f"seed {seed}: {line}", flush=True)
     if not asked.json and len(rows) > 1:

@@ -41,6 +41,14 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "uncertainty": {"strategies": [{"name": "balancing"}]},
     "gradients": {"strategies": [{"name": "balancing", "method": "gradients", "aggregator": "pcgrad"}]},  # which draws
+    "distillation and layers": {
+        "strategies": [
+            {
+                **STRATEGY,
+                "features": [{"student": "entry", "teacher": "layers.0.linear1"}, {"student": "layers.1", "teacher": "layers.1"}],
+            }
+        ]
+    },
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
 # Several at once, and what test_multitask tries with a built-in task, are tried with the long tests.
@@ -130,6 +138,10 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return setting, (terms(result), *bits(result, root))
 
 
+def _needs_whole_model(strategy: dict[str, Any]) -> bool:
+    return strategy["name"] in ("adversarial", "contrastive", "masked") or "method" in strategy or "features" in strategy
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "parallel",
@@ -137,9 +149,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 )
 def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
     setting, alone = case
-    names = ("adversarial", "contrastive", "masked")
-    if parallel in ("fsdp", "pipeline") and any(one["name"] in names or "method" in one for one in setting["strategies"]):
-        pytest.skip("refused, as test_adversarial, test_contrastive, test_masked and test_balancing tell")
+    if parallel in ("fsdp", "pipeline") and any(map(_needs_whole_model, setting["strategies"])):
+        pytest.skip("refused, as test_adversarial, test_contrastive, test_masked, test_balancing and test_layer_pairs tell")
     root = prepared(tmp_path)
     result = train_on(root, 2, **setting, launch={"parallel": parallel})
     assert (terms(result), *bits(result, root)) == alone

@@ -530,7 +530,8 @@ class Stepper:
         """Return a batch's mean loss, the same detached with its terms, and how many items it is the mean of."""
         with self._autocast if self._lowers or torch.is_autocast_enabled(self.config.device) else contextlib.nullcontext():
             untouched = self.strategies.untouched(batch)
-            outputs, targets = self.task.forward(self.model, batch)
+            with self.strategies.watching:
+                outputs, targets = self.task.forward(self.model, batch)
             if is_noted:
                 self.saw(outputs, targets)
             kept = self.strategies.kept(full(outputs))
