@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import Teacher
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.records.planning import Begun
@@ -37,18 +36,18 @@ KEYS = (
 )
 
 
-def weight_files(start: Start | Teacher, root: Path, where: str = START) -> list[Path]:
+def weight_files(weights: str, root: Path, where: str = START) -> list[Path]:
     """Return the files that weights are read from, sorted.
 
     Args:
-        start: What names them.
+        weights: Their place, relative to the project.
         root: The project's folder.
         where: The config's key of their place.
 
     Raises:
         InputError: There are none.
     """
-    path = root / start.weights
+    path = root / weights
     if path.is_file():
         return [path]
     if (path / WHOLE).is_file():
@@ -57,7 +56,7 @@ def weight_files(start: Start | Teacher, root: Path, where: str = START) -> list
     index = next((file for pattern in INDEXES for file in sorted(path.glob(pattern))), None)
     found = _parts(index) if index else next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
     if not found:
-        what = f"no weights at {start.weights!r}: a .safetensors or torch file, or a folder with one, was expected"
+        what = f"no weights at {weights!r}: a .safetensors or torch file, or a folder with one, was expected"
         raise InputError(what, where=where, mend="bring them there; a path is relative to the project")
     return found
 
@@ -79,11 +78,11 @@ def _parts(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def weight_rows(start: Start | Teacher, root: Path, where: str = START) -> list[FileRow]:
+def weight_rows(weights: str, root: Path, where: str = START) -> list[FileRow]:
     """Return the row of each file of weights; arguments as of `weight_files`."""
-    files = weight_files(start, root, where)
+    files = weight_files(weights, root, where)
     places = [Path(os.path.relpath(file, root)).as_posix() for file in files]
-    with machine_faults(start.weights):
+    with machine_faults(weights):
         return [
             FileRow(path=place, sha256=sha256_file(file), size=file.stat().st_size)
             for place, file in zip(places, files, strict=True)
@@ -103,7 +102,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
         InputError: A file cannot be read; or a tensor is missing, left over or of another shape without being named.
     """
     own = model.state_dict()
-    given = renamed(unwrapped(_read(weight_files(start, root)), own), start.rename)
+    given = renamed(unwrapped(_read(weight_files(start.weights, root)), own), start.rename)
     head = _module([name for name, _ in model.named_parameters()][-1])
     fitted = FITTED if is_builtin else ()
     begins_new = [name for name in own if _stays_new(name, start, head if start.replace_head else None, fitted)]
@@ -120,12 +119,12 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
     return Begun(weights=start.weights, loaded=wanted, new=begins_new, unused=unused)
 
 
-def load_all(model: nn.Module, given: Teacher, root: Path, where: str) -> None:
+def load_all(model: nn.Module, weights: str, root: Path, where: str) -> None:
     """Give a model all of its tensors from files, what was fitted to data too.
 
     Args:
         model: The model.
-        given: Where the weights are.
+        weights: Their place, relative to the project.
         root: The project's folder.
         where: The config's key of their place.
 
@@ -134,7 +133,7 @@ def load_all(model: nn.Module, given: Teacher, root: Path, where: str) -> None:
     """
     own = model.state_dict()
     try:
-        found = unwrapped(_read(weight_files(given, root, where)), own)
+        found = unwrapped(_read(weight_files(weights, root, where)), own)
     except InputError as error:
         if error.where == where:
             raise

@@ -763,6 +763,19 @@ class TrainingConfig(ProjectConfig):
         """Whether a strategy reads what layers give within the model's forward pass."""
         return any(isinstance(one, Distillation) and bool(one.features) for one in self.strategies)
 
+    @property
+    def follows_itself(self) -> bool:
+        """Whether a strategy's teacher is the average of the trained weights."""
+        return any(isinstance(one, Distillation) and one.teacher.ema is not None for one in self.strategies)
+
+    @model_validator(mode="after")
+    def _average_is_of_whole_weights(self) -> Self:
+        apart = next((one.name for one in self.strategies if _has_own_parts(one)), None)
+        what = apart or ("tensor_parallel" if self.tensor_parallel > 1 else None)
+        if self.follows_itself and what is not None:
+            raise ValueError(f"strategies: teacher.ema of distillation does not go with {what}; leave one of them out")
+        return self
+
     @model_validator(mode="after")
     def _layers_are_called_as_they_are(self) -> Self:
         """Refuse what calls a layer in parts or twice, or not by itself."""
@@ -903,6 +916,8 @@ class TrainingConfig(ProjectConfig):
             return f"the strategy {self.calls_again}, which goes through the model again in a step", "zero1"
         if self.launch.parallel in ("fsdp", "pipeline") and self.reads_layers:
             return "features of the strategy distillation, which are read within the model", "zero1"
+        if self.launch.parallel in ("fsdp", "pipeline") and self.follows_itself:
+            return "teacher.ema of the strategy distillation, the average of whole parameters", "zero1"
         if self.launch.parallel == "pipeline" and self.device != "cpu":
             return "device: cuda, where it was never tried", "fsdp"
         return None

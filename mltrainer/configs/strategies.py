@@ -11,15 +11,31 @@ from mltrainer.configs.starting import Pattern
 
 
 class Teacher(Strict):
-    """A trained model whose outputs are followed; the digests of its files are part of the data's."""
+    """A model whose outputs are followed: a trained one, whose files' digests are part of the data's, or the own average."""
 
-    weights: str = Field(
+    weights: str | None = Field(
+        None,
         description="a .safetensors file, a torch file (.pt, .pth, .bin, .ckpt), or a folder with one, such as another project's "
-        "final_model/; relative to the project"
+        "final_model/; relative to the project",
     )
     model: ModelConfig | None = Field(
         None, description="the teacher's built-in model; null: the student's own. A task of your own writes teacher(self)"
     )
+    ema: Annotated[float | None, Later("0.3")] = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="in place of weights: the teacher is the moving average of the trained weights, of which a step keeps this "
+        "share (Tarvainen and Valpola, 2017, arXiv 1703.01780)",
+    )
+
+    @model_validator(mode="after")
+    def _one_teacher(self) -> Self:
+        if (self.weights is None) == (self.ema is None):
+            raise ValueError("give weights, of a trained model, or ema, of the own average: one of them is the teacher")
+        if self.ema is not None and self.model is not None:
+            raise ValueError("model belongs to weights: the average has the form of the model that is trained")
+        return self
 
 
 class LayerPair(Strict):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from mltrainer.checkpointing.starting import load_all, weight_rows
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
 from mltrainer.strategies.layer_pairs import LayerPairs
+from mltrainer.strategies.mean_teacher import MeanTeacher
 from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.task import Task
@@ -34,42 +36,67 @@ class Distillation(Strategy[configs.Distillation]):
     _task: Task
     _teacher: nn.Module
     _pairs: LayerPairs | None = None
+    _mean: MeanTeacher | None = None
 
     def __init__(self, settings: configs.Distillation, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
         self.share = settings.weight
-        self.files = weight_rows(settings.teacher, root, f"{key}.teacher.weights")
+        if settings.teacher.weights is not None:
+            self.files = weight_rows(settings.teacher.weights, root, f"{key}.teacher.weights")
 
     def begin(self, training: Training) -> str:
-        """Make the teacher, which is never trained.
+        """Make the teacher, which no gradient trains.
 
         Raises:
-            InputError: Its weights do not fit, or it was trained for other inputs or classes.
+            InputError: Its weights do not fit, or it was trained for other inputs or classes; or it has no layer of a name.
         """
-        self._task, given = training.task, self.settings.teacher
-        _refuse_other_interface(training.root / given.weights, training.task, f"{self.key}.teacher.weights")
-        teacher = self._made(training)
-        if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
-            what = "teacher() gave the model that is trained, or a part of it"
-            raise InputError(what, where=training.config.task.use, mend="let it make a new model")
-        load_all(teacher, given, training.root, f"{self.key}.teacher.weights")
+        self._task, weights = training.task, self.settings.teacher.weights
+        teacher = self._averaged(training) if weights is None else self._trained(training, weights)
         self._teacher = teacher.to(training.config.device).eval().requires_grad_(False)
         if self.settings.features:
             pairs, seed = self.settings.features, training.config.seed
             self._pairs = LayerPairs(pairs, f"{self.key}.features", seed, training.model, self._teacher)
             self.watch = self._pairs.own
-        count = sum(p.numel() for p in teacher.parameters())
-        return f"learns from {given.weights}, a teacher of {count:,} parameters"
+        count = sum(p.numel() for p in self._teacher.parameters())
+        return f"learns from {self._told}, a teacher of {count:,} parameters"
 
-    def _made(self, training: Training) -> nn.Module:
+    @property
+    def _told(self) -> str:
+        given = self.settings.teacher
+        return f"ema: {given.ema}" if given.weights is None else given.weights
+
+    def _trained(self, training: Training, weights: str) -> nn.Module:
+        """Return a teacher with weights from files."""
+        _refuse_other_interface(training.root / weights, training.task, f"{self.key}.teacher.weights")
         try:
             teacher: Any = training.teacher(self.settings.teacher.model)
         except InputError as error:
             raise InputError(error.message, where=f"{self.key}.teacher.model", mend=error.mend) from error
-        if not isinstance(teacher, nn.Module):
-            what = f"teacher() gave {type(teacher).__name__}; a torch.nn.Module was expected"
-            raise InputError(what, where=training.config.task.use)
-        return teacher
+        _require_new(teacher, training, "teacher()")
+        load_all(teacher, weights, training.root, f"{self.key}.teacher.weights")
+        return cast("nn.Module", teacher)
+
+    def _averaged(self, training: Training) -> nn.Module:
+        """Return a teacher that is the average of the trained weights."""
+        assert self.settings.teacher.ema is not None
+        average = training.task.model()
+        _require_new(average, training, "model()")
+        self._mean = MeanTeacher(training.model, average.to(training.config.device), self.settings.teacher.ema)
+        return average
+
+    def stepped(self) -> None:
+        """Take the weights into the teacher, where it is their average."""
+        if self._mean is not None:
+            self._mean.step()
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the teacher, where it is the average of the trained weights."""
+        return None if self._mean is None else self._mean.state()
+
+    def load_state(self, state: Mapping[str, Any] | None) -> None:
+        """Go on with the teacher of a checkpoint; None: begin with the weights as they stand."""
+        if self._mean is not None:
+            self._mean.load_state(state)
 
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the mean distance of a micro-batch's outputs from the teacher's, and of the paired layers' ones.
@@ -93,8 +120,8 @@ class Distillation(Strategy[configs.Distillation]):
         return functional.mse_loss(outputs, taught)
 
     def teacher(self) -> tuple[str, nn.Module]:
-        """Return the teacher after the place of its weights."""
-        return self.settings.teacher.weights, self._teacher
+        """Return the teacher, after the place of its weights or the decay of its average."""
+        return self._told, self._teacher
 
     def _refusal(self, what: str) -> InputError:
         return InputError(what, where=self.key, mend=MEND)
@@ -148,6 +175,20 @@ def _mean(distances: Tensor, targets: Any) -> Tensor:
     # At least 1: the mean over no item is no number, and its share of the step is 0.
     mean: Tensor = torch.where(counted, distances, 0.0).sum() / counted.sum().clamp(min=1)
     return mean
+
+
+def _require_new(teacher: Any, training: Training, made_by: str) -> None:
+    """Refuse a teacher that is no module, or shares parameters with the trained model.
+
+    Raises:
+        InputError: With the task's class.
+    """
+    use = training.config.task.use
+    if not isinstance(teacher, nn.Module):
+        raise InputError(f"{made_by} gave {type(teacher).__name__}; a torch.nn.Module was expected", where=use)
+    if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
+        what = f"{made_by} gave the model that is trained, or a part of it"
+        raise InputError(what, where=use, mend="let it make a new model")
 
 
 def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:

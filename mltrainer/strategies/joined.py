@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,20 @@ class Strategies:
     def watching(self) -> AbstractContextManager[None]:
         """The context in which the trained model's forward pass on a micro-batch is made."""
         return next((strategy.watch for strategy in self._each if strategy.watch is not None), nullcontext())
+
+    def stepped(self) -> None:
+        """Follow a step that changed the trained model's weights."""
+        for strategy in self._each:
+            strategy.stepped()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of each strategy beside that of the trained model, by name; empty where none has any."""
+        return {strategy.name: state for strategy in self._each if (state := strategy.state()) is not None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with a state, after the model has taken its own; a strategy that has none in it begins anew."""
+        for strategy in self._each:
+            strategy.load_state(state.get(strategy.name))
 
     def untouched(self, batch: Any) -> Any:
         """Return a batch as it is before a forward pass, which may change it in place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +137,16 @@ class Strategy(ABC, Generic[Settings]):
     def weighed(self, micro: MicroBatch) -> tuple[Tensor, list[Tensor]]:
         """Return a scalar to differentiate in place of the task's own loss, and its losses in the order of `losses`."""
         raise NotImplementedError(f"{self.name} tells losses apart and does not weigh them")
+
+    def stepped(self) -> None:
+        """Follow a step that changed the trained model's weights; nothing may wait for the device."""
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the state beside the trained model's that a resume needs, tensors among it; None: there is none."""
+        return None
+
+    def load_state(self, state: Mapping[str, Any] | None) -> None:
+        """Go on with a state, after the model has taken its own; None: as at the beginning, with the model as it stands."""
 
     def views(self, training: Training) -> dict[str, Forward]:
         """Return other ways to the outputs of a batch, by the word before the metrics' names that are measured by them."""

@@ -90,7 +90,7 @@ def test_a_folder_gives_all_its_parts(tmp_path: Path, given: dict[str, Tensor]) 
         path = tmp_path / f"final_model/model-{number}.safetensors"
         safetensors.torch.save_file({name: given[name] for name in part}, path)
     assert len(begin(model(), start(weights="final_model"), tmp_path, is_builtin=False).loaded) == len(names)
-    rows = weight_rows(start(weights="final_model"), tmp_path)
+    rows = weight_rows("final_model", tmp_path)
     assert [row.path for row in rows] == ["final_model/model-0.safetensors", "final_model/model-1.safetensors"]
 
 
@@ -114,24 +114,24 @@ def test_of_a_sharded_model_those_parts_are_read_that_its_index_names(
 ) -> None:
     told = begin(model(), start(weights="hub"), tmp_path, is_builtin=False)
     assert (sorted(told.loaded), told.unused) == (sorted(given), [])
-    parts = [row.path for row in weight_rows(start(weights="hub"), tmp_path)]
+    parts = [row.path for row in weight_rows("hub", tmp_path)]
     assert parts == ["hub/model-00001-of-00002.safetensors", "hub/model-00002-of-00002.safetensors"]
 
 
 def test_a_part_that_is_missing_or_elsewhere_is_named(tmp_path: Path, sharded: Path) -> None:
     (sharded / "model-00002-of-00002.safetensors").rename(tmp_path / "away.safetensors")
     with pytest.raises(InputError, match=r"model-00002-of-00002\.safetensors of the 2 parts that it names are not in its folder"):
-        weight_rows(start(weights="hub"), tmp_path)
+        weight_rows("hub", tmp_path)
     (sharded / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../away.safetensors"}}')
     with pytest.raises(InputError, match="not in its folder"):
-        weight_rows(start(weights="hub"), tmp_path)
+        weight_rows("hub", tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"weights": {}}', '{"weight_map": 1}', '{"weight_map": {"a": [1]}}'])
 def test_an_index_that_is_none_is_told(tmp_path: Path, sharded: Path, text: str) -> None:
     (sharded / "model.safetensors.index.json").write_text(text)
     with pytest.raises(InputError, match="not readable as an index"):
-        weight_rows(start(weights="hub"), tmp_path)
+        weight_rows("hub", tmp_path)
 
 
 def test_parts_of_torch_files_have_an_index_too(tmp_path: Path, given: dict[str, Tensor]) -> None:
@@ -188,7 +188,7 @@ def test_a_file_of_something_else_is_refused_and_never_run(tmp_path: Path, what:
 
 def test_weights_that_are_not_there_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"start\.weights: no weights at 'nowhere'"):
-        weight_rows(start(weights="nowhere"), tmp_path)
+        weight_rows("nowhere", tmp_path)
 
 
 def test_thawing_needs_freezing() -> None:

@@ -55,6 +55,7 @@ STARTS: dict[str, dict[str, Any]] = {  # where required keys alone are not valid
     "Evaluate": {"every_n_steps": 2},
     "Sequence": {"parts": [{"schedule": {"name": "linear"}, "epochs": 3}, {"schedule": {"name": "constant"}}]},
     "Start": {"weights": "w.safetensors"},
+    "Teacher": {"weights": "t.safetensors"},
     "Tracking": {"tensorboard": {}},
     "BaselineTemplate": baseline_template(None),
     "TuningTemplate": {"strategy": "random", "trials": 3, "space": {"optimizer.lr": {"log_uniform": [1e-4, 0.1]}}},

@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "uncertainty": {"strategies": [{"name": "balancing"}]},
     "gradients": {"strategies": [{"name": "balancing", "method": "gradients", "aggregator": "pcgrad"}]},  # which draws
+    "mean teacher": {"strategies": [{"name": "distillation", "teacher": {"ema": 0.9}}]},
     "distillation and layers": {
         "strategies": [
             {
@@ -139,7 +140,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def _needs_whole_model(strategy: dict[str, Any]) -> bool:
-    return strategy["name"] in ("adversarial", "contrastive", "masked") or "method" in strategy or "features" in strategy
+    if strategy["name"] in ("adversarial", "contrastive", "masked") or "method" in strategy:
+        return True
+    return "features" in strategy or "ema" in strategy.get("teacher", {})
 
 
 @pytest.mark.slow
@@ -150,7 +153,7 @@ def _needs_whole_model(strategy: dict[str, Any]) -> bool:
 def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, parallel: str) -> None:
     setting, alone = case
     if parallel in ("fsdp", "pipeline") and any(map(_needs_whole_model, setting["strategies"])):
-        pytest.skip("refused, as test_adversarial, test_contrastive, test_masked, test_balancing and test_layer_pairs tell")
+        pytest.skip("refused, as the tests of these strategies tell")
     root = prepared(tmp_path)
     result = train_on(root, 2, **setting, launch={"parallel": parallel})
     assert (terms(result), *bits(result, root)) == alone
@@ -237,6 +240,25 @@ def test_a_teacher_is_measured_beside_the_model_that_learned_from_it(tmp_path: P
     assert taught["metrics"] == {name: value for name, value in same["metrics"].items() if not name.startswith("train_")}
     assert taught["cost"]["parameters"] == taught["own_cost"]["parameters"] == same["parameters"]
     assert all(taught[cost][time] > 0 for cost in ("cost", "own_cost") for time in ("one_ms", "batch_ms"))
+
+
+MEAN: dict[str, Any] = {
+    "task": {"use": "digits_task:Digits", "options": {"model": "mlp"}},
+    "strategies": [{"name": "distillation", "teacher": {"ema": 0.7}}],
+    "optimizer": {"name": "sgd", "lr": 0.3},
+}
+
+
+def test_an_average_is_measured_as_it_stood_at_the_best_checkpoint(tmp_path: Path) -> None:
+    # By the smallest accuracy the best is the first evaluation; the run to it alone ends with that average.
+    first = {**SETTING, **MEAN, "metric": {"name": "accuracy", "mode": "min"}, "schedule": {"name": "constant"}}
+    whole = train(make(tmp_path / "whole"), **{**first, "epochs": 6})
+    step = whole["best"]["step"]
+    assert step < whole["steps"]
+    again = train(make(tmp_path / "first"), **{**first, "epochs": whole["best"]["epoch"]})
+    assert again["best"]["step"] == step
+    assert whole["taught"]["teacher"] == "ema: 0.7"
+    assert whole["taught"]["metrics"] == again["taught"]["metrics"]
 
 
 def test_adapters_are_no_part_of_the_size_that_stands_beside_the_teachers(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
@@ -191,14 +190,14 @@ def _measure_again(session: Session, tree: Tree) -> tuple[bool, dict[str, Any]]:
     # Compared as text: a float's is exact, and NaN, which is unequal to itself, has one.
     same = repr(found.metrics) == repr(recorded)
     is_alone = session.job.phase not in OF_MANY
-    taught = _taught(session, delivered(tree)) if is_alone else {}
+    taught = _taught(session, tree) if is_alone else {}
     if not isinstance(task.task, BuiltinTask):
         return same, {"evaluation": evaluation, **taught}
     errors = task.task.errors(found.outputs, found.targets, np.asarray(samples.ids)) if hold and is_alone else None
     return same, {"evaluation": {**(evaluation or {}), **task.task.shown(session.model)} or None, "errors": errors, **taught}
 
 
-def _taught(session: Session, state: dict[str, Tensor]) -> dict[str, Any]:
+def _taught(session: Session, tree: Tree) -> dict[str, Any]:
     """Return the entry on the teacher, measured as the model that learned from it; none where there was none."""
     task, config = session.task, session.config
     if (followed := task.strategies.teacher()) is None:
@@ -206,7 +205,8 @@ def _taught(session: Session, state: dict[str, Tensor]) -> dict[str, Any]:
     told, teacher = followed
     with seeds.kept():
         model = task.task.model()  # the task's own, which is delivered, and not one that a strategy changed
-    model.load_state_dict(state, strict=True)
+    model.load_state_dict(delivered(tree), strict=True)
+    task.strategies.load_state_dict(tree.get("strategies", {}))  # the teacher as it was when it taught this model
     own, of_teacher = costs(task, config, [model.to(config.device), teacher])
     metrics = evaluate(task.task, teacher, config, task.split("validation"), "validation").metrics
     found = {"teacher": told, "metrics": plain(metrics), "cost": of_teacher, "own_cost": own}

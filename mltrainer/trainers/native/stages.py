@@ -208,6 +208,7 @@ class Trainer:
             "model": self.model.state_dict(),
             **self.stepper.state_dict(),
             "average": self.average.state_dict(),
+            **({"strategies": state} if (state := self.task.strategies.state_dict()) else {}),
             "callbacks": self.callbacks.state_dict(),
             "delivered": self._delivered,
             "step": self.step,
@@ -256,6 +257,7 @@ class Trainer:
         # First: a stepper takes the parameters that ask for a gradient when it is made, as at the run's beginning.
         self.held.begin()
         self.model.load_state_dict(state, strict=True)
+        self.task.strategies.load_state_dict({})
         self.stepper, self.step = self._stepper(), 0
         callbacks.attach(self.stepper)
         if tree is not None:
@@ -266,6 +268,7 @@ class Trainer:
         self.stepper.adopt()
         load_optimizer(tree)
         self.average.load_state_dict(tree["average"])
+        self.task.strategies.load_state_dict(tree.get("strategies", {}))
         self.callbacks.load_state_dict(tree["callbacks"])
         self.step = tree["step"]
 

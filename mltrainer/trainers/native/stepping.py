@@ -299,6 +299,7 @@ class Stepper:
         if self.looks and not self._is_finite(measured):
             return replace(measured, taken=False)
         self._update(number, step, gradients, measured.total)
+        self.strategies.stepped()
         return measured
 
     def _is_finite(self, measured: Measured) -> bool:
