@@ -26,6 +26,7 @@ from mltrainer.diagnostics import (
     exploding_gradients,
     feature_collapse,
     frozen_layers,
+    gradient_conflict,
     input_scale,
     input_starvation,
     label_noise,
@@ -90,6 +91,7 @@ RULES: dict[str, Rule] = {
     "input_starvation": input_starvation.find,
     "memory_growth": memory_growth.find,
     "feature_collapse": feature_collapse.find,
+    "gradient_conflict": gradient_conflict.find,
 }
 
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set

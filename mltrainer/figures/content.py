@@ -20,6 +20,7 @@ from mltrainer.reports.views import confused
 
 Value = Callable[[HistoryRow], Any]
 MAX_CLASSES = 60
+SHOWN_PAIRS = 6  # of losses, in the figure of their gradients
 
 
 def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | None:
@@ -163,6 +164,23 @@ def loss_terms(run: TrainingResult) -> Figure | None:
 
 def _term(name: str) -> Value:
     return lambda row: (row.terms or {}).get(name)
+
+
+def gradient_conflict(run: TrainingResult) -> Figure | None:
+    """The cosines between the gradients of the losses that the task's is made of, of those pairs that end lowest."""
+    names = dict.fromkeys(name for row in run.history if row.signals for name in row.signals.cosines or {})
+    series = _lines(run, [(visible(name), _cosine(name), False) for name in names])
+    lowest = sorted(series, key=lambda one: one.points[-1][1])[:SHOWN_PAIRS]
+    ends = [f"{one.name} {_number(one.points[0][1])} to {_number(one.points[-1][1])}" for one in lowest]
+    caption = (
+        "Cosines between the gradients of two losses on training samples, below 0 where they pull the same weights in opposite "
+        f"directions: {'; '.join(ends)}."
+    )
+    return _chart(run, "gradient_conflict.svg", "Conflict of gradients", lowest, caption, "cosine", include=[0.0], log_y=False)
+
+
+def _cosine(name: str) -> Value:
+    return lambda row: ((row.signals.cosines if row.signals else None) or {}).get(name)
 
 
 def gap(run: TrainingResult) -> Figure | None:
@@ -366,6 +384,7 @@ _FIGURES: tuple[Callable[[TrainingResult], Figure | list[Figure] | None], ...] =
     learning_curves,
     metric,
     loss_terms,
+    gradient_conflict,
     gap,
     evaluation,
     calibration,

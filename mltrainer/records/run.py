@@ -124,12 +124,22 @@ class InMode(Part):
 
 
 class RowSignals(Part):
-    """What the model showed at an evaluation."""
+    """What the model showed at an evaluation.
+
+    Attributes:
+        validation: On validation samples.
+        evaluating: On training samples, in evaluation mode.
+        training: On the same ones in training mode.
+        memory_mb: What the process held.
+        cosines: Of a loss that is made of several, the cosine between the gradients of each two of them, by both names; null
+            where their gradients were not compared.
+    """
 
     validation: Seen
     evaluating: InMode
     training: InMode
     memory_mb: Measured
+    cosines: Metrics | None = None
 
 
 class DataSeen(Part):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
-from mltrainer.strategies.shared_gradients import gramian
+from mltrainer.strategies.shared_gradients import gramian, losses_of
 from mltrainer.strategies.strategy import MicroBatch, State, Strategy, Training
 from mltrainer.tasks.task import Task
 
@@ -83,9 +83,14 @@ class Balancing(Strategy[configs.Balancing]):
         """Return the losses of a micro-batch, and their weighed mean or sum.
 
         Raises:
-            InputError: The task gives other losses than it names.
+            InputError: The task gives other losses than it names, or one that nothing can change.
         """
-        found = _checked(self._training.task.losses(micro.outputs, micro.targets), self.losses, self.key)
+        found = losses_of(self._training.task, micro.outputs, micro.targets)
+        if (
+            still := next((name for name, loss in zip(self.losses, found, strict=True) if not loss.requires_grad), None)
+        ) is not None:
+            what = f"the loss {still} depends on nothing that is trained"
+            raise InputError(what, where=self.key, mend="leave it out of your task's terms")
         losses = torch.stack(found)
         if not self.adapts:
             return (self._weights(found).to(losses) * losses).sum(), found
@@ -119,25 +124,6 @@ def _names(task: Task, key: str) -> list[str]:
         mend = 'terms = ("near", "far") in your task, and losses(self, outputs, targets) that returns a dict of them'
         raise InputError(what, where=key, mend=mend)
     return names
-
-
-def _checked(given: Any, names: Sequence[str], key: str) -> list[Tensor]:
-    """Return losses in the order of their names, as scalars of fp32.
-
-    Raises:
-        InputError: They are others, no scalars, or depend on nothing that is trained.
-    """
-    mend = "return one mean loss for each name in terms"
-    if not isinstance(given, dict) or {*given} != {*names}:
-        found = ", ".join(map(str, given)) if isinstance(given, dict) else type(given).__name__
-        raise InputError(f"losses gave {found}; {', '.join(names)} were expected", where=key, mend=mend)
-    for name in names:
-        if not isinstance(given[name], Tensor) or given[name].numel() != 1:
-            found = f"a tensor {[*given[name].shape]}" if isinstance(given[name], Tensor) else type(given[name]).__name__
-            raise InputError(f"losses gave {found} for {name}; a scalar tensor was expected", where=key, mend=mend)
-        if not given[name].requires_grad:
-            raise InputError(f"the loss {name} depends on nothing that is trained", where=key, mend="leave it out of terms")
-    return [given[name].reshape(()).float() for name in names]
 
 
 # --- aggregators --------------------------------------------------------------------------------------

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from mltrainer.errors import InputError
+from mltrainer.tasks.task import Task
+
+
+def losses_of(task: Task, outputs: Any, targets: Any) -> list[Tensor]:
+    """Return the losses that a task tells apart, in the order of its `terms`, as scalars of fp32.
+
+    Raises:
+        InputError: They are others than it names, or no scalars.
+    """
+    given: Any = task.losses(outputs, targets)
+    mend = "return one mean loss for each name in terms"
+    if not isinstance(given, Mapping) or {*given} != {*task.terms}:
+        found = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
+        raise InputError(f"losses gave {found}; {', '.join(task.terms)} were expected", where="task.use", mend=mend)
+    for name, loss in given.items():
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            found = f"a tensor {[*loss.shape]}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise InputError(f"losses gave {found} for {name}; a scalar tensor was expected", where="task.use", mend=mend)
+    return [given[name].reshape(()).float() for name in task.terms]
 
 
 def gramian(losses: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> Tensor:

@@ -159,7 +159,7 @@ class Task:
     def losses(self, outputs: Any, targets: Any) -> Mapping[str, Tensor]:
         """Return the mean loss of each target by the names in `terms`, scalars: what `loss` makes one loss of.
 
-        The strategy balancing weighs them.
+        The strategy balancing weighs them, and the diagnostic gradient_conflict tells whether their gradients are at odds.
         """
         raise NotImplementedError("write losses(self, outputs, targets) beside loss, and name what it gives: terms = (...)")
 

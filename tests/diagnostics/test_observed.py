@@ -40,6 +40,11 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
         "was 0.01 at the end",
         observed(**{f"history__{nr}__validation__feature_spread": 0.01 for nr in range(10)}),
     ),
+    (
+        "gradient_conflict",
+        "gradients of near, far had a cosine of -0.7",
+        observed(unlearned=True, **epochs(signals__cosines={"near, far": -0.7, "near, third": 0.3})),
+    ),
     ("negative_loss", "-3", observed(history__4__train_loss=-3.0)),
     (
         "nonfinite_data",
@@ -74,6 +79,16 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 TRAPS: list[tuple[str, str, dict[str, Any]]] = [
+    ("gradient_conflict", "gradients at right angles", observed(unlearned=True, **epochs(signals__cosines={"near, far": -0.2}))),
+    ("gradient_conflict", "a compromise that was learned", observed(**epochs(signals__cosines={"near, far": -0.9}))),
+    (
+        "gradient_conflict",
+        "a conflict that is over",
+        observed(
+            unlearned=True,
+            **{f"history__{nr}__signals__cosines": {"near, far": -0.9 if nr < 8 else 0.1} for nr in range(10)},
+        ),
+    ),
     ("symmetric_weights", "a head of zeros in a model that learns", observed(**{f"{START}symmetric": ["3.weight"]})),
     ("dead_layers", "one evaluation without a gradient", observed(history__9__layer_norms=[0.0, 0.0])),
     (

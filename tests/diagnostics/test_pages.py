@@ -17,7 +17,7 @@ from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_page
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.firing import FIRING
-from tests.diagnostics.observed import OBSERVED, exploded, of_numbers, unlearned
+from tests.diagnostics.observed import OBSERVED, exploded, observed, of_numbers, unlearned
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Fix, in this order", "It worked when", "When the rule is wrong"]
 CONFIG: dict[str, Any] = {
@@ -67,8 +67,9 @@ def test_every_threshold_decides_something(name):
     thresholds = {key: Watched(value) for key, value in diagnostic_page(name, None).thresholds.items()}
     by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
     gpu, features = {"gpu": {"utilization_p95": 20}}, {"history": [{"validation": {"feature_spread": 0.4}}]}
+    opposed = observed(**{f"history__{nr}__signals__cosines": {"near, far": -0.9} for nr in range(10)})
     recorded = [entry["run"] for entry in RECORDED.values()]
-    for run in [*recorded, by_loss, gpu, features, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
+    for run in [*recorded, by_loss, gpu, features, opposed, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
         RULES[name](Run.of(run), **thresholds)
     assert [key for key, threshold in thresholds.items() if not threshold.is_used] == []
 

@@ -10,6 +10,7 @@ from mltrainer.figures.bound import data_digest
 from mltrainer.figures.content import (
     confusion,
     gap,
+    gradient_conflict,
     gradients,
     learning_curves,
     loss_terms,
@@ -73,6 +74,16 @@ def test_the_terms_of_a_loss_are_told_from_their_first_to_their_last() -> None:
     terms = [{"task": 2.0, "distillation": 3.0}, None, {"task": 1.0, "distillation": 0.5}]
     assert "task 2.000 to 1.000, distillation 3.000 to 0.5000." in caption(loss_terms(run(history=rows(terms=terms))))
     assert loss_terms(run(history=rows(terms=[None, None]))) is None
+
+
+def test_the_pairs_of_losses_whose_gradients_end_most_opposed_are_shown() -> None:
+    first, last = ({f"a, {nr}": 0.1 * nr - drop for nr in range(8)} for drop in (0.0, 1.0))
+    cosines = [{"cosines": first}, None, {"cosines": last}]
+    said = caption(gradient_conflict(run(history=rows(signals=cosines))))
+    assert "a, 0 0 to -1; a, 1 0.1000 to -0.9000;" in said.replace(".000", "")
+    assert "a, 5" in said
+    assert "a, 6" not in said
+    assert gradient_conflict(run(history=rows(signals=[None, None]))) is None
 
 
 def test_the_confusion_counts_the_diagonal_and_the_most_frequent_mistake_row_by_column() -> None:

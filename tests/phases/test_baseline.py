@@ -56,7 +56,7 @@ def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Pro
 
 def test_its_report_says_how_many_diagnostics_looked_where_none_fired(digits_once: Path) -> None:
     report = (Project(digits_once).phase_dir("baseline") / "baseline_results.md").read_text()
-    assert "- None of 33 diagnostics fired." in report
+    assert "- None of 34 diagnostics fired." in report
 
 
 def test_the_memory_of_each_evaluation_is_recorded_and_judged(digits_once: Path) -> None:

@@ -39,6 +39,7 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "output_activation": "OUT_ACT",
     "loss_broadcast": "BROADCAST",
     "feature_collapse": "COLLAPSE",
+    "gradient_conflict": "CONFLICT",
     "negative_loss": "NEG_LOSS",
     "stale_gradients": "ZERO_GRAD",
     "input_scale": "INPUT_SCALE",

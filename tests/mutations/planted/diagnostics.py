@@ -131,4 +131,18 @@ FAULTS = (
         "run.step_at(place - 1) if fired",
         "tests/diagnostics/test_exploding_gradients.py",
     ),
+    Fault(
+        "a compromise that was learned is a conflict",
+        "mltrainer/diagnostics/gradient_conflict.py",
+        "lowest < cosine and not run.learned(learned_skill)",
+        "lowest < cosine",
+        "tests/diagnostics/test_observed.py -k conflict",
+    ),
+    Fault(
+        "the first cosines decide, and not the last",
+        "mltrainer/diagnostics/gradient_conflict.py",
+        "settled(curve)",
+        "min(curve)",
+        "tests/diagnostics/test_observed.py -k conflict",
+    ),
 )

@@ -411,8 +411,8 @@ FAULTS = (
     ),
     Fault(
         "losses are told under each other's names",
-        BALANCING,
-        "return [given[name].reshape(()).float() for name in names]",
+        SHARED_GRADIENTS,
+        "return [given[name].reshape(()).float() for name in task.terms]",
         "return [loss.reshape(()).float() for loss in given.values()]",
         f"{BALANCING_TESTS} -k loss_that_is_told",
     ),

@@ -446,4 +446,18 @@ FAULTS = (
         "pass  # the teacher",
         "tests/strategies/test_runs.py -k as_it_stood",
     ),
+    Fault(
+        "gradients of losses are compared in another mode than the trained one",
+        "mltrainer/trainers/native/signals/observing.py",
+        '"train", watch, training=True) as (outputs, target):',
+        '"train", watch, training=False) as (outputs, target):',
+        "tests/trainers/native/test_signals.py -k where_two_of_them_meet",
+    ),
+    Fault(
+        "a pair of losses is told under another's name",
+        "mltrainer/trainers/native/signals/observing.py",
+        "found[one][other] for one, other in pairs",
+        "found[other][other] for one, other in pairs",
+        "tests/trainers/native/test_signals.py -k where_two_of_them_meet",
+    ),
 )

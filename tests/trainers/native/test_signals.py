@@ -13,6 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import mltrainer
+from mltrainer.configs.pages import diagnostic_page
+from mltrainer.diagnostics.rules import RULES
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Plan
@@ -21,12 +24,14 @@ from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
 from mltrainer.trainers.native.signals.modules import Modules, symmetric
-from mltrainer.trainers.native.signals.observing import is_watched, neighbours, telling, watch_for
+from mltrainer.trainers.native.signals.observing import Watch, compared, is_watched, neighbours, telling, watch_for
 from tests.trainers.native import digits_runs
 
 
 class Lively(Task):
-    """A model with everything that an observation could disturb: dropout, batch norm, a draw in the forward pass."""
+    """A model with everything that an observation could disturb: dropout, batch norm, a draw in the forward pass; two losses."""
+
+    terms = ("class", "size")
 
     def samples(self) -> tuple[Tensor, Tensor]:
         x = torch.randn(160, 6, generator=torch.Generator().manual_seed(0))
@@ -41,6 +46,9 @@ class Lively(Task):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"size": outputs.square().mean(), "class": self.loss(outputs, targets)}
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         return {"accuracy": (outputs.argmax(1) == targets).float().mean().item()}
@@ -81,6 +89,71 @@ def test_what_is_observed() -> None:
         }
     assert rows[-1]["validation"]["distributions"]["weights"] != start["model"]["distributions"]["weights"]
     assert rows[-1]["training"]["loss"] != rows[-1]["evaluating"]["loss"]
+    assert all([*row["cosines"]] == ["class, size"] and -1 <= row["cosines"]["class, size"] <= 1 for row in rows)
+
+
+class Opposed(Task):
+    """Two quantities that one output cannot be at once, and a third that is nearly the first; twelve samples."""
+
+    terms = ("near", "far", "third")
+
+    def dataset(self, split: str) -> tuple[Tensor, Tensor] | None:
+        x = torch.randn(12, 3, generator=torch.Generator().manual_seed(5))
+        return x, torch.stack([x[:, 0], -x[:, 0] + 0.2 * x[:, 1], x[:, 0] + 0.1], 1)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1))
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return dict(zip(self.terms, (outputs - targets).square().mean(0), strict=True))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().mean()
+
+
+def opposed(task: Task | None = None, **changes: Any) -> mltrainer.Fit:
+    optimizer = {"name": "adamw", "lr": 0.01}
+    setting = {"batch_size": 12, "early_stopping": None, "optimizer": optimizer, **changes}
+    return mltrainer.fit(task or Opposed(), tell=lambda _event: None, **setting)
+
+
+def said_of(found: mltrainer.Fit) -> str:
+    rule = RULES["gradient_conflict"]
+    return rule(Run.of(found.result), **diagnostic_page("gradient_conflict", None).thresholds).state
+
+
+def test_the_gradients_of_several_losses_are_compared_where_two_of_them_meet() -> None:
+    found, task = opposed(epochs=1), Opposed()
+    x, y = task.dataset("train") or ()
+    losses = task.losses(found.model.train()(x), y)
+    rows = [torch.cat([g.flatten() for g in grads(losses[name], found.model)]) for name in task.terms]
+    by_hand = {
+        f"{task.terms[one]}, {task.terms[other]}": torch.cosine_similarity(rows[one], rows[other], 0).item()
+        for one, other in ((0, 1), (0, 2), (1, 2))
+    }
+    (row,) = found.result["history"]
+    assert row["signals"]["cosines"] == pytest.approx(by_hand, abs=1e-5)
+
+
+def grads(loss: Tensor, model: nn.Module) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)
+
+
+def test_losses_that_cannot_both_fall_fire_and_such_as_can_do_not() -> None:
+    assert said_of(opposed(epochs=40)) == "fired"
+
+    class Apart(Opposed):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 3))
+
+    assert said_of(opposed(Apart(), epochs=40)) == "clear"
+
+
+@pytest.mark.parametrize("way", [{"compile": True}, {"gradient_checkpointing": ["0"]}])
+def test_gradients_are_not_compared_where_one_backward_pass_is_all_that_is_prepared(way: dict[str, Any]) -> None:
+    config: Any = SimpleNamespace(**{"compile": False, "gradient_checkpointing": [], **way})
+    opened: Any = SimpleNamespace(task=Opposed())
+    assert compared(opened, Opposed().model(), config, Watch(1, 16)) == {}
 
 
 @pytest.mark.parametrize("planned", [1, 3, 4, 5, 30, 100, 1000])
@@ -252,6 +325,8 @@ def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
 class Named(Lively):
     """The same model, whose outputs have a name beside another part that counts nothing."""
 
+    terms = ()
+
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
         outputs, targets = super().forward(model, batch)
         return {"offset": outputs[:, 0] * 0, "logits": outputs}, targets
@@ -265,6 +340,8 @@ class Named(Lively):
 
 class Paired(Lively):
     """The same model, with outputs in a tuple and targets in a dict."""
+
+    terms = ()
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
         outputs, targets = super().forward(model, batch)
@@ -297,6 +374,8 @@ def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task:
 
 def test_a_loss_that_takes_no_other_samples_targets_is_observed_without_them() -> None:
     class Strict(Lively):
+        terms = ()
+
         def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
             assert targets is self.first
             return super().loss(outputs, targets)
@@ -312,6 +391,8 @@ def test_a_loss_that_takes_no_other_samples_targets_is_observed_without_them() -
 
 class Penalized(Lively):
     """A penalty on gradients, which there are in training alone."""
+
+    terms = ()
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self.made.training:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import resource
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
 from mltrainer.reproducibility import seeds
+from mltrainer.strategies.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.structures import main_output
@@ -65,12 +67,29 @@ def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watc
     with _as_added(task.root):
         found = {name: _in_mode(task, model, config, watch, mode) for name, mode in (("evaluating", False), ("training", True))}
         validation, _, _ = _observed(task.task, model, config, task.split("validation"), "validation", watch)
-    return {"validation": validation, **found, "memory_mb": memory_mb()}
+        cosines_of = compared(task, model, config, watch)
+    return {"validation": validation, **found, "memory_mb": memory_mb(), **cosines_of}
 
 
 def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch, training: bool) -> dict[str, Any]:
     outputs, target, loss = _passed(task.task, model, config, task.split("train"), "train", watch, training)
     return {"loss": loss, "accuracy": accuracy(main_output(outputs), target)}
+
+
+def compared(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, dict[str, float]]:
+    """Return the cosines between the gradients of the losses that a task tells apart; empty where they are not compared."""
+    names = [*task.task.terms]
+    # Compiled code, and what the backward pass computes anew, are for one gradient of a forward pass.
+    if len(names) < 2 or config.compile or config.gradient_checkpointing:
+        return {}
+    trained = [p for p in model.parameters() if p.requires_grad]
+    with _batch_of(task.task, model, config, task.split("train"), "train", watch, training=True) as (outputs, target):
+        losses = losses_of(task.task, full(outputs), target)
+        if not all(loss.requires_grad for loss in losses):  # of what is held until a later epoch
+            return {}
+        found = cosines(gramian(losses, trained)).tolist()
+    pairs = itertools.combinations(range(len(names)), 2)
+    return {"cosines": {f"{names[one]}, {names[other]}": found[one][other] for one, other in pairs}}
 
 
 @contextlib.contextmanager
@@ -90,8 +109,8 @@ def _as_added(root: Path) -> Iterator[None]:
         raise InputError(
             f"observing the model for the diagnostics failed: {type(error).__name__}: {error}",
             where=user_frame(error, root),
-            mend="it calls forward and loss in evaluation and in training mode, without gradients; to train without it: "
-            "mltrainer phase run planning --set signals=false",
+            mend="it calls forward and loss in evaluation and in training mode, without gradients but those of several losses; "
+            "to train without it: mltrainer phase run planning --set signals=false",
         ) from error
 
 
@@ -147,15 +166,23 @@ def _passed(
     task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch, training: bool = False
 ) -> tuple[Any, Any, float]:
     """Return outputs as the loss gets them, targets and loss of one batch; in training mode, too, buffers stay as they are."""
+    with _batch_of(task, model, config, samples, split, watch, training) as (outputs, target):
+        loss = task.loss(full(outputs), target)
+    return full(outputs), target, float(loss)
+
+
+@contextlib.contextmanager
+def _batch_of(
+    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch, training: bool
+) -> Iterator[tuple[Any, Any]]:
+    """Yield a model's outputs of one batch, always the same one, and its targets, to compute losses of them."""
     with evaluating(model):
         model.train(training)
         (batch,) = list(evaluation_batches(samples, samples.spread(watch.samples), config, split))[:1]
         # After the batch was read: samples that this process reads itself have seeded the generators for their own draws.
         seeds.seed_everything(seeds.key(config.seed, "observe"))
         with autocast(config):
-            outputs, target = task.forward(model, batch)
-            loss = task.loss(full(outputs), target)
-    return full(outputs), target, float(loss)
+            yield task.forward(model, batch)
 
 
 @torch.no_grad()
