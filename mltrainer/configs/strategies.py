@@ -149,9 +149,19 @@ class Contrastive(Strict):
     corrupt: float = Field(0.6, gt=0, lt=1, description="of tables, the share of a row's cells that come from other rows")
     temperature: float = Field(0.5, gt=0, le=10, description="of simclr and supcon, that similarities are divided by")
     projection: int = Field(64, ge=2, le=4096, description="width of the projection that is compared")
+    miner: Literal["multi_similarity", "batch_hard"] | None = Field(
+        None,
+        description="of supcon, which pairs count: multi_similarity (arXiv 1904.06627), batch_hard (arXiv 1703.07737); null: all",
+    )
     weight: float = Field(0.5, gt=0, le=1, description="the views' share of the loss; the rest is the task's own")
     head: Pattern | None = Field(None, description="the linear layer that reads the features; null: the model's last one")
     probe: bool = Field(True, description="the task's own loss trains the last layer alone, and labels decide no other weight")
+
+    @model_validator(mode="after")
+    def _mines_pairs_of_classes(self) -> Self:
+        if self.miner is not None and self.method != "supcon":
+            raise ValueError(f"miner: {self.miner} chooses pairs by their classes, which method: {self.method} does not see")
+        return self
 
     @model_validator(mode="after")
     def _alters_one_sample(self) -> Self:

@@ -26,6 +26,7 @@ from mltrainer.tasks.tables.task import TabularClassification, TabularRegression
 from mltrainer.tasks.task import Task
 
 EXTRA = 'pip install "mltrainer[contrastive]"'
+MINERS = {"multi_similarity": "MultiSimilarityMiner", "batch_hard": "BatchHardMiner"}
 HIDDEN = 2  # times the projection's width, of its hidden layer
 
 
@@ -36,6 +37,7 @@ class Contrastive(Probing[configs.Contrastive]):
     _views_differ = False
     _training: Training
     _loss: Callable[..., Tensor]
+    _miner: Callable[[Tensor, Tensor], Any]
 
     def adapt(self, training: Training, new: Sequence[str]) -> None:
         """Put the projection beside the model's last layer.
@@ -57,7 +59,7 @@ class Contrastive(Probing[configs.Contrastive]):
         if training.config.batch_size < 2:
             what = "a micro-batch of one sample has no others to be told from"
             raise InputError(what, where="batch_size", mend="take two samples at least, better many")
-        self._training, self._loss = training, _loss(self.settings)
+        self._training, self._loss, self._miner = training, _loss(self.settings), _miner(self.settings)
         return f"learns by {self.settings.method} from two views of each sample"
 
     def term(self, micro: MicroBatch) -> Tensor:
@@ -77,7 +79,8 @@ class Contrastive(Probing[configs.Contrastive]):
             return among_others(first, second, self.settings.temperature)
         if self.settings.method == "vicreg":
             return self._loss(first, ref_emb=second)
-        return self._loss(torch.cat([first, second]), torch.cat([micro.targets, micro.targets]))
+        both, classes = torch.cat([first, second]), torch.cat([micro.targets, micro.targets])
+        return self._loss(both, classes, self._miner(both, classes))
 
     def _require_unlike(self, first: Tensor, second: Tensor) -> bool:
         """Return True; asked once, as it waits for the device.
@@ -148,14 +151,36 @@ def _loss(settings: configs.Contrastive) -> Any:
     """
     if settings.method == "simclr":
         return among_others
-    try:
-        losses = importlib.import_module("pytorch_metric_learning.losses")
-    except ModuleNotFoundError as error:
-        what = "pytorch-metric-learning is not installed, which has the losses"
-        raise InputError(what, where="strategies", mend=EXTRA) from error
+    losses = _library("losses")
     if settings.method == "vicreg":
         return losses.VICRegLoss()
     return losses.SupConLoss(temperature=settings.temperature)
+
+
+def _miner(settings: configs.Contrastive) -> Callable[[Tensor, Tensor], Any]:
+    """Return a function from projections and classes to the pairs that count, None for all.
+
+    Raises:
+        InputError: The library is not installed.
+    """
+    if settings.miner is None:
+        return lambda _projections, _classes: None
+    miners = _library("miners")
+    found: Callable[[Tensor, Tensor], Any] = getattr(miners, MINERS[settings.miner])()
+    return found
+
+
+def _library(part: str) -> Any:
+    """Return a module of pytorch-metric-learning.
+
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        return importlib.import_module(f"pytorch_metric_learning.{part}")
+    except ModuleNotFoundError as error:
+        what = f"pytorch-metric-learning is not installed, which has the {part}"
+        raise InputError(what, where="strategies", mend=EXTRA) from error
 
 
 def _refuse_no_views(task: Task, settings: configs.Contrastive, key: str) -> None:

@@ -92,6 +92,32 @@ def test_supcon_is_the_papers_formula() -> None:
     assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_batch_hard_leaves_of_each_sample_its_farthest_like_and_its_nearest_other() -> None:
+    strategy, training = made(method="supcon", temperature=0.3, miner="batch_hard")
+    scaled, labels = functional.normalize(torch.cat(projections(training)), dim=1), torch.cat([Y, Y])
+    similar, alike = scaled @ scaled.T / 0.3, labels[:, None] == labels
+    farthest = similar.masked_fill(~alike | torch.eye(24, dtype=torch.bool), torch.inf).amin(1)
+    nearest = similar.masked_fill(alike, -torch.inf).amax(1)
+    expected = -(farthest - torch.stack([farthest, nearest]).logsumexp(0)).mean()
+    assert term(strategy, training).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_multi_similarity_leaves_pairs_that_are_told_apart_by_less_than_its_margin() -> None:
+    strategy, training = made(method="supcon", temperature=0.3, miner="multi_similarity")
+    scaled, labels = functional.normalize(torch.cat(projections(training)), dim=1), torch.cat([Y, Y])
+    similar, alike = scaled @ scaled.T, labels[:, None] == labels
+    likes, others = alike & ~torch.eye(24, dtype=torch.bool), ~alike
+    hardest, nearest = similar.masked_fill(~likes, torch.inf).amin(1), similar.masked_fill(~others, -torch.inf).amax(1)
+    likes &= similar - 0.1 < nearest[:, None]
+    others &= similar + 0.1 > hardest[:, None]
+    logits = (similar / 0.3).masked_fill(~(likes | others), -torch.inf)
+    each = [-(logits[n, likes[n]] - logits[n].logsumexp(0)).mean() for n in range(24) if likes[n].any()]
+    assert term(strategy, training).item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-4)
+    assert (likes | others).sum() < 24 * 23
+    with pytest.raises(ValueError, match="which method: simclr does not see"):
+        Settings.model_validate({"name": "contrastive", "miner": "batch_hard"})
+
+
 def test_vicreg_is_the_papers_formula() -> None:
     strategy, training = made(method="vicreg")
     first, second = projections(training)

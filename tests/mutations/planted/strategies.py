@@ -438,6 +438,13 @@ FAULTS = (
         f"{BALANCING_TESTS} -k fulfils_the_conditions",
     ),
     Fault(
+        "all pairs count, whatever the miner chose",
+        CONTRASTIVE,
+        "self._loss(both, classes, self._miner(both, classes))",
+        "self._loss(both, classes)",
+        f"{CONTRASTIVE_TESTS} -k batch_hard_leaves",
+    ),
+    Fault(
         "what is told of pixels that are seen counts, too",
         HIDING,
         "self._parts(is_hidden & is_known, told))",
