@@ -21,6 +21,11 @@ class Teacher(Strict):
     model: ModelConfig | None = Field(
         None, description="the teacher's built-in model; null: the student's own. A task of your own writes teacher(self)"
     )
+    use: Annotated[str | None, Later("0.3")] = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description='in place of weights: a function that returns the trained teacher, as "module.path:function"',
+    )
     ema: Annotated[float | None, Later("0.3")] = Field(
         None,
         gt=0,
@@ -31,10 +36,15 @@ class Teacher(Strict):
 
     @model_validator(mode="after")
     def _one_teacher(self) -> Self:
-        if (self.weights is None) == (self.ema is None):
-            raise ValueError("give weights, of a trained model, or ema, of the own average: one of them is the teacher")
-        if self.ema is not None and self.model is not None:
-            raise ValueError("model belongs to weights: the average has the form of the model that is trained")
+        if [self.weights, self.use, self.ema].count(None) != 2:
+            raise ValueError(
+                "give weights, of a trained model, or use, a function that returns one, or ema, of the own average: one of them "
+                "is the teacher"
+            )
+        if self.model is not None and self.weights is None:
+            raise ValueError(
+                "model belongs to weights: a function returns the whole model, and the average has the trained one's form"
+            )
         return self
 
 

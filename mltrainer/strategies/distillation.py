@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from mltrainer.strategies.mean_teacher import MeanTeacher
 from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.workspace import machine_faults
 
 IGNORED = -100  # a target that counts in no loss, as torch's cross-entropy has it
@@ -50,9 +52,8 @@ class Distillation(Strategy[configs.Distillation]):
         Raises:
             InputError: Its weights do not fit, or it was trained for other inputs or classes; or it has no layer of a name.
         """
-        self._task, weights = training.task, self.settings.teacher.weights
-        teacher = self._averaged(training) if weights is None else self._trained(training, weights)
-        self._teacher = teacher.to(training.config.device).eval().requires_grad_(False)
+        self._task = training.task
+        self._teacher = self._made(training).to(training.config.device).eval().requires_grad_(False)
         if self.settings.features:
             pairs, seed = self.settings.features, training.config.seed
             self._pairs = LayerPairs(pairs, f"{self.key}.features", seed, training.model, self._teacher)
@@ -63,7 +64,13 @@ class Distillation(Strategy[configs.Distillation]):
     @property
     def _told(self) -> str:
         given = self.settings.teacher
-        return f"ema: {given.ema}" if given.weights is None else given.weights
+        return given.weights or given.use or f"ema: {given.ema}"
+
+    def _made(self, training: Training) -> nn.Module:
+        given = self.settings.teacher
+        if given.weights is not None:
+            return self._trained(training, given.weights)
+        return self._returned(training, given.use) if given.use is not None else self._averaged(training)
 
     def _trained(self, training: Training, weights: str) -> nn.Module:
         """Return a teacher with weights from files."""
@@ -72,15 +79,29 @@ class Distillation(Strategy[configs.Distillation]):
             teacher: Any = training.teacher(self.settings.teacher.model)
         except InputError as error:
             raise InputError(error.message, where=f"{self.key}.teacher.model", mend=error.mend) from error
-        _require_new(teacher, training, "teacher()")
+        _require_new(teacher, training, "teacher()", training.config.task.use)
         load_all(teacher, weights, training.root, f"{self.key}.teacher.weights")
+        return cast("nn.Module", teacher)
+
+    def _returned(self, training: Training, use: str) -> nn.Module:
+        """Return a teacher that a function of the project's makes, with its weights."""
+        where, name = f"{self.key}.teacher.use", use.partition(":")[2]
+        module = import_module(use, training.root, where)
+        function = getattr(module, name, None)
+        if not callable(function):
+            functions = [one for one, found in vars(module).items() if inspect.isfunction(found)]
+            what = f"{module.__name__} has no function {name!r}; its functions are: {', '.join(functions) or 'none'}"
+            raise InputError(what, where=where)
+        with user_code(training.root, f"calling {use}"):
+            teacher = function()
+        _require_new(teacher, training, f"{use}()", where)
         return cast("nn.Module", teacher)
 
     def _averaged(self, training: Training) -> nn.Module:
         """Return a teacher that is the average of the trained weights."""
         assert self.settings.teacher.ema is not None
         average = training.task.model()
-        _require_new(average, training, "model()")
+        _require_new(average, training, "model()", training.config.task.use)
         self._mean = MeanTeacher(training.model, average.to(training.config.device), self.settings.teacher.ema)
         return average
 
@@ -177,18 +198,17 @@ def _mean(distances: Tensor, targets: Any) -> Tensor:
     return mean
 
 
-def _require_new(teacher: Any, training: Training, made_by: str) -> None:
+def _require_new(teacher: Any, training: Training, made_by: str, where: str | None) -> None:
     """Refuse a teacher that is no module, or shares parameters with the trained model.
 
     Raises:
-        InputError: With the task's class.
+        InputError: With where it was made.
     """
-    use = training.config.task.use
     if not isinstance(teacher, nn.Module):
-        raise InputError(f"{made_by} gave {type(teacher).__name__}; a torch.nn.Module was expected", where=use)
+        raise InputError(f"{made_by} gave {type(teacher).__name__}; a torch.nn.Module was expected", where=where)
     if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
         what = f"{made_by} gave the model that is trained, or a part of it"
-        raise InputError(what, where=use, mend="let it make a new model")
+        raise InputError(what, where=where, mend="let it make a new model")
 
 
 def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:

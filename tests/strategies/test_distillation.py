@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +405,64 @@ def test_texts_are_taught_by_a_model_that_reads_them_by_the_same_tokenizer(here:
     Path("teacher/tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"the teacher has another tokenizer\.json than this task"):
         fit("text_classification", **texts, strategies=distilled(gru))
+
+
+# --- a teacher that a function returns ------------------------------------------------------------
+
+USE = "strategies.0.teacher.use"
+MAKES = """
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+def teacher():
+    made = nn.Sequential(nn.Linear(8, 40), nn.Dropout(0.5), nn.BatchNorm1d(40), nn.ReLU(), nn.Linear(40, 5))
+    made.load_state_dict(load_file("t.safetensors"))
+    return made
+
+def number():
+    return 7
+
+def fails():
+    raise ValueError("no such teacher")
+"""
+
+
+@pytest.fixture
+def made_here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with functions that return teachers, and with a teacher's weights."""
+    (here / "some_teachers.py").write_text(MAKES)
+    monkeypatch.syspath_prepend(str(here))
+    monkeypatch.delitem(sys.modules, "some_teachers", raising=False)
+    save_teacher(here)
+    return here
+
+
+def test_a_function_returns_the_teacher_with_its_weights(made_here: Path) -> None:
+    x, y = batches(1)[0]
+    outputs = torch.randn(6, 5)
+    expected = term(made_here, Rows(), outputs, y, x)
+    assert term(made_here, Rows(), outputs, y, x, teacher={"use": "some_teachers:teacher"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("use", "message", "where"),
+    [
+        ("some_teacher:teacher", "there is no module 'some_teacher'", USE),
+        (
+            "some_teachers:taecher",
+            "has no function 'taecher'; its functions are: .*teacher, number, fails",
+            "strategies.0.teacher.use",
+        ),
+        (
+            "some_teachers:number",
+            r"some_teachers:number\(\) gave int; a torch.nn.Module was expected",
+            "strategies.0.teacher.use",
+        ),
+        ("some_teachers:fails", "calling some_teachers:fails: ValueError: no such teacher", "some_teachers.py:15"),
+    ],
+)
+def test_a_function_that_returns_no_teacher_is_told_with_its_place(made_here: Path, use: str, message: str, where: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        begun(made_here, chosen(strategy={"teacher": {"use": use}}), Rows(), Rows().model())
+    assert refused.value.where == where

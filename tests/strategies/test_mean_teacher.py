@@ -128,13 +128,16 @@ def test_a_model_that_is_never_a_new_one_has_no_average(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("teacher", "message"),
     [
-        ({}, "give weights, of a trained model, or ema, of the own average"),
-        ({"ema": 0.9, "weights": "t.pt"}, "give weights, of a trained model, or ema, of the own average"),
+        ({}, "give weights, of a trained model, or use"),
+        ({"ema": 0.9, "weights": "t.pt"}, "give weights, of a trained model, or use"),
+        ({"ema": 0.9, "use": "a:b"}, "give weights, of a trained model, or use"),
         ({"ema": 0.9, "model": {"name": "mlp"}}, "model belongs to weights"),
+        ({"use": "a:b", "model": {"name": "mlp"}}, "model belongs to weights"),
+        ({"use": "a.b"}, "use"),
         ({"ema": 1.0}, "less than 1"),
     ],
 )
-def test_a_teacher_is_one_of_two(teacher: dict[str, Any], message: str) -> None:
+def test_a_teacher_is_given_in_one_way(teacher: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         chosen(strategy={"teacher": teacher})
 

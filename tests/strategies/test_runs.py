@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,19 @@ def test_an_average_is_measured_as_it_stood_at_the_best_checkpoint(tmp_path: Pat
 def test_adapters_are_no_part_of_the_size_that_stands_beside_the_teachers(tmp_path: Path) -> None:
     taught = train(prepared(tmp_path), **{**SETTING, **CASES["distillation and lora"], "epochs": 1})["taught"]
     assert taught["own_cost"]["parameters"] == taught["cost"]["parameters"]
+
+
+def test_the_module_of_a_teacher_is_part_of_the_runs_code(tmp_path: Path) -> None:
+    root = prepared(tmp_path)
+    made = "import torch\nfrom digits_task import Large\n\ndef teacher():\n    made = Large()\n"
+    (root / "a_teacher.py").write_text(f"{made}    made.load_state_dict(torch.load('teacher.pt'))\n    return made\n")
+    given = {"name": "distillation", "teacher": {"use": "a_teacher:teacher"}, "weight": 0.7}
+    found = train(root, **{**SETTING, "epochs": 1, "strategies": [given]})
+    sys.modules.pop("a_teacher")
+    other = train(prepared(tmp_path / "file"), **{**SETTING, "epochs": 1})
+    assert "a_teacher.py" in [row["path"] for row in found["code_files"]]
+    assert terms(found) == terms(other)
+    assert found["taught"]["metrics"] == other["taught"]["metrics"]
 
 
 def test_of_many_runs_of_a_search_no_teacher_is_measured(tmp_path: Path) -> None:

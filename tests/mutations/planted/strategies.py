@@ -137,6 +137,13 @@ FAULTS = (
         "tests/strategies/test_mean_teacher.py -k written_by_hand",
     ),
     Fault(
+        "a function may return anything for a teacher",
+        DISTILLATION,
+        "if not isinstance(teacher, nn.Module):",
+        "if teacher is None:",
+        f"{TESTS} -k returns_no_teacher",
+    ),
+    Fault(
         "texts are told to a teacher in the ids of another tokenizer",
         DISTILLATION,
         "(folder / name).read_bytes() != content:",
