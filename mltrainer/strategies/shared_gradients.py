@@ -16,10 +16,13 @@ def losses_of(task: Task, outputs: Any, targets: Any) -> list[Tensor]:
     """Return the losses that a task tells apart, in the order of its `terms`, as scalars of fp32.
 
     Raises:
-        InputError: They are others than it names, or no scalars.
+        InputError: They are others than it names, or no scalars; or it has no method that tells them.
     """
-    given: Any = task.losses(outputs, targets)
     mend = "return one mean loss for each name in terms"
+    if getattr(task.losses, "__func__", None) is Task.losses:
+        what = f"the task names {', '.join(task.terms)} in terms, and has no losses(self, outputs, targets)"
+        raise InputError(what, where="task.use", mend=f"write it: {mend}")
+    given: Any = task.losses(outputs, targets)
     if not isinstance(given, Mapping) or {*given} != {*task.terms}:
         found = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
         raise InputError(f"losses gave {found}; {', '.join(task.terms)} were expected", where="task.use", mend=mend)

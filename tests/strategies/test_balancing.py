@@ -261,6 +261,10 @@ class Reserved(Both):
     terms = ("task", "far")
 
 
+class Silent(Both):
+    losses = mltrainer.Task.losses
+
+
 class Pair(Both):
     def losses(self, outputs: Tensor, targets: Tensor) -> Any:
         return {"near": (outputs - targets).square(), "far": outputs.mean()}
@@ -285,6 +289,7 @@ def joined_once(task: mltrainer.Task) -> None:
     ("task", "message"),
     [
         (Named(), "losses gave far, near; near, off were expected"),
+        (Silent(), r"the task names near, far in terms, and has no losses\(self"),
         (Repeated(), "the task names near, near; two names"),
         (Reserved(), "two terms of the loss would be named task"),
         (Pair(), r"losses gave a tensor \[12, 2\] for near; a scalar"),
