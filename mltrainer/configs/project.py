@@ -35,7 +35,17 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import Adversarial, Balancing, Contrastive, Distillation, Lora, Masked, Probing, Strategy
+from mltrainer.configs.strategies import (
+    Adversarial,
+    Balancing,
+    Contrastive,
+    Distillation,
+    Lora,
+    Masked,
+    Probing,
+    Quantization,
+    Strategy,
+)
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -481,7 +491,9 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
 
 def _has_own_parts(strategy: Strategy) -> bool:
     """Return True if a strategy changes the model."""
-    return isinstance(strategy, Lora | Probing) or (isinstance(strategy, Balancing) and strategy.method == "uncertainty")
+    return isinstance(strategy, Lora | Probing | Quantization) or (
+        isinstance(strategy, Balancing) and strategy.method == "uncertainty"
+    )
 
 
 def _needs_one_target(strategy: Strategy) -> bool:

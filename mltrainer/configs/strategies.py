@@ -238,8 +238,17 @@ class Balancing(Strict):
         return self
 
 
+class Quantization(Strict):
+    """Layers that compute with rounded numbers, as an export in 8 bits does (Jacob et al., 2018, arXiv 1712.05877)."""
+
+    name: Literal["quantization"]
+    layers: list[Pattern] | None = Field(
+        None, min_length=1, description="patterns of the names of linear and convolution layers that do; null: all of them"
+    )
+
+
 Probing = Contrastive | Masked  # those that learn features beside a probe of them
 Strategy = Annotated[
-    Distillation | Lora | Adversarial | Curriculum | Contrastive | Masked | Progressive | Balancing,
+    Distillation | Lora | Adversarial | Curriculum | Contrastive | Masked | Progressive | Balancing | Quantization,
     Field(discriminator="name", description="a strategy, by its name"),
 ]

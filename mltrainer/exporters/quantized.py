@@ -85,13 +85,13 @@ def _metric(task: OpenTask, model: nn.Module, config: TrainingConfig) -> float:
     """Return the metric that chooses the checkpoint, on the whole validation split.
 
     Raises:
-        InputError: It is one that a strategy measures with the model's gradients, of which a quantized one has none.
+        InputError: It is one that a strategy measures.
     """
     name = config.metric.name
     with _on_device(model, config):
         metrics = evaluate(task.task, model, config, task.split("validation"), "validation").metrics
     if name not in metrics:
-        told = f"{name} needs the model's gradients, which a quantized model does not give"
+        told = f"{name} is measured by a strategy, which the answers of a quantized model do not suffice for"
         raise InputError(
             told, mend="take onnx_int8_dynamic and onnx_int8_static out of export.formats, or choose by another metric"
         )

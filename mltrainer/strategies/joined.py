@@ -24,6 +24,7 @@ from mltrainer.strategies.distillation import Distillation
 from mltrainer.strategies.lora import Lora
 from mltrainer.strategies.masked import Masked
 from mltrainer.strategies.progressive import Progressive
+from mltrainer.strategies.quantization import Quantization
 from mltrainer.strategies.strategy import Alter, EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
 from mltrainer.tasks.structures import mapped
 
@@ -36,6 +37,7 @@ KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
     "lora": Lora,
     "masked": Masked,
     "progressive": Progressive,
+    "quantization": Quantization,
 }
 TASK = "task"  # the name of the task's own loss among the terms
 

@@ -10,7 +10,6 @@ import importlib
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -22,7 +21,7 @@ from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
 from mltrainer.redaction import shortened
 from mltrainer.strategies.strategy import State, Strategy, Training
-from mltrainer.strategies.wrapping import plain_names, plain_state, take_plain
+from mltrainer.strategies.wrapping import leave_fast_paths, plain_names, plain_state, return_fast_paths, take_plain
 
 KINDS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 CONV1D = "Conv1D"  # the linear layer of transformers' GPT-2
@@ -41,10 +40,6 @@ class Lora(Strategy[configs.Lora]):
     name = "lora"
     adapts = holds = True
 
-    def __init__(self, settings: configs.Lora, key: str, root: Path) -> None:
-        super().__init__(settings, key, root)
-        self._fast: list[tuple[Any, int]] = []
-
     def adapt(self, training: Training, new: Sequence[str]) -> None:
         """Hold a model's parameters, but for those that `train` names or that are new, and put adapters beside its layers.
 
@@ -59,11 +54,7 @@ class Lora(Strategy[configs.Lora]):
             _peft().inject_adapter_in_model(self._options(chosen), model)
         for parameter in trained:
             parameter.requires_grad_(True)
-        # In evaluation torch's encoder layers have a fast path, which reads the weights of their parts and passes adapters by.
-        blocks: list[Any] = [module for module in model.modules() if isinstance(module, nn.TransformerEncoderLayer)]
-        self._fast = [(block, block.activation_relu_or_gelu) for block in blocks]
-        for block in blocks:
-            block.activation_relu_or_gelu = 0
+        leave_fast_paths(model)
         take_plain(model, _layers, _rest)
 
     def begin(self, training: Training) -> str:
@@ -85,8 +76,7 @@ class Lora(Strategy[configs.Lora]):
         for name, layer in layers.items():
             model.set_submodule(name, layer.get_base_layer())
         model.requires_grad_(True)
-        for module, activation in self._fast:
-            module.activation_relu_or_gelu = activation
+        return_fast_paths(model)
 
     def delivered(self, model: nn.Module) -> dict[str, bytes]:
         """Return the adapter as peft reads it, and the digest of the weights that it belongs to."""

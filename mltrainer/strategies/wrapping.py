@@ -11,6 +11,22 @@ BASE = "base_layer"  # peft's name of the layer within
 Wrapped = Callable[[nn.Module], Mapping[str, nn.Module]]  # the layers around others in a model, by name
 
 
+def leave_fast_paths(model: nn.Module) -> None:
+    """Have torch's encoder layers call their parts in evaluation, too, where their fast path reads the weights of these."""
+    for block in _encoder_layers(model):
+        block.kept_fast_path, block.activation_relu_or_gelu = block.activation_relu_or_gelu, 0
+
+
+def return_fast_paths(model: nn.Module) -> None:
+    """Undo `leave_fast_paths`."""
+    for block in _encoder_layers(model):
+        block.activation_relu_or_gelu = block.kept_fast_path
+
+
+def _encoder_layers(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, nn.TransformerEncoderLayer)]
+
+
 def plain_names(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str, str | None]:
     """Return the task's own name of each tensor of a model's state; None of one that lies in a layer around another."""
     names: dict[str, str | None] = {name: name for name in model.state_dict()}

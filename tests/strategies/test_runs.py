@@ -51,6 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
             }
         ]
     },
+    "quantization": {"strategies": [{"name": "quantization"}]},
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
 # Several at once, and what test_multitask tries with a built-in task, are tried with the long tests.

@@ -22,6 +22,8 @@ HIDING = "mltrainer/strategies/hiding.py"
 MASKED_TESTS = "tests/strategies/test_masked.py"
 PROGRESSIVE = "mltrainer/strategies/progressive.py"
 PROGRESSIVE_TESTS = "tests/strategies/test_progressive.py"
+QUANTIZATION = "mltrainer/strategies/quantization.py"
+QUANTIZATION_TESTS = "tests/strategies/test_quantization.py"
 
 FAULTS = (
     Fault(
@@ -513,5 +515,33 @@ FAULTS = (
         ' if row["split"] == "train"',
         "",
         f"{CURRICULUM_TESTS} -k losses_of_a_run",
+    ),
+    Fault(
+        "a weight is rounded to more steps than an export has",
+        QUANTIZATION,
+        "WEIGHTS = (-64, 64)",
+        "WEIGHTS = (-128, 127)",
+        f"{QUANTIZATION_TESTS} -k 129_steps",
+    ),
+    Fault(
+        "zero is no step of what a layer reads",
+        QUANTIZATION,
+        "low, high = low.clamp(max=0.0), high.clamp(min=0.0)",
+        "low, high = low, high",
+        f"{QUANTIZATION_TESTS} -k 256_steps",
+    ),
+    Fault(
+        "a model is measured with rounded numbers under its own name",
+        QUANTIZATION,
+        "if not (self.training or self.is_told):",
+        "if not (self.training or not self.is_told):",
+        f"{QUANTIZATION_TESTS} -k its_own_but_in_training",
+    ),
+    Fault(
+        "torch's encoder passes the rounding by",
+        QUANTIZATION,
+        "        leave_fast_paths(model)\n",
+        "",
+        f"{QUANTIZATION_TESTS} -k pass_the_rounding",
     ),
 )
