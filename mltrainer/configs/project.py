@@ -491,9 +491,8 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
 
 def _has_own_parts(strategy: Strategy) -> bool:
     """Return True if a strategy changes the model."""
-    return isinstance(strategy, Lora | Probing | Quantization) or (
-        isinstance(strategy, Balancing) and strategy.method == "uncertainty"
-    )
+    learns_weights = isinstance(strategy, Balancing) and strategy.method == "uncertainty"
+    return learns_weights or isinstance(strategy, Lora | Probing | Quantization)
 
 
 def _needs_one_target(strategy: Strategy) -> bool:

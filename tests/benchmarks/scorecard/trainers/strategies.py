@@ -1,4 +1,4 @@
-"""mltrainer with a training strategy: beside the task of one's own, or where that has no inputs for it, beside the built-in images."""
+"""mltrainer with a training strategy: beside the task of one's own, or beside the built-in images where it does not suit."""
 
 from __future__ import annotations
 
