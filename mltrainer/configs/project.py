@@ -593,10 +593,6 @@ class ProjectConfig(Strict):
         names = [strategy.name for strategy in self.strategies]
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"strategies: {repeated} stands there twice; each has a term of the loss that is named by it")
-        if "distillation" in names and self.task.kind == "text_generation":
-            raise ValueError(
-                "strategies: distillation compares classes or values, and text_generation gives the loss of each window"
-            )
         if "progressive" in names and str(self.task.kind).startswith(TABULAR):
             raise ValueError(
                 f"strategies: progressive begins with smaller images or texts, and {self.task.kind} has rows of one size"
@@ -771,8 +767,9 @@ class TrainingConfig(ProjectConfig):
 
     @property
     def reads_layers(self) -> bool:
-        """Whether a strategy reads what layers give within the model's forward pass."""
-        return any(isinstance(one, Distillation) and bool(one.features) for one in self.strategies)
+        """Whether a strategy reads what layers give in the forward pass, or the model, where the task makes losses of that."""
+        gives_losses = self.task.kind == "text_generation"
+        return any(isinstance(one, Distillation) and (gives_losses or bool(one.features)) for one in self.strategies)
 
     @property
     def follows_itself(self) -> bool:
@@ -796,7 +793,9 @@ class TrainingConfig(ProjectConfig):
             "gradient_checkpointing": bool(self.gradient_checkpointing),
         }
         if self.reads_layers and (what := next((key for key, is_on in found.items() if is_on), None)) is not None:
-            raise ValueError(f"strategies: features of distillation do not go with {what}; leave one of them out")
+            raise ValueError(
+                f"strategies: distillation, which reads the model's layers, does not go with {what}; leave one of them out"
+            )
         return self
 
     @property
@@ -926,7 +925,7 @@ class TrainingConfig(ProjectConfig):
         if self.launch.parallel in ("fsdp", "pipeline") and self.calls_again is not None:
             return f"the strategy {self.calls_again}, which goes through the model again in a step", "zero1"
         if self.launch.parallel in ("fsdp", "pipeline") and self.reads_layers:
-            return "features of the strategy distillation, which are read within the model", "zero1"
+            return "the strategy distillation, which reads the model's layers", "zero1"
         if self.launch.parallel in ("fsdp", "pipeline") and self.follows_itself:
             return "teacher.ema of the strategy distillation, the average of whole parameters", "zero1"
         if self.launch.parallel == "pipeline" and self.device != "cpu":

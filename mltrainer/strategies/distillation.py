@@ -21,6 +21,7 @@ from mltrainer.strategies.mean_teacher import MeanTeacher
 from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.text.generation import TextGeneration
 from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.workspace import machine_faults
 
@@ -39,6 +40,7 @@ class Distillation(Strategy[configs.Distillation]):
     _teacher: nn.Module
     _pairs: LayerPairs | None = None
     _mean: MeanTeacher | None = None
+    _gives_losses: bool = False
 
     def __init__(self, settings: configs.Distillation, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
@@ -54,9 +56,16 @@ class Distillation(Strategy[configs.Distillation]):
         """
         self._task = training.task
         self._teacher = self._made(training).to(training.config.device).eval().requires_grad_(False)
-        if self.settings.features:
-            pairs, seed = self.settings.features, training.config.seed
-            self._pairs = LayerPairs(pairs, f"{self.key}.features", seed, training.model, self._teacher)
+        self._gives_losses = isinstance(training.task, TextGeneration)
+        if self.settings.features or self._gives_losses:
+            self._pairs = LayerPairs(
+                self.settings.features,
+                f"{self.key}.features",
+                training.config.seed,
+                training.model,
+                self._teacher,
+                with_outputs=self._gives_losses,
+            )
             self.watch = self._pairs.own
         count = sum(p.numel() for p in self._teacher.parameters())
         return f"learns from {self._told}, a teacher of {count:,} parameters"
@@ -128,8 +137,15 @@ class Distillation(Strategy[configs.Distillation]):
         outputs = self._tensor(micro.outputs)
         with torch.no_grad(), nullcontext() if self._pairs is None else self._pairs.teacher:
             taught = self._tensor(self._task.forward(self._teacher, micro.batch)[0]).to(outputs.dtype)
-        distance = self._distance(outputs, taught, micro.targets)
-        return distance if self._pairs is None else distance + self.settings.feature_weight * self._pairs.distance()
+        sides = [] if self._pairs is None else self._pairs.taken()
+        distance = self._of_tokens(*sides.pop()) if self._gives_losses else self._distance(outputs, taught, micro.targets)
+        if not sides or self._pairs is None:
+            return distance
+        return distance + self.settings.feature_weight * self._pairs.distance(sides)
+
+    def _of_tokens(self, own: Tensor, taught: Tensor) -> Tensor:
+        """Return the mean distance of the scores of each next token, [windows, tokens, vocabulary]."""
+        return self._of_classes(own.float(), self._beside(own, taught.float()), None)
 
     def _distance(self, outputs: Tensor, taught: Tensor, targets: Any) -> Tensor:
         """Return the mean distance of outputs from the teacher's."""

@@ -83,25 +83,44 @@ class LayerPairs:
         seed: The run's.
         own: The trained model.
         teacher: Its teacher.
+        with_outputs: Whether the outputs of both models are taken, too, as a last pair.
 
     Attributes:
         own: Taps of the trained model.
         teacher: Of its teacher.
     """
 
-    def __init__(self, pairs: Sequence[LayerPair], key: str, seed: int, own: nn.Module, teacher: nn.Module) -> None:
+    def __init__(
+        self,
+        pairs: Sequence[LayerPair],
+        key: str,
+        seed: int,
+        own: nn.Module,
+        teacher: nn.Module,
+        *,
+        with_outputs: bool = False,
+    ) -> None:
         self._key, self._seed = key, seed
-        self.own = Taps(own, [pair.student for pair in pairs], [f"{key}.{nr}.student" for nr in range(len(pairs))])
-        self.teacher = Taps(teacher, [pair.teacher for pair in pairs], [f"{key}.{nr}.teacher" for nr in range(len(pairs))])
+        whole = [LayerPair.model_construct(student="", teacher="")] if with_outputs else []
+        sides = [*pairs, *whole]
+        self.own = Taps(own, [pair.student for pair in sides], [f"{key}.{nr}.student" for nr in range(len(sides))])
+        self.teacher = Taps(teacher, [pair.teacher for pair in sides], [f"{key}.{nr}.teacher" for nr in range(len(sides))])
         self._maps: dict[tuple[int, torch.Size], Tensor] = {}
 
-    def distance(self) -> Tensor:
-        """Return the sum over the pairs of the mean squared differences in the last forward passes of both.
+    def taken(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the outputs of each pair in the last forward passes of both, and let go of them.
+
+        Raises:
+            InputError: A module gave no one tensor.
+        """
+        return list(zip(self.own.taken(), self.teacher.taken(), strict=True))
+
+    def distance(self, sides: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Return the sum over some pairs of the mean squared differences of what both gave.
 
         Raises:
             InputError: The outputs of a pair cannot be compared.
         """
-        sides = zip(self.own.taken(), self.teacher.taken(), strict=True)
         return torch.stack([self._apart(nr, own.float(), taught.float()) for nr, (own, taught) in enumerate(sides)]).sum()
 
     def _apart(self, nr: int, own: Tensor, taught: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.strategies.joined import Strategies, strategies_of
 from mltrainer.strategies.strategy import MicroBatch, Training
+from mltrainer.tasks.opening import make_model, open_task
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.stepping import Stepper
 from tests.trainers.native.digits_runs import config
@@ -405,6 +406,48 @@ def test_texts_are_taught_by_a_model_that_reads_them_by_the_same_tokenizer(here:
     Path("teacher/tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match=r"the teacher has another tokenizer\.json than this task"):
         fit("text_classification", **texts, strategies=distilled(gru))
+
+
+LANGUAGE: dict[str, Any] = {
+    "name": "speaking",
+    "task": {"kind": "text_generation"},
+    "data": {"source": "story.txt", "tokens": {"kind": "char", "length": 16}},
+    "model": {"name": "gru", "width": 8, "hidden": 8},
+    "metric": {"name": "perplexity", "mode": "min"},
+    "batch_size": 8,
+}
+
+
+def test_a_language_model_learns_the_teachers_scores_of_each_next_token(here: Path) -> None:
+    Path("story.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
+    big = {"name": "transformer", "width": 16, "layers": 1, "heads": 2}
+    plain = open_task(TrainingConfig.model_validate({**LANGUAGE, "model": big}), here)
+    teacher = make_model(plain).eval()
+    safetensors.torch.save_file(dict(teacher.state_dict()), "t.safetensors")
+    given = distilled(big, "t.safetensors", temperature=HEAT, weight=1.0)
+    task = open_task(TrainingConfig.model_validate({**LANGUAGE, "strategies": given}), here)
+    student = make_model(task).eval()
+    task.begin_strategies(student)
+    tensors = task.split("train").tensors
+    assert tensors is not None
+    batch = tuple(tensor[:8] for tensor in tensors)
+    with task.strategies.watching:
+        outputs, targets = task.task.forward(student, batch)
+    found = task.strategies.join(torch.zeros(()), MicroBatch(batch, outputs, targets))[0]
+    with torch.no_grad():
+        said, soft = (functional.log_softmax(one(batch[0].long()[:, :-1]) / HEAT, -1) for one in (student, teacher))
+    expected = HEAT**2 * functional.kl_div(said, soft, reduction="none", log_target=True).sum(-1).mean()
+    assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert found.requires_grad
+
+
+def test_a_language_model_is_taught_by_its_own_average_too(here: Path) -> None:
+    Path("story.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
+    own = {"name": "distillation", "teacher": {"ema": 0.9}, "features": [{"student": "output", "teacher": "output"}]}
+    keys = {name: value for name, value in LANGUAGE.items() if name not in ("name", "task")}
+    taught = fit("text_generation", **keys, early_stopping=None, strategies=[own], epochs=2)
+    assert taught.state == "finished"
+    assert taught.history[-1]["terms"]["distillation"] > 0
 
 
 # --- a teacher that a function returns ------------------------------------------------------------

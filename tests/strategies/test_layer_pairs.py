@@ -45,7 +45,7 @@ def apart(student: nn.Module, teacher: nn.Module, x: Tensor, y: Tensor, *names: 
         student(x)
     with torch.no_grad(), pairs.teacher:
         teacher(y)
-    return float(pairs.distance())
+    return float(pairs.distance(pairs.taken()))
 
 
 # --- the formula ----------------------------------------------------------------------------------
@@ -164,10 +164,16 @@ def test_a_layer_that_is_not_there_is_told_before_the_first_step(tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"compile": True}, "features of distillation do not go with compile"),
-        ({"gradient_checkpointing": ["0"]}, "features of distillation do not go with gradient_checkpointing"),
-        ({"launch": {"parallel": "fsdp", "processes": 2}, "rules": 2, "accumulate": 2}, "features of the strategy distillation"),
-        ({"launch": {"parallel": "pipeline", "processes": 2}, "rules": 2, "accumulate": 2}, "features of the strategy"),
+        ({"compile": True}, "reads the model's layers, does not go with compile"),
+        ({"gradient_checkpointing": ["0"]}, "does not go with gradient_checkpointing"),
+        (
+            {"launch": {"parallel": "fsdp", "processes": 2}, "rules": 2, "accumulate": 2},
+            "the strategy distillation, which reads the model's layers",
+        ),
+        (
+            {"launch": {"parallel": "pipeline", "processes": 2}, "rules": 2, "accumulate": 2},
+            "the strategy distillation, which reads",
+        ),
         ({"strategy": {"features": []}}, "feature_weight: 0.3 counts layers"),
     ],
 )

@@ -113,8 +113,8 @@ FAULTS = (
     Fault(
         "layers are followed whatever their weight",
         DISTILLATION,
-        "distance + self.settings.feature_weight * self._pairs.distance()",
-        "distance + self._pairs.distance()",
+        "distance + self.settings.feature_weight * self._pairs.distance(sides)",
+        "distance + self._pairs.distance(sides)",
         "tests/strategies/test_layer_pairs.py -k written_by_hand",
     ),
     Fault(
@@ -144,6 +144,13 @@ FAULTS = (
         "if not isinstance(teacher, nn.Module):",
         "if teacher is None:",
         f"{TESTS} -k returns_no_teacher",
+    ),
+    Fault(
+        "a language model follows its teacher's losses in place of its scores",
+        DISTILLATION,
+        "isinstance(training.task, TextGeneration)",
+        "isinstance(training.model, TextGeneration)",
+        f"{TESTS} -k next_token",
     ),
     Fault(
         "texts are told to a teacher in the ids of another tokenizer",
