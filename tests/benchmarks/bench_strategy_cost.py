@@ -4,7 +4,7 @@ Both train a perceptron of two hidden layers of 1,024 on 1,400 digits in batches
 thread of a CPU, in turns; ours also takes gradient norms, the chain of fingerprints and seeds for each step. A loop's seconds are
 those of its steps alone. Printed are the medians of the turns and the median of their ratios.
 
-    python tests/benchmarks/bench_strategy_cost.py [plain distillation lora adversarial contrastive] [--turns 5] [--epochs 4]
+    python tests/benchmarks/bench_strategy_cost.py [NAME ...] [--turns 5] [--epochs 4]
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lora": {"strategies": [{"name": "lora", "rank": 8}], "start": {"weights": BASE}},
     "adversarial": {"strategies": [{"name": "adversarial", "epsilon": EPSILON, "steps": STEPS}]},
     "contrastive": {"strategies": [{"name": "contrastive", "augment": AUGMENT}]},
+    "masked": {"strategies": [{"name": "masked", "patch": 2}]},
 }
 
 
@@ -115,26 +116,47 @@ def contrasted(projection: nn.Module) -> Term:
     return loss
 
 
+def unmasked(decoder: nn.Module) -> Term:
+    """Return the loss of hidden patches of 2x2 pixels beside that of a linear probe."""
+
+    def loss(model: Any, x: Tensor, y: Tensor, _outputs: Tensor) -> Tensor:
+        body, head = model[:-1], model[-1]
+        is_hidden = (torch.rand(len(x), 1, 4, 4) < 0.6).repeat_interleave(2, 2).repeat_interleave(2, 3)
+        told = decoder(body(torch.where(is_hidden, x.mean((2, 3), keepdim=True), x)))
+        target = (x - x.mean()) / x.std(correction=0)
+        off = torch.where(is_hidden.flatten(1), (told - target.flatten(1)).abs(), 0.0).sum() / is_hidden.sum()
+        return 0.5 * functional.cross_entropy(head(body(x).detach()), y) + 0.5 * off
+
+    return loss
+
+
 def by_hand(name: str, model: nn.Module, epochs: int) -> float:
     """Train as a loop of torch's own does, and return the seconds of its steps."""
     rows = np.load("train.npz")
     x, y = torch.from_numpy(rows["x"])[:, None], torch.from_numpy(rows["y"])
-    teacher, projection = copy.deepcopy(model).eval().requires_grad_(False), nn.Identity()
+    teacher, beside = copy.deepcopy(model).eval().requires_grad_(False), nn.Identity()
     if name == "lora":
         peft.inject_adapter_in_model(peft.LoraConfig(r=8, target_modules=["hidden1", "hidden2", "output"]), model)
     if name == "contrastive":
-        projection = nn.Sequential(nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 64))
-    terms: dict[str, Term] = {"distillation": distilled(teacher), "adversarial": attacked, "contrastive": contrasted(projection)}
+        beside = nn.Sequential(nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 64))
+    if name == "masked":
+        beside = nn.Linear(1024, 64)
+    terms: dict[str, Term] = {
+        "distillation": distilled(teacher),
+        "adversarial": attacked,
+        "contrastive": contrasted(beside),
+        "masked": unmasked(beside),
+    }
     loss = terms.get(name, plain)
-    trained = [p for p in (*model.parameters(), *projection.parameters()) if p.requires_grad]
+    trained = [p for p in (*model.parameters(), *beside.parameters()) if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, RATE, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * -(-ROWS // BATCH))
     model.train()
     begun = time.perf_counter()
     for batch in batches(epochs):
         optimizer.zero_grad()
-        # What a contrastive step computes of the given inputs is within its loss.
-        outputs = model(x[batch]) if name not in ("contrastive",) else x[batch]
+        # What these steps compute of the given inputs is within their losses.
+        outputs = model(x[batch]) if name not in ("contrastive", "masked") else x[batch]
         loss(model, x[batch], y[batch], outputs).backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
