@@ -1,7 +1,7 @@
 """What the training strategies bring: each beside the same training without it, on tasks where it is said to help.
 
-All train in as many steps and under the same draws, seed by seed. All but multitask train on the digits and are measured on 697
-that none has seen.
+All train in as many steps and under the same draws, seed by seed. All but the last two train on the digits and are measured on
+697 that none has seen.
 
 - lora: a perceptron of two hidden layers of 512 that learned 900 digits goes on with 100 noisy ones, by all of its weights or by
   adapters of rank 4 with a new head.
@@ -17,6 +17,9 @@ that none has seen.
 - multitask: six quantities that are mixtures of the same three bends of ten features, with noise, learned from 100 rows by one
   perceptron of 32 and 32 hidden units for each of them, or by one for all; r2 on 500 other rows. Each takes as many steps. Beside
   it six quantities of which each has a bend of its own.
+- balancing: the six mixtures by one perceptron in a custom task, half of them in a unit in which they are ten times as large, by
+  the mean of their squared errors and with log variances. Beside it what both ways to weigh gain where a built-in task measures
+  each in deviations.
 
     python tests/benchmarks/bench_strategies.py [NAME ...] [--seeds 0 1 2 3 4]
 """
@@ -220,17 +223,21 @@ def mixtures(seed: int, bends: int) -> tuple[np.ndarray, np.ndarray]:
     return x, y / y.std(0) + draws.normal(0, NOISE, y.shape)
 
 
-def fit_table(kind: str, x: np.ndarray, y: np.ndarray, names: list[str], seed: int) -> Measured:
+def fit_table(kind: str, x: np.ndarray, y: np.ndarray, names: list[str], seed: int, **keys: Any) -> Measured:
     """Return the metrics of a perceptron that learned some quantities of the first rows, on the others."""
     header = ",".join([*(f"x{nr}" for nr in range(FEATURES)), *names])
     for name, rows in (("few", slice(FEW)), ("held", slice(FEW, None))):
         np.savetxt(f"{name}.csv", np.hstack([x[rows], y[rows]]), "%.6f", ",", header=header, comments="")
     key: dict[str, Any] = {"targets": names} if kind == "tabular_multitask" else {"target": names[0]}
+    data = {"source": "few.csv", "validation": "held.csv", **key}
+    return few_rows({"kind": kind}, seed, data=data, model={"name": "mlp", "hidden": [32, 32]}, **keys)
+
+
+def few_rows(task: Any, seed: int, **keys: Any) -> Measured:
+    """Return the metrics of a training on the first rows, on the others."""
     found = mltrainer.fit(
-        {"kind": kind},
-        data={"source": "few.csv", "validation": "held.csv", **key},
+        task,
         split={"validation": 0.2, "test": 0.0},
-        model={"name": "mlp", "hidden": [32, 32]},
         metric={"name": "loss", "mode": "min"},
         epochs=80,
         batch_size=16,
@@ -239,6 +246,7 @@ def fit_table(kind: str, x: np.ndarray, y: np.ndarray, names: list[str], seed: i
         evaluate={"every_n_epochs": 80},
         signals=False,
         tell=lambda _event: None,
+        **keys,
     )
     return found.metrics
 
@@ -261,6 +269,54 @@ def both_ways(seed: int, bends: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(alone), np.array([together[f"r2_{name}"] for name in names])
 
 
+class Units(mltrainer.Task):
+    """The mixtures, half of them in a unit in which they are ten times as large.
+
+    Args:
+        seed: Of their draws.
+    """
+
+    terms = tuple(f"y{nr}" for nr in range(TARGETS))
+
+    def __init__(self, seed: int) -> None:
+        x, y = mixtures(seed, SHARED)
+        scaled = y * np.where(np.arange(TARGETS) < TARGETS // 2, 1, 10)
+        self._rows = torch.tensor(x, dtype=torch.float32), torch.tensor(scaled, dtype=torch.float32)
+
+    def dataset(self, split: str) -> tuple[Tensor, ...] | None:
+        rows = {"train": slice(FEW), "validation": slice(FEW, None)}.get(split)
+        return None if rows is None else tuple(part[rows] for part in self._rows)
+
+    def model(self) -> nn.Module:
+        body = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
+        return nn.Sequential(body, nn.Linear(32, TARGETS))
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return dict(zip(self.terms, (outputs - targets).square().mean(0), strict=True))
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().mean()
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
+        errors = (outputs - targets).square().mean(0) / targets.var(0, correction=0)
+        return {"r2": float(1 - errors.mean())}
+
+
+def balancing(seed: int) -> Measured:
+    """Return the mean r2 of quantities in unlike units by equal weights and by log variances, and gains of a built-in task."""
+    ways = {way: [{"name": "balancing", "method": way}] for way in ("uncertainty", "gradients")}
+    plain, weighed = (few_rows(Units(seed), seed, strategies=chosen)["r2"] for chosen in ([], ways["uncertainty"]))
+    x, y = mixtures(seed, SHARED)
+    names = [f"y{nr}" for nr in range(TARGETS)]
+
+    def built_in(strategies: list[dict[str, Any]]) -> float:
+        found = fit_table("tabular_multitask", x, y, names, seed, strategies=strategies)
+        return float(np.mean([found[f"r2_{name}"] for name in names]))
+
+    equal = built_in([])
+    return {"without": plain, "with": weighed, **{f"built-in, {way}": built_in(one) - equal for way, one in ways.items()}}
+
+
 STRATEGIES: dict[str, Callable[[int], Measured]] = {
     "lora": lora,
     "adversarial": adversarial,
@@ -270,6 +326,7 @@ STRATEGIES: dict[str, Callable[[int], Measured]] = {
     "progressive": progressive,
     "distillation": distillation,
     "multitask": multitask,
+    "balancing": balancing,
 }
 
 
