@@ -35,17 +35,8 @@ from mltrainer.configs.optimizers import AdamW, Optimizer, pattern
 from mltrainer.configs.programs import SEED, Argument, leads_out, places, require_command, words_of
 from mltrainer.configs.schedules import Cosine, Schedule
 from mltrainer.configs.starting import Start
-from mltrainer.configs.strategies import (
-    Adversarial,
-    Balancing,
-    Contrastive,
-    Distillation,
-    Lora,
-    Masked,
-    Probing,
-    Quantization,
-    Strategy,
-)
+from mltrainer.configs.strategies import Adversarial, Balancing, Contrastive, Distillation, Strategy
+from mltrainer.configs.strategy_limits import excluded, rivals
 from mltrainer.configs.tracking import TrackingKey
 from mltrainer.errors import InputError
 from mltrainer.workspace import digest
@@ -489,12 +480,6 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
         raise InputError(what, where="processes", mend=f"keep the samples of a step: mltrainer phase run planning {changes}")
 
 
-def _has_own_parts(strategy: Strategy) -> bool:
-    """Return True if a strategy changes the model."""
-    learns_weights = isinstance(strategy, Balancing) and strategy.method == "uncertainty"
-    return learns_weights or isinstance(strategy, Lora | Probing | Quantization)
-
-
 def _needs_one_target(strategy: Strategy) -> bool:
     return isinstance(strategy, Distillation | Contrastive) or (isinstance(strategy, Adversarial) and strategy.method == "trades")
 
@@ -738,97 +723,21 @@ class TrainingConfig(ProjectConfig):
         """The config without a teacher."""
         return self.model_copy(update={"strategies": [one for one in self.strategies if not isinstance(one, Distillation)]})
 
-    @property
-    def calls_again(self) -> str | None:
-        """The name of a strategy that goes through the model several times in a step; None: none does."""
-        found = (one.name for one in self.strategies if isinstance(one, Adversarial | Probing))
-        return next(found, "balancing" if self.compares_gradients else None)
-
-    @property
-    def compares_gradients(self) -> bool:
-        """Whether each micro-batch has a gradient of each of its losses."""
-        return any(isinstance(one, Balancing) and one.method == "gradients" for one in self.strategies)
-
     @model_validator(mode="after")
-    def _gradients_can_be_compared(self) -> Self:
-        if not self.compares_gradients:
-            return self
-        if self.gradient_checkpointing:
-            raise ValueError(
-                "strategies: balancing by gradients does not go with gradient_checkpointing, where each of them would be "
-                "computed anew; leave one of them out"
-            )
-        if self.precision == "fp16" or (self.precision == "auto" and self.device == "cuda"):
-            raise ValueError(
-                f"strategies: balancing by gradients reads them before the loss is scaled, and precision: {self.precision} may "
-                "have too small ones become 0; take precision: bf16 or fp32"
-            )
-        return self
-
-    @property
-    def reads_layers(self) -> bool:
-        """Whether a strategy reads what layers give in the forward pass, or the model, where the task makes losses of that."""
-        gives_losses = self.task.kind == "text_generation"
-        return any(isinstance(one, Distillation) and (gives_losses or bool(one.features)) for one in self.strategies)
-
-    @property
-    def follows_itself(self) -> bool:
-        """Whether a strategy's teacher is the average of the trained weights."""
-        return any(isinstance(one, Distillation) and one.teacher.ema is not None for one in self.strategies)
-
-    @model_validator(mode="after")
-    def _average_is_of_whole_weights(self) -> Self:
-        apart = next((one.name for one in self.strategies if _has_own_parts(one)), None)
-        what = apart or ("tensor_parallel" if self.tensor_parallel > 1 else None)
-        if self.follows_itself and what is not None:
-            raise ValueError(f"strategies: teacher.ema of distillation does not go with {what}; leave one of them out")
-        return self
-
-    @model_validator(mode="after")
-    def _layers_are_called_as_they_are(self) -> Self:
-        """Refuse what calls a layer in parts or twice, or not by itself."""
+    def _strategies_suit_the_rest(self) -> Self:
         found = {
             "compile": self.compile,
             "tensor_parallel": self.tensor_parallel > 1,
             "gradient_checkpointing": bool(self.gradient_checkpointing),
+            "averaged weights": self.averaging is not None or self.optimizer.name == "schedule_free",
+            "precision: fp16": self.precision == "fp16" or (self.precision == "auto" and self.device == "cuda"),
         }
-        if self.reads_layers and (what := next((key for key, is_on in found.items() if is_on), None)) is not None:
-            raise ValueError(
-                f"strategies: distillation, which reads the model's layers, does not go with {what}; leave one of them out"
-            )
-        return self
-
-    @property
-    def moves_embeddings(self) -> bool:
-        """Whether inputs are moved within the model."""
-        return any(isinstance(one, Adversarial) and (one.layer is not None or self.of_texts) for one in self.strategies)
-
-    @model_validator(mode="after")
-    def _moves_reach_the_model(self) -> Self:
-        """Refuse what is changed within the model, but not where the backward pass computes it again."""
-        within = ["adversarial on embeddings"] if self.moves_embeddings else []
-        within += [one.name for one in self.strategies if isinstance(one, Masked)]
-        if within and self.gradient_checkpointing:
-            raise ValueError(f"strategies: {within[0]} does not go with gradient_checkpointing; leave one of them out")
-        return self
-
-    @model_validator(mode="after")
-    def _calls_see_the_model(self) -> Self:
-        if self.calls_again is not None and (self.compile or self.tensor_parallel > 1):
-            what = "compile" if self.compile else "tensor_parallel"
-            raise ValueError(f"strategies: {self.calls_again} does not go with {what}; leave one of them out")
-        return self
-
-    @model_validator(mode="after")
-    def _adapters_stay_apart(self) -> Self:
-        """Refuse what would average adapters and the weights that they are added to, or split layers that have one."""
-        averages = self.averaging is not None or self.optimizer.name == "schedule_free"
-        found = [strategy.name for strategy in self.strategies if _has_own_parts(strategy)]
-        if len(found) > 1:
-            raise ValueError(f"strategies: {' and '.join(found)} both give the model parts of their own; leave one of them out")
-        if found and (averages or self.tensor_parallel > 1):
-            what = "averaged weights" if averages else "tensor_parallel"
-            raise ValueError(f"strategies: {found[0]} does not go with {what}; leave one of them out")
+        clash = excluded(self.strategies, self.task.kind, [key for key, is_on in found.items() if is_on])
+        if clash is not None:
+            raise ValueError(f"strategies: {clash[0]}, does not go with {clash[1]}; leave one of them out")
+        names = rivals(self.strategies, self.task.kind)
+        if len(names) > 1:
+            raise ValueError(f"strategies: {' and '.join(names)} both change the model's parameters, or keep them; leave one out")
         return self
 
     @model_validator(mode="after")
@@ -922,12 +831,8 @@ class TrainingConfig(ProjectConfig):
             return "gradients.noise, which is drawn for whole gradients", "ddp"
         if self.launch.parallel in ("fsdp", "pipeline") and self.compile:
             return "compile: true, whose code holds whole parameters", "zero1, or compile: false"
-        if self.launch.parallel in ("fsdp", "pipeline") and self.calls_again is not None:
-            return f"the strategy {self.calls_again}, which goes through the model again in a step", "zero1"
-        if self.launch.parallel in ("fsdp", "pipeline") and self.reads_layers:
-            return "the strategy distillation, which reads the model's layers", "zero1"
-        if self.launch.parallel in ("fsdp", "pipeline") and self.follows_itself:
-            return "teacher.ema of the strategy distillation, the average of whole parameters", "zero1"
+        if (clash := excluded(self.strategies, self.task.kind, [self.launch.parallel])) is not None:
+            return f"the strategy {clash[0]}", "zero1"
         if self.launch.parallel == "pipeline" and self.device != "cpu":
             return "device: cuda, where it was never tried", "fsdp"
         return None

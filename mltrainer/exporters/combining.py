@@ -17,6 +17,7 @@ from mltrainer.checkpointing.manifest import MANIFEST_FILE, STATE_FILES, folder_
 from mltrainer.checkpointing.ranking import rank
 from mltrainer.checkpointing.weights import delivered, weights_sha256
 from mltrainer.configs.strategies import Probing
+from mltrainer.configs.strategy_limits import moves_embeddings
 from mltrainer.errors import InputError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
@@ -91,7 +92,7 @@ def _refuse_strategies_within(job: CombineJob) -> None:
         InputError: With the strategy.
     """
     within: list[str] = [one.name for one in job.config.strategies if isinstance(one, Probing)]
-    within += ["adversarial, on embeddings,"] if job.config.moves_embeddings else []
+    within += [f"{one.name}, on embeddings," for one in job.config.strategies if moves_embeddings(one, job.config.task.kind)]
     if job.how == "ensemble" and within:
         what = f"the strategy {within[0]} measures a layer of the model, and an ensemble has one in each member"
         raise InputError(what, where="combine.how", mend="how: greedy, or leave combine out")

@@ -13,6 +13,8 @@ All train in as many steps and under the same draws, seed by seed. All but the l
 - masked: the same with a small vision transformer, by telling hidden patches of 2x2 pixels.
 - progressive: a small residual network on 900 digits of 32x32 pixels, of the full size always and of 16 and 24 pixels for 8 of 12
   epochs; beside it the processor's time of each training.
+- quantization: a small convolutional network on 900 digits of which one pixel in a hundred is 50 times as bright, which the 256
+  steps of 8 bits have to span; six more epochs, plain and with rounded numbers; the accuracy of the file in 8 bits.
 - distillation: `bench_distillation.py` as it stands.
 - multitask: six quantities that are mixtures of the same three bends of ten features, with noise, learned from 100 rows by one
   perceptron of 32 and 32 hidden units for each of them, or by one for all; r2 on 500 other rows. Each takes as many steps. Beside
@@ -44,11 +46,16 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import mltrainer
+from mltrainer.checkpointing.export import Call, Quantization, export
+from mltrainer.configs.templates import STATIC
+from mltrainer.records.common import CalibrationRows
 from mltrainer.trainers.native.signals.margins import Margins
 from tests.benchmarks import bench_distillation
 
 WIDE = {"name": "mlp", "hidden": [512, 512]}
 EPSILON = 0.2
+SEEN = 100  # some settings were chosen by draws of the seeds before
+BRIGHT = np.float32(50.0)
 Measured = dict[str, float]
 
 
@@ -203,6 +210,43 @@ def progressive(seed: int) -> Measured:
     return {"without": accuracy(plain), "with": accuracy(grown), "seconds without": plain_s, "seconds with": grown_s}
 
 
+def quantization(seed: int) -> Measured:
+    """Return the accuracies in 8 bits of a plain training and of one with rounded numbers."""
+    divide(SEEN + seed, many=900)
+    draws = np.random.default_rng(SEEN + seed)
+    for name in ("many", "held"):
+        rows = np.load(f"{name}.npz")
+        write(name, np.where(draws.random(rows["x"].shape) < 0.01, BRIGHT, np.float32(1.0)) * rows["x"], rows["y"])
+    model = {"name": "cnn"}
+    first = fit("many", model, 12, SEEN + seed)
+    safetensors.torch.save_file({n: t.contiguous() for n, t in first.model.state_dict().items()}, Path("first.safetensors"))
+    begun: dict[str, Any] = {"start": {"weights": "first.safetensors"}, "optimizer": {"name": "adamw", "lr": 3e-4}}
+    plain = fit("many", model, 6, SEEN + seed, **begun)
+    rounded = fit("many", model, 6, SEEN + seed, strategies=[{"name": "quantization"}], **begun)
+    return {
+        "fp32 without": accuracy(plain),
+        "fp32 with": accuracy(rounded),
+        "without": in_8_bits(plain.model),
+        "with": in_8_bits(rounded.model),
+    }
+
+
+def in_8_bits(model: nn.Module) -> float:
+    """Return the share of the held-out digits that a static export of a model tells, calibrated by 128 training digits."""
+    many, held = np.load("many.npz"), np.load("held.npz")
+    x, rows = torch.from_numpy(held["x"])[:, None], (torch.from_numpy(many["x"])[:128, None],)
+    found: dict[str, float] = {}
+
+    def answer(call: Call) -> dict[str, Any]:
+        found["accuracy"] = float((call((x,))[0].argmax(1).numpy() == held["y"]).mean())
+        return {}
+
+    calibration = CalibrationRows(samples=128, of=900, places_sha256="0" * 64)
+    judge = Quantization(lambda: ([rows], calibration), answer)
+    export(model.eval(), (x[:3],), [STATIC], Path("export"), 1e-9, (x,), quantization=judge)
+    return found["accuracy"]
+
+
 def distillation(seed: int) -> Measured:
     """Return the accuracies of a student alone and with its teacher."""
     found = bench_distillation.measure(200, 64, 80, seed, same_rows=False)
@@ -211,7 +255,6 @@ def distillation(seed: int) -> Measured:
 
 FEATURES, SHARED, TARGETS, NOISE = 10, 3, 6, 0.5
 FEW, HELD = 100, 500
-SEEN = 100  # the settings were chosen by draws of the seeds before
 
 
 def mixtures(seed: int, bends: int) -> tuple[np.ndarray, np.ndarray]:
@@ -324,6 +367,7 @@ STRATEGIES: dict[str, Callable[[int], Measured]] = {
     "contrastive": contrastive,
     "masked": masked,
     "progressive": progressive,
+    "quantization": quantization,
     "distillation": distillation,
     "multitask": multitask,
     "balancing": balancing,

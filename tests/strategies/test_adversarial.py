@@ -261,7 +261,7 @@ def test_a_loss_that_does_not_depend_on_the_inputs_is_refused() -> None:
 
 @pytest.mark.parametrize("changes", [{"compile": True}, {"tensor_parallel": 2, "rules": 2}], ids=str)
 def test_what_attacks_cannot_see_through_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="adversarial does not go with"):
+    with pytest.raises(ValueError, match="adversarial, which goes through the model again in a step, does not go with"):
         config({"strategies": [{"name": "adversarial", "epsilon": 0.1}], **changes})
 
 
@@ -284,7 +284,7 @@ def test_trades_of_numbers_is_refused() -> None:
         ({"strategies": [{"name": "adversarial", "epsilon": 0.1, "limits": [1, 0]}]}, "lie in no order"),
         (
             {"strategies": [{"name": "adversarial", "epsilon": 0.1, "layer": "codes"}], "gradient_checkpointing": ["codes"]},
-            "adversarial on embeddings does not go with gradient_checkpointing",
+            "adversarial, which changes what a layer gives, does not go with gradient_checkpointing",
         ),
     ],
     ids=["limits", "recomputed"],

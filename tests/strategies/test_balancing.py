@@ -318,11 +318,11 @@ GRADIENTS = {"name": "balancing", "method": "gradients"}
     [
         ({**TABLE, "strategies": [{"name": "balancing"}]}, "tabular_regression has one; tabular_multitask has several"),
         ({"strategies": [{"name": "balancing", "aggregator": "mgda"}]}, "aggregator: mgda belongs to method: gradients"),
-        ({"strategies": [{"name": "balancing"}, {"name": "lora"}]}, "balancing and lora both give the model parts"),
+        ({"strategies": [{"name": "balancing"}, {"name": "lora"}]}, "balancing and lora both change the model"),
         ({"strategies": [{"name": "balancing"}], "averaging": {"name": "ema"}}, "does not go with averaged weights"),
         ({"strategies": [GRADIENTS], "gradient_checkpointing": ["0"]}, "does not go with gradient_checkpointing"),
-        ({"strategies": [GRADIENTS], "precision": "fp16"}, "precision: fp16 may have too small ones become 0"),
-        ({"strategies": [GRADIENTS], "compile": True}, "balancing does not go with compile"),
+        ({"strategies": [GRADIENTS], "precision": "fp16"}, "before that is scaled, does not go with precision: fp16"),
+        ({"strategies": [GRADIENTS], "compile": True}, "in a step, does not go with compile"),
         (
             {"strategies": [GRADIENTS, {"name": "adversarial", "epsilon": 0.1}]},
             "adversarial with weight: 1 leaves nothing of the task's own loss",

@@ -239,7 +239,7 @@ def test_a_sample_alone_at_the_end_of_an_epoch_has_no_term(method: str) -> None:
 
 
 def test_an_adapter_and_a_projection_at_once_are_refused() -> None:
-    with pytest.raises(ValueError, match="lora and contrastive both give the model parts of their own"):
+    with pytest.raises(ValueError, match="lora and contrastive both change the model"):
         config({"strategies": [{"name": "lora"}, {"name": "contrastive"}], "start": {"weights": "w.pt"}})
 
 

@@ -301,13 +301,13 @@ def test_models_and_inputs_without_what_is_needed_are_refused() -> None:
         ({"model": {"name": "bag"}}, "masked needs a state for each token"),
         ({"model": {"name": "text_cnn"}}, "masked needs a state for each token"),
         ({"task": {"kind": "text_generation"}, "model": {"name": "gru"}}, "sees those before alone"),
-        ({"gradient_checkpointing": ["body"]}, "masked does not go with gradient_checkpointing"),
-        ({"compile": True}, "masked does not go with compile"),
+        ({"gradient_checkpointing": ["body"]}, "what a layer gives, does not go with gradient_checkpointing"),
+        ({"compile": True}, "in a step, does not go with compile"),
         (
             {"rules": 2, "accumulate": 2, "launch": {"processes": 2, "parallel": "fsdp"}},
             "masked, which goes through the model again",
         ),
-        ({"strategies": [MASKED, {"name": "contrastive"}]}, "masked and contrastive both give the model parts"),
+        ({"strategies": [MASKED, {"name": "contrastive"}]}, "masked and contrastive both change the model"),
         ({"strategies": [MASKED, {"name": "progressive", "epochs": 2}]}, "progressive has several"),
     ],
 )

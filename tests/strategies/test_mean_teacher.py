@@ -147,10 +147,10 @@ def test_a_teacher_is_given_in_one_way(teacher: dict[str, Any], message: str) ->
     [
         ({"launch": {"parallel": "fsdp", "processes": 2}}, "the average of whole parameters"),
         ({"launch": {"parallel": "pipeline", "processes": 2}}, "the average of whole parameters"),
-        ({"strategies": [OWN, {"name": "lora"}], "start": {"weights": "t.pt"}}, "ema of distillation does not go with lora"),
-        ({"strategies": [OWN, {"name": "contrastive"}]}, "ema of distillation does not go with contrastive"),
-        ({"strategies": [OWN, {"name": "balancing"}]}, "ema of distillation does not go with balancing"),
-        ({"tensor_parallel": 2, "launch": {"processes": 2}}, "ema of distillation does not go with tensor_parallel"),
+        ({"strategies": [OWN, {"name": "lora"}], "start": {"weights": "t.pt"}}, "distillation and lora both change the model"),
+        ({"strategies": [OWN, {"name": "contrastive"}]}, "distillation and contrastive both change the model"),
+        ({"strategies": [OWN, {"name": "balancing"}]}, "distillation and balancing both change the model"),
+        ({"tensor_parallel": 2, "launch": {"processes": 2}}, "average of whole parameters, does not go with tensor_parallel"),
     ],
 )
 def test_weights_that_are_not_whole_or_not_the_models_own_are_refused(changes: dict[str, Any], message: str) -> None:
