@@ -146,8 +146,7 @@ def test_what_the_rounding_does_not_go_with_is_refused(changes: dict[str, Any], 
 def test_rounded_numbers_are_those_of_the_export_in_8_bits(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     torch.manual_seed(0)
-    first = nn.Linear(16, 64) if kind == "linear" else nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Flatten())
-    model = nn.Sequential(first, nn.ReLU(), nn.Linear(64, 3)).eval()
+    model = nn.Sequential(nn.Linear(16, 8) if kind == "linear" else nn.Conv2d(1, 4, 3)).eval().requires_grad_(False)
     x = 4.0 * (numbers(60, 16) if kind == "linear" else numbers(60, 1, 4, 4)) + 1.0
     answers: list[Tensor] = []
 
@@ -158,10 +157,11 @@ def test_rounded_numbers_are_those_of_the_export_in_8_bits(kind: str, tmp_path: 
     calibration = CalibrationRows(samples=60, of=60, places_sha256="0" * 64)
     judge = Judge(lambda: ([(x,)], calibration), answer)
     export(model, (x[:3],), [STATIC], tmp_path, 1e-9, (x,), quantization=judge)
-    with torch.no_grad():
-        plain = model(x)
-        adapted(model)
-        with rounding(model):
-            rounded = model(x)
-    # No less: the export takes the ranges of inputs from the model without rounding.
-    assert (rounded - answers[0]).abs().mean() < 0.5 * (plain - answers[0]).abs().mean()
+    plain = model(x)
+    adapted(model)
+    with rounding(model):
+        rounded = model(x)
+    # An export rounds biases, too, in small steps, and what a convolution gives, to 256 steps.
+    nearest = 1e-3 if kind == "linear" else float(plain.max() - plain.min()) / 255
+    assert float((rounded - answers[0]).abs().max()) < nearest
+    assert float((plain - answers[0]).abs().max()) > nearest
