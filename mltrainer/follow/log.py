@@ -51,6 +51,7 @@ class Evaluation:
     seconds: float | None = None
     train: Mapping[str, float | None] = field(default_factory=dict)
     validation: Mapping[str, float | None] = field(default_factory=dict)
+    terms: Mapping[str, float | None] = field(default_factory=dict)
     layer_norms: list[float | None] = field(default_factory=list)
     update_ratios: list[float | None] = field(default_factory=list)
     memory_mb: float | None = None

@@ -27,6 +27,7 @@ MOST = 500  # steps at once, so that a tracker is never asked for long
 USAGE_EVERY_S = 2.0
 DIGESTS = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256")
 OF_AN_EVALUATION = ("epoch", "lr", "train_loss", "samples_per_s", "data_wait", "clipped", "seconds", "memory_mb")
+GROUPS = ("train", "validation", "terms")  # of an evaluation's numbers; the last: what the loss of its steps is made of
 SHOWN_FILES = (".md", ".svg", ".json", ".yaml")
 
 
@@ -150,8 +151,8 @@ class Feed:
 def numbers(row: Evaluation) -> dict[str, float]:
     """Return the numbers of an evaluation by the names that trackers show."""
     own = {key: value for key in OF_AN_EVALUATION if not _is_nan(value := getattr(row, key))}
-    splits = {f"{split}/{key}": value for split in ("train", "validation") for key, value in getattr(row, split).items()}
-    return {key: float(value) for key, value in {**own, **splits}.items() if value is not None}
+    groups = {f"{group}/{key}": value for group in GROUPS for key, value in getattr(row, group).items()}
+    return {key: float(value) for key, value in {**own, **groups}.items() if value is not None}
 
 
 def _is_nan(value: Any) -> bool:

@@ -59,7 +59,7 @@ class Training:
         self._head = chain(self.folder, list(losses), self.step + 1, self._head)
         self.step += len(losses)
 
-    def evaluate(self, accuracy: float, train: float | None = None) -> None:
+    def evaluate(self, accuracy: float, train: float | None = None, **more: Any) -> None:
         """Measure the model, on the training set with another accuracy where one is given."""
         values = {"loss": 1 - accuracy, "accuracy": accuracy}
         shown = {"lr": 0.1, "train_loss": 1 - accuracy, "samples_per_s": 1e4, "data_wait": 0.01, "clipped": 0.0, "seconds": 0.1}
@@ -71,6 +71,7 @@ class Training:
             train=values if train is None else {**values, "accuracy": train},
             validation=values,
             signals={"memory_mb": 300.0},
+            **more,
         )
 
     def epoch(self, accuracy: float) -> None:

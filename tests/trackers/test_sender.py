@@ -102,6 +102,15 @@ def test_each_split_has_its_own_numbers(tmp_path: Path) -> None:
     assert (kept.of("train/accuracy"), kept.of("validation/accuracy")) == ([(1, 0.75)], [(1, 0.5)])
 
 
+def test_the_terms_of_a_loss_are_sent(tmp_path: Path) -> None:
+    project, kept = empty_project(tmp_path), Kept()
+    training = Training(project, **CONFIG)
+    training.steps(0.5)
+    training.evaluate(0.5, terms={"task": 0.75, "distillation": 0.25})
+    follower(project, kept).end(has_ended=False)
+    assert (kept.of("terms/task"), kept.of("terms/distillation")) == ([(1, 0.75)], [(1, 0.25)])
+
+
 def test_of_every_n_steps_one_is_sent_and_all_evaluations(tmp_path: Path) -> None:
     project, kept = empty_project(tmp_path), Kept()
     training = Training(project, **CONFIG)
