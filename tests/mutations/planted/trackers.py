@@ -29,8 +29,8 @@ FAULTS = (
     Fault(
         "of validation the training numbers are shown",
         "mltrainer/trackers/feed.py",
-        'f"{split}/{key}": value for split in ("train", "validation") for key, value in getattr(row, split).items()',
-        'f"{split}/{key}": value for split in ("train", "validation") for key, value in row.train.items()',
+        'f"{group}/{key}": value for group in GROUPS for key, value in getattr(row, group).items()',
+        'f"{group}/{key}": value for group in GROUPS for key, value in row.train.items()',
         "tests/trackers/test_sender.py::test_each_split_has_its_own_numbers",
     ),
     Fault(
