@@ -42,6 +42,7 @@ def test_the_project_file_is_valid() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_task_trains_to_its_criterion(project: Path) -> None:
     command = [sys.executable, "-m", "mltrainer", "run", "--until", "baseline", "--project", str(project)]
     trained = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, "NO_COLOR": "1"})

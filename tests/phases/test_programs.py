@@ -282,6 +282,7 @@ def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Pat
     assert read_record(project, "baseline") is None
 
 
+@pytest.mark.long
 def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path: Path, cli: Cli) -> None:
     project = write_program(tmp_path, resume="pyhton train.py --resume")
     said = cli("phase", "run", "planning", "--project", project.root)
@@ -410,6 +411,7 @@ def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Pa
     assert read_record(project, "baseline") is None
 
 
+@pytest.mark.long
 def test_a_program_ends_with_a_command_that_is_killed_while_it_is_shown_to_resume(tmp_path: Path) -> None:
     project = write_program(tmp_path, f"{PROGRAM}time.sleep(1000)\n", resume="python train.py --resume")
     command = [sys.executable, "-m", "mltrainer", "phase", "run", "planning", "--project", str(project.root)]

@@ -105,7 +105,13 @@ def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "kind"), [("clock", "clock"), ("set", "hash order"), ("draw", "random draw"), ("empty", "unwritten memory")]
+    ("fault", "kind"),
+    [
+        ("clock", "clock"),
+        pytest.param("set", "hash order", marks=pytest.mark.long),
+        pytest.param("draw", "random draw", marks=pytest.mark.long),
+        ("empty", "unwritten memory"),
+    ],
 )
 def test_a_program_that_does_not_repeat_is_told_with_the_line(tmp_path: Path, fault: str, kind: str) -> None:
     done = wrap(tmp_path, "--steps", "4", "--json", fault=fault)
@@ -140,7 +146,7 @@ threads = [threading.Thread(target=train, args=(number,)) for number in range(3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("arguments", "code"), [((), 0), (("noise",), 5)])
+@pytest.mark.parametrize(("arguments", "code"), [pytest.param((), 0, marks=pytest.mark.long), (("noise",), 5)])
 def test_trainings_in_threads_repeat_in_whichever_order_their_steps_come(
     tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
@@ -150,6 +156,7 @@ def test_trainings_in_threads_repeat_in_whichever_order_their_steps_come(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path: Path) -> None:
     done = wrap(tmp_path, "--steps", "6", fault="fails")
     assert done.returncode == 5
@@ -158,6 +165,7 @@ def test_a_second_run_that_fails_is_told_with_what_it_printed(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_program_that_cannot_be_traced_is_told_so(tmp_path: Path) -> None:
     code = "import sys, time, torch; assert not sys.gettrace(), 'not under a tracer'; p = torch.ones(2, requires_grad=True);"
     code += "p.grad = torch.full((2,), time.time() % 1); torch.optim.SGD([p]).step()"
@@ -168,7 +176,7 @@ def test_a_program_that_cannot_be_traced_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "code"), [("none", 0), ("momentum", 5)])
+@pytest.mark.parametrize(("fault", "code"), [pytest.param("none", 0, marks=pytest.mark.long), ("momentum", 5)])
 def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: str, code: int) -> None:
     again = f"{sys.executable} train.py {fault} --resume"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", fault=fault)
@@ -181,6 +189,7 @@ def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: st
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_a_function_has_let_go_of_by_the_end_is_compared_whole(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(FUNCTION)
     done = wrap(tmp_path, "--steps", "0", command=(sys.executable, "own.py"))

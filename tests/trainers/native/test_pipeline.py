@@ -78,6 +78,7 @@ def test_no_setting_makes_stages_matter(tmp_path: Path, processes: int, given: d
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_training_in_stages_goes_on_with_another_number_and_another_way(tmp_path: Path) -> None:
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     more = of("chained", epochs=30, accumulate=4, early_stopping=None, checkpoint={"every_n_steps": 10, "keep": 2})

@@ -50,6 +50,7 @@ def test_two_trainings_of_a_split_model_have_one_chain_that_is_near_a_whole_ones
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["planned", pytest.param("planned_transformer", marks=pytest.mark.long)])
 def test_a_split_model_goes_on_with_the_bits_of_an_undisturbed_run(tmp_path: Path, model: str) -> None:
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
