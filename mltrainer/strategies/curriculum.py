@@ -71,7 +71,7 @@ class Curriculum(Strategy[configs.Curriculum]):
         """Return the difficulties by sample id, float64."""
         settings = self.settings
         if settings.losses is not None:
-            return _losses(self.root / settings.losses, f"{self.key}.losses")
+            return _losses(self.root / settings.losses, f"{self.key}.losses", int(np.max(samples.ids, initial=-1)) + 1)
         if settings.margins is not None:
             with machine_faults(settings.margins):
                 # A larger margin: the run was surer of the sample's own class.
@@ -96,20 +96,18 @@ class Curriculum(Strategy[configs.Curriculum]):
         return easiest[np.concatenate(turns)[:count]]
 
 
-def _losses(path: Path, where: str) -> np.ndarray:
-    """Return the losses by sample id, float64, of what `mltrainer rows` found; NaN of a sample that it does not show.
+def _losses(path: Path, where: str, count: int) -> np.ndarray:
+    """Return the losses by sample id, float64 [count], of what `mltrainer rows` found; NaN of a sample that it does not show.
 
     Raises:
         InputError: The file holds something else.
     """
     try:
         shown = {int(row["sample"]): float(row["loss"]) for row in read_json(path)["rows"] if row["split"] == "train"}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, InputError) as error:
         what = f"{path.name} holds no losses of samples by their ids"
         raise InputError(what, where=where, mend=f"{LOSSES} > {path.name}") from error
-    found = np.full(max(shown, default=-1) + 1, np.nan)
-    found[[*shown]] = [*shown.values()]
-    return found
+    return np.array([shown.get(sample, np.nan) for sample in range(count)])
 
 
 def admitted(settings: configs.Curriculum, epoch: int) -> float:

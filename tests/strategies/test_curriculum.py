@@ -142,6 +142,23 @@ def test_losses_that_are_none_or_miss_a_sample_are_refused(tmp_path: Path) -> No
         table(tmp_path, rows(), losses="found.json")
 
 
+def test_rows_of_no_sample_change_no_order(tmp_path: Path) -> None:
+    rows_found(tmp_path)
+    task = table(tmp_path, rows(), losses="found.json", begin=0.25)
+    found = json.loads((tmp_path / "found.json").read_text())
+    found["rows"] += [{"sample": n, "split": "train", "loss": 99} for n in (*range(-100, 0), 10**12)]
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    assert first_epoch(table(tmp_path, rows(), losses="found.json", begin=0.25)) == first_epoch(task)
+
+
+def test_losses_that_are_not_readable_are_refused_with_the_command_for_others(tmp_path: Path) -> None:
+    (tmp_path / "torn.json").write_text('{"rows": [')
+    with pytest.raises(InputError, match=r"torn\.json holds no losses") as refused:
+        table(tmp_path, rows(), losses="torn.json")
+    assert refused.value.where == "strategies.0.losses"
+    assert refused.value.mend == "mltrainer rows RUN --hardest --most 10000 --json > torn.json"
+
+
 @pytest.mark.parametrize(
     ("strategy", "text", "message"),
     [

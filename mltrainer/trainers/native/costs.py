@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import statistics
 import time
 from collections.abc import Sequence
@@ -43,8 +44,14 @@ def _passes_ms(task: OpenTask, config: TrainingConfig, models: Sequence[nn.Modul
 
 
 def _pass_ms(task: OpenTask, model: nn.Module, batch: Any) -> float:
+    own = copy.deepcopy(batch)  # a forward pass may change its batch in place, which is read again
+    _wait()
     begun = time.perf_counter()
-    task.task.forward(model, batch)
+    task.task.forward(model, own)
+    _wait()
+    return 1000 * (time.perf_counter() - begun)
+
+
+def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - begun)

@@ -286,6 +286,13 @@ FAULTS = (
         f"{CURRICULUM_TESTS} -k margins_of_a_run",
     ),
     Fault(
+        "a loss of no sample stands for another sample's",
+        CURRICULUM,
+        "shown.get(sample, np.nan) for sample in range(count)",
+        "{sample % count: loss for sample, loss in shown.items()}.get(sample, np.nan) for sample in range(count)",
+        f"{CURRICULUM_TESTS} -k rows_of_no_sample",
+    ),
+    Fault(
         "samples without a difficulty are ordered anyhow",
         CURRICULUM,
         "or not np.isfinite(found[ids]).all()",

@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a model's time is taken over samples that an earlier pass has changed",
+        "mltrainer/trainers/native/costs.py",
+        "own = copy.deepcopy(batch)",
+        "own = batch",
+        "tests/trainers/native/test_costs.py",
+    ),
+    Fault(
         "sums over processes have another layout in memory than gradients",
         "mltrainer/trainers/native/ranks.py",
         "torch._foreach_copy_(tensors, _parts(summed, tensors))\n        return tensors",
