@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
 from mltrainer.strategies.inputs import input_of, with_input
 from mltrainer.strategies.strategy import Forward, MicroBatch, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
@@ -67,7 +68,7 @@ class Adversarial(Strategy[configs.Adversarial]):
     def _moved(self, batch: Any) -> Tensor:
         attack, settings = self._attack, self.settings
         if settings.method == "fgsm":
-            return attack.climb(batch, 1, 1.0, attack.zeros(batch), attack.task.loss)
+            return attack.climb(batch, 1, 1.0, attack.zeros(batch), attack.loss)
         if settings.method == "pgd":
             return attack.pgd(batch, settings.steps, self._step)
         with evaluating(attack.model), torch.no_grad():
@@ -137,6 +138,11 @@ class Attack:
         batch = mapped(Tensor.clone, batch) if self._copies else batch
         return self.place.forward(self.task, self.model, batch, moved)
 
+    def loss(self, outputs: Any, targets: Any) -> Tensor:
+        """Return the task's loss; what it draws, such as by a monitor within it, is nothing to the model's draws after it."""
+        with seeds.kept():
+            return self.task.loss(outputs, targets)
+
     def zeros(self, batch: Any) -> Tensor:
         """Return no move."""
         batch = mapped(Tensor.clone, batch) if self._copies else batch
@@ -144,7 +150,7 @@ class Attack:
 
     def pgd(self, batch: Any, steps: int, size: float) -> Tensor:
         """Return the move of projected gradient ascent on the task's loss from a random start."""
-        return self.climb(batch, steps, size, torch.empty_like(self.zeros(batch)).uniform_(-1, 1), self.task.loss)
+        return self.climb(batch, steps, size, torch.empty_like(self.zeros(batch)).uniform_(-1, 1), self.loss)
 
     def climb(self, batch: Any, steps: int, size: float, start: Tensor, objective: Objective) -> Tensor:
         """Return the move after some steps along the sign of an objective's gradient, each kept within the bound.

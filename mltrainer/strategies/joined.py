@@ -54,6 +54,7 @@ class Strategies:
         self._with_term = [strategy for strategy in each if strategy.share]
         self._left = math.prod(1 - strategy.share for strategy in each)
         self._copies = False
+        self.address = 0  # of the draws of the terms in a micro-batch
         self._weighs: Strategy[Any] | None = None
 
     @property
@@ -175,6 +176,8 @@ class Strategies:
         """
         if not self.terms:
             return loss, loss.detach()
+        # At an address of their own: what the task's loss draws, or a monitor within it, is nothing to them.
+        seeds.seed_everything(self.address)
         terms = [loss.reshape(()), *(strategy.term(micro) for strategy in self._with_term)]
         joined = objective = self._joined(terms)
         if self._weighs is not None:

@@ -163,6 +163,19 @@ def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, par
     assert result["processes"] == 2
 
 
+@pytest.mark.parametrize("name", ["adversarial", "contrastive", "masked"])
+def test_what_the_tasks_loss_draws_is_nothing_to_a_term(tmp_path: Path, name: str) -> None:
+    found = []
+    for place, drawn in (("plain", "        return"), ("drawing", "        torch.rand(3)\n        return")):
+        root = prepared(tmp_path / place)
+        path = root / "digits_task.py"
+        loss = "    def loss(self, outputs, targets):\n"
+        path.write_text(path.read_text().replace(f"{loss}        return", f"{loss}{drawn}", 1))
+        found.append(train(root, **{**SETTING, **CASES[name], "epochs": 1}))
+    assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
+    assert terms(found[0]) == terms(found[1])
+
+
 @pytest.mark.slow
 def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that_was_not(tmp_path: Path, case: Any) -> None:
     setting, alone = case

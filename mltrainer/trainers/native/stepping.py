@@ -331,7 +331,9 @@ class Stepper:
 
     def seed(self, number: int, shard: int) -> None:
         """Set the generators to the draws of a step's micro-batch."""
-        seeds.seed_everything(shard_key(self.config.seed, number, shard))
+        address = shard_key(self.config.seed, number, shard)
+        seeds.seed_everything(address)
+        self.strategies.address = seeds.key(address, "strategies")
 
     def _step(self, number: int, _step: Step, gradients: list[Tensor], total: Tensor) -> None:
         shape(gradients, [*self.partition.own.values()], total, self.config, number)

@@ -558,4 +558,11 @@ FAULTS = (
         "",
         f"{QUANTIZATION_TESTS} -k pass_the_rounding",
     ),
+    Fault(
+        "a term's draws go on where those of the task's loss ended",
+        "mltrainer/strategies/joined.py",
+        "        seeds.seed_everything(self.address)\n",
+        "",
+        "tests/strategies/test_runs.py -k nothing_to_a_term",
+    ),
 )
