@@ -129,6 +129,9 @@ class Strategies:
         """
         with seeds.kept():
             lines = [strategy.begin(training) for strategy in self._each]
+            if (followed := self.teacher()) is not None:
+                for strategy in self._each:
+                    strategy.require_teacher(training, followed[1])
         if repeated := next((name for name in self.terms if self.terms.count(name) > 1), None):
             what = f"two terms of the loss would be named {repeated}"
             raise InputError(what, where="strategies", mend="give the loss another name in your task's terms")
@@ -143,7 +146,7 @@ class Strategies:
         return next((strategy.watch for strategy in self._each if strategy.watch is not None), nullcontext())
 
     def stepped(self) -> None:
-        """Follow a step that changed the trained model's weights."""
+        """Follow a step of the optimizer."""
         for strategy in self._each:
             strategy.stepped()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs import strategies as configs
@@ -42,20 +42,32 @@ class Progressive(Strategy[configs.Progressive]):
         if settings.epochs >= training.config.epochs:
             what = f"{settings.epochs} epochs of smaller inputs leave none of {training.config.epochs} to inputs of the full size"
             raise InputError(what, where=f"{self.key}.epochs", mend="take fewer, or raise epochs")
-        batch = mapped(lambda tensor: tensor.to(training.config.device), training.batch(TRIED))
-        sizes = [self._tried(training, batch, share) for share in settings.shares]
+        sizes = self._tried(training, training.model, "model")
         return f"learns from inputs of {', '.join(sizes)}; of the full size from epoch {settings.epochs + 1} on"
 
-    def _tried(self, training: Training, batch: Any, share: float) -> str:
-        """Return the size of inputs of a share, which the model takes."""
+    def require_teacher(self, training: Training, teacher: nn.Module) -> None:
+        """Try a few samples at each size, too, on the model that is followed.
+
+        Raises:
+            InputError: It takes no other size.
+        """
+        self._tried(training, teacher, "teacher")
+
+    def _tried(self, training: Training, model: nn.Module, which: str) -> list[str]:
+        """Return the sizes of inputs but the full one, each of which a model takes."""
+        batch = mapped(lambda tensor: tensor.to(training.config.device), training.batch(TRIED))
+        return [self._taken(training, model, which, batch, share) for share in self.settings.shares]
+
+    def _taken(self, training: Training, model: nn.Module, which: str, batch: Any, share: float) -> str:
+        """Return the size of inputs of a share, which a model takes."""
         # Copies: a forward pass may change its batch in place.
         small = self._shrunk(mapped(Tensor.clone, batch), share)
         size = _told(input_of(training.task, small)[1])
         try:
-            sanity_check.check_batch(training.task, training.model, small, length(small), training.root)
+            sanity_check.check_batch(training.task, model, small, length(small), training.root)
         except InputError as error:
-            what = f"inputs of {size} do not go through the model and its loss: {error.message}"
-            mend = "take a model that reads inputs of several sizes, such as resnet, or other shares"
+            what = f"inputs of {size} do not go through the {which} and its loss: {error.message}"
+            mend = f"take a {which} that reads inputs of several sizes, such as resnet, or other shares"
             raise InputError(what, where=self.key, mend=mend) from error
         return size
 

@@ -126,6 +126,13 @@ class Strategy(ABC, Generic[Settings]):
     def begin(self, training: Training) -> str:
         """Make ready, and return a line on what was made; called once the trained model is on its device."""
 
+    def require_teacher(self, training: Training, teacher: nn.Module) -> None:
+        """Refuse a model that another strategy follows and that this one does not go with; all have begun.
+
+        Raises:
+            InputError: With the reason.
+        """
+
     def alter(self, batch: Any, ids: np.ndarray, epoch: int) -> Any:
         """Return a training batch as it is learned from in an epoch, from 0; no batch that is measured comes here."""
         return batch
@@ -139,7 +146,7 @@ class Strategy(ABC, Generic[Settings]):
         raise NotImplementedError(f"{self.name} tells losses apart and does not weigh them")
 
     def stepped(self) -> None:
-        """Follow a step that changed the trained model's weights; nothing may wait for the device."""
+        """Follow a step of the optimizer, also one that fp16 left out; nothing may wait for the device."""
 
     def state(self) -> dict[str, Any] | None:
         """Return the state beside the trained model's that a resume needs, tensors among it; None: there is none."""

@@ -17,21 +17,14 @@ from mltrainer.runs import untaught as module
 from mltrainer.search.space import reseeded
 from mltrainer.workspace import Project, write_json
 from tests.results import run_result
+from tests.runs.test_references import config as without_strategies
 
 COST = {"parameters": 6, "one_ms": 1.0, "batch_ms": 2.0, "batch": 4}
 TAUGHT = {"teacher": "t", "metrics": {"loss": 0.1}, "cost": COST, "own_cost": COST, "untaught_sha256": "plain data"}
 
 
 def config(**changes: Any) -> TrainingConfig:
-    values = {
-        "name": "small",
-        "task": {"kind": "tabular_classification"},
-        "data": {"source": "sklearn:iris"},
-        "model": {"name": "linear"},
-        "metric": {"name": "accuracy", "mode": "max"},
-        "strategies": [{"name": "distillation", "teacher": {"weights": "t.pt"}}],
-    }
-    return TrainingConfig.model_validate({**values, **changes})
+    return without_strategies(**{"strategies": [{"name": "distillation", "teacher": {"weights": "t.pt"}}], **changes})
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.strategies import Progressive as Settings
 from mltrainer.errors import InputError
+from mltrainer.strategies.joined import Strategies
 from mltrainer.strategies.progressive import Progressive, resized, share_of
-from mltrainer.strategies.strategy import Training
+from mltrainer.strategies.strategy import Strategy, Training
 from mltrainer.tasks.opening import OpenTask, make_model, open_task
 from mltrainer.trainers.native.data.addresses import Step, altered, plan_for, training_steps
 from tests.trainers.native.digits_runs import config
@@ -107,6 +108,29 @@ def test_what_lies_beside_tokens_is_cut_with_them_and_other_parts_are_not() -> N
 def test_the_sizes_are_told_that_a_model_takes() -> None:
     said = begun(Own((torch.rand(2, 1, 8, 12), torch.tensor([0, 1]))))
     assert said == "learns from inputs of 4x6 pixels, 6x9 pixels; of the full size from epoch 4 on"
+
+
+class Follows(Strategy[None]):
+    """Follows a model of one size."""
+
+    name = "distillation"
+
+    def begin(self, training: Training) -> str:
+        self.followed = Own(training.batch(2), side=8).model()
+        self.followed(training.batch(2)[0])
+        return "follows"
+
+    def teacher(self) -> tuple[str, nn.Module]:
+        return "of one size", self.followed
+
+
+def test_a_teacher_of_one_size_is_told_as_the_teacher() -> None:
+    images = (torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
+    student = Own(images)
+    training = Training(student, student.model(), config({"epochs": 9}), Path(), lambda _: student.model(), lambda _: images)
+    both = Strategies([Progressive(settings(), "strategies.0", Path()), Follows(None, "strategies.1", Path())])
+    with pytest.raises(InputError, match="inputs of 4x4 pixels do not go through the teacher and its loss"):
+        both.begin(training)
 
 
 def test_a_model_of_one_size_and_a_loss_of_one_size_are_refused() -> None:

@@ -565,4 +565,11 @@ FAULTS = (
         "",
         "tests/strategies/test_runs.py -k nothing_to_a_term",
     ),
+    Fault(
+        "a teacher that takes one size alone is not tried",
+        "mltrainer/strategies/joined.py",
+        "                    strategy.require_teacher(training, followed[1])\n",
+        "                    pass\n",
+        f"{PROGRESSIVE_TESTS} -k told_as_the_teacher",
+    ),
 )

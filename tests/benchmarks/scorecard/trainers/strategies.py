@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.benchmarks.scorecard.case import SAMPLES, Case
 from tests.benchmarks.scorecard.trainers.builtin import Pictures
@@ -33,7 +33,7 @@ class WithStrategy(Mltrainer):
         more: Other values of the config.
     """
 
-    files = {"my_task.py": f"import numpy as np\n{TASK}{ASKED}", "mltrainer.yaml": PROJECT}  # noqa: RUF012
+    files: ClassVar = {"my_task.py": f"import numpy as np\n{TASK}{ASKED}", "mltrainer.yaml": PROJECT}
 
     def __init__(self, name: str, *strategies: dict[str, Any], **more: Any) -> None:
         self.name, self._changes = name, {**more, "strategies": [*strategies]}
