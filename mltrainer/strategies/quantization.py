@@ -88,11 +88,13 @@ class Quantization(Strategy[configs.Quantization]):
         Raises:
             InputError: A pattern matches no layer, or there is none.
         """
-        model = training.model
+        self._put(training.model)
+        take_plain(training.model, _layers, lambda _layer, _is_plain: None)
+
+    def _put(self, model: nn.Module) -> None:
         for name in self._chosen(model):
             model.set_submodule(name, Rounding(model.get_submodule(name)))
         leave_fast_paths(model)
-        take_plain(model, _layers, lambda _layer, _is_plain: None)
 
     def _chosen(self, model: nn.Module) -> list[str]:
         found = [name for name, module in model.named_modules() if name and _can_round(model, name, module)]
@@ -115,11 +117,24 @@ class Quantization(Strategy[configs.Quantization]):
         """Return the model's forward pass with rounded numbers, under `quantized`."""
 
         def forward(batch: Any) -> tuple[Any, Any]:
-            with rounding(training.model):
+            with self._rounded(training.model):
                 found: tuple[Any, Any] = training.task.forward(training.model, batch)
             return found
 
         return {"quantized": forward}
+
+    @contextlib.contextmanager
+    def _rounded(self, model: nn.Module) -> Iterator[None]:
+        """Have a model compute with rounded numbers; also one that is delivered, around whose layers there is nothing."""
+        is_delivered = not _layers(model)
+        if is_delivered:
+            self._put(model)
+        try:
+            with rounding(model):
+                yield
+        finally:
+            if is_delivered:
+                self.release(model)
 
     def plain(self, model: nn.Module) -> State:
         """Return the state of the task's own model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,6 +85,19 @@ def test_a_model_is_its_own_but_in_training() -> None:
     assert torch.equal(model.train()(x), rounded)
     assert 0 < float((rounded - plain).abs().max()) < 0.1
     assert torch.equal(model.eval()(x), plain)
+
+
+def test_a_delivered_model_is_measured_with_rounded_numbers_and_stays_as_it_is() -> None:
+    model, x = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).eval().requires_grad_(False), numbers(5, 6)
+    trained = copy.deepcopy(model)
+    adapted(trained)
+    found = []
+    for one in (model, trained):
+        training: Any = SimpleNamespace(model=one, task=SimpleNamespace(forward=lambda given, batch: (given(batch), None)))
+        found.append(quantization().views(training)["quantized"](x)[0])
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], model(x))
+    assert isinstance(model[0], nn.Linear)
 
 
 def test_the_layers_are_put_back_with_what_they_learned() -> None:

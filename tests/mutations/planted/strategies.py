@@ -386,7 +386,7 @@ FAULTS = (
     Fault(
         "a model of one size is told in the middle of a training",
         PROGRESSIVE,
-        "sanity_check.check_batch(training.task, training.model, small, length(small), training.root)",
+        "sanity_check.check_batch(training.task, model, small, length(small), training.root)",
         "pass",
         f"{PROGRESSIVE_TESTS} -k one_size",
     ),
@@ -571,5 +571,12 @@ FAULTS = (
         "                    strategy.require_teacher(training, followed[1])\n",
         "                    pass\n",
         f"{PROGRESSIVE_TESTS} -k told_as_the_teacher",
+    ),
+    Fault(
+        "of a delivered model the metrics with rounded numbers are those without",
+        QUANTIZATION,
+        "is_delivered = not _layers(model)",
+        "is_delivered = False",
+        f"{QUANTIZATION_TESTS} -k delivered_model",
     ),
 )
