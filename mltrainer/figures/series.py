@@ -6,7 +6,7 @@ peak. The charts that follow a run while it trains are named here, so that termi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from mltrainer.figures.axes import drawable
 Point = tuple[float, float]
 MAX_POINTS = 400
 MOST_LAYERS = 8  # that have a line each
+TERMS = "means over the steps before each evaluation, before their shares"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ class Chart:
         title: What it shows.
         curves: Its lines.
         note: What its lines are.
-        alone: Its lines where the run is shown alone, if these are others.
+        alone: Its lines where the run is shown alone, if these are others; each in a colour of its own.
+        alone_note: What these are.
         can_log: Its values may be drawn by their logarithm.
         is_log: They are, until the user says otherwise.
         is_wide: It gets the whole width.
@@ -133,29 +135,34 @@ class Chart:
     curves: tuple[Curve, ...]
     note: str = ""
     alone: tuple[Curve, ...] = ()
+    alone_note: str = ""
     can_log: bool = False
     is_log: bool = False
     is_wide: bool = False
 
 
-def followed(metric: str, layers: Sequence[str]) -> tuple[Chart, ...]:
+def followed(metric: str, layers: Sequence[str], terms: Iterable[str] = ()) -> tuple[Chart, ...]:
     """Return the charts of a run.
 
     Args:
         metric: The name of the one that chooses the best checkpoint.
         layers: The names of its layers.
+        terms: The names of its loss's terms, where it has some.
     """
     loss = (Curve("training", ("steps", "loss")), Curve("validation", ("validation", "loss"), is_beside=True))
     of_metric = (Curve("training", ("train", metric), is_beside=True), Curve("validation", ("validation", metric)))
     each = tuple(Curve(layer, ("update_ratios", nr)) for nr, layer in enumerate(layers)) if len(layers) <= MOST_LAYERS else ()
     updates = (Curve("median layer", ("update_ratios",)),)
+    parts = tuple(Curve(name, ("terms", name)) for name in terms)
+    of_terms = Chart("terms", "Terms of the loss", parts, TERMS, parts, TERMS, can_log=True)
     return (
         Chart("loss", "Loss", loss, "each step, and at evaluations", can_log=True, is_wide=True),
+        *([of_terms] if parts else []),
         Chart("metric", f"{metric[:1].upper()}{metric[1:]}".replace("_", " "), of_metric, "training and validation"),
         Chart(
             "norm", "Gradient norm", (Curve("norm", ("steps", "norm")),), "each step, before clipping", can_log=True, is_log=True
         ),
-        Chart("update", "Update / weight", updates, "median over layers", each, can_log=True, is_log=True),
+        Chart("update", "Update / weight", updates, "median over layers", each, "each layer", can_log=True, is_log=True),
         Chart("rate", "Samples per second", (Curve("samples/s", ("samples_per_s",)),)),
         Chart("wait", "Waiting for data", (Curve("share", ("data_wait",)),), "share of a step's time"),
         Chart("memory", "Memory", (Curve("MiB", ("memory_mb",)),), "MiB, at evaluations"),

@@ -190,7 +190,7 @@ class WatchedRun:
             findings=sorted(self._findings.values(), key=lambda one: SEVERITIES.get(str(one.severity), 9)),
             usage=self._usage.last if self._state == "running" else None,
             config=plain(flatten(self._config)) if self._config else {},
-            charts=followed(metric.name, layers),
+            charts=followed(metric.name, layers, self.rows[0].terms if self.rows else ()),
         )
 
     def _planned_steps(self) -> int | None:

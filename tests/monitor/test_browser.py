@@ -81,6 +81,19 @@ def test_a_spike_is_seen_as_it_happens(page: Page, tmp_path: Path) -> None:
         assert page.js("charts.get('loss').plot.scales.y.max") >= 40
 
 
+def test_the_terms_of_a_loss_are_drawn_in_colours_of_their_own(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.steps(0.5)
+    training.evaluate(0.5, terms={"task": 0.75, "distillation": 0.25})
+    with serving(project) as server:
+        page.open(server.url)
+        page.until("document.querySelector('[data-name=terms] canvas') && 1")
+        assert page.js("[...charts.get('terms').plot.data].slice(1).map((one) => one[0])") == [0.75, 0.25]
+        first, second = page.js("charts.get('terms').plot.series.slice(1).map((one) => one._stroke)")
+        assert first != second
+
+
 def test_two_runs_are_compared_by_keyboard_alone(page: Page, tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     for name, accuracy, rate in (("a" * 12, 0.5, 0.1), ("b" * 12, 0.75, 0.2)):

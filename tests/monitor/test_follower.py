@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
+from mltrainer.figures.series import Chart
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.scene import Scene, unasked
@@ -51,6 +52,28 @@ def test_who_comes_late_sees_the_whole_history(tmp_path: Path) -> None:
     assert (facts.state, facts.planned) == ("running", Planned(steps=200, epochs=10))
     assert facts.layers == ["first.weight", "second.weight"]
     assert [(one.id, one.epoch) for one in facts.findings] == [("loss_spike", 1)]
+
+
+def test_the_terms_of_a_loss_have_a_chart_and_other_losses_have_none(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training, plain = Training(project), Training(project, "a" * 12)
+    run = WatchedRun(project, training.run)
+    assert "terms" not in charts_of(all_of(run))
+    seen = run.seen
+    training.steps(0.5)
+    training.evaluate(0.5, terms={"task": 0.75, "distillation": 0.25})
+    run.poll()
+    found = run.since(seen)  # by who looked on before there was an evaluation, too
+    assert found is not None
+    curves = charts_of(found)["terms"].curves
+    assert [(curve.name, curve.value(found.rows[0])) for curve in curves] == [("task", 0.75), ("distillation", 0.25)]
+    plain.epoch(0.5)
+    assert "terms" not in charts_of(all_of(WatchedRun(project, plain.run)))
+
+
+def charts_of(news: News) -> dict[str, Chart]:
+    assert news.facts is not None
+    return {chart.name: chart for chart in news.facts.charts}
 
 
 def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:

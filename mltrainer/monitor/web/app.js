@@ -354,7 +354,7 @@ function followed(chart, live) {
   const isAlone = !several && chart.alone.length > 0;
   const curves = isAlone ? chart.alone : chart.curves;
   const lines = live.flatMap((id) => curves.flatMap((curve, place) => curveLines(id, curve, several, isAlone ? place : null)));
-  return { name: chart.name, title: chart.title, note: isAlone ? "each layer" : chart.note || undefined, wide: chart.is_wide, canLog: chart.can_log, isLog: chart.is_log, lines };
+  return { name: chart.name, title: chart.title, note: (isAlone ? chart.alone_note : chart.note) || undefined, wide: chart.is_wide, canLog: chart.can_log, isLog: chart.is_log, lines };
 }
 
 function curveLines(id, { name, path, is_beside }, several, layer) {
