@@ -1,4 +1,4 @@
-"""`mltrainer launch`."""
+"""`mltrainer launch` and `mltrainer export-config`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli.common import Folder, group, one_of, open_project
+from mltrainer.cli.output import printable
 from mltrainer.project.cluster_scripts import Cluster, script_for
 from mltrainer.workspace import PHASES, PhaseName
 
@@ -32,4 +33,24 @@ def print_script(
     What it asks for (cores, GPUs, memory, time) follows from the plan and from what planning measured.
     """
     print(script_for(open_project(folder), cluster, phase), end="")
+    return 0
+
+
+@app.command(name="export-config", epilog="Example: mltrainer export-config --for transformers")
+def export_config(
+    trainer: Annotated[
+        str, typer.Option("--for", parser=one_of(("transformers",)), metavar="TRAINER", help="transformers: its Trainer.")
+    ],
+    to: Annotated[str, typer.Option(metavar="DIR", help="The folder for the files, within the project.")] = "transformers",
+    folder: Folder = None,
+) -> int:
+    """Write the planned config for another trainer: its arguments with a reason each, and a script that trains with them.
+
+    For transformers: TrainingArguments, accelerate's config, DeepSpeed's where launch.parallel is zero1. What no argument can
+    say is named, in the file and here.
+    """
+    from mltrainer.project.argument_files import write_arguments
+
+    for line in write_arguments(open_project(folder), to):
+        print(printable(line))
     return 0

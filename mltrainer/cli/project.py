@@ -41,6 +41,15 @@ def init(
     ] = None,
     metrics: Annotated[str, typer.Option(metavar="FILE", help="Where --script writes its metrics, as JSON.")] = "metrics.json",
     metric: Annotated[str, typer.Option(metavar="NAME", help="The metric that --script is judged by.")] = "accuracy",
+    arguments: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-training-arguments",
+            metavar="FILE",
+            parser=path_name,
+            help="Plan from TrainingArguments of transformers, as YAML or JSON.",
+        ),
+    ] = None,
 ) -> int:
     """Make a project in DIR: mltrainer.yaml, .gitignore, .gitattributes, and a git repository if it is not inside one."""
     from mltrainer.project.start import Script, make_project
@@ -49,7 +58,7 @@ def init(
         raise typer.BadParameter(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
     program = Script(script, metrics, metric) if script is not None else None
     held_out = {"validation": validation, "test": test}
-    for line in make_project(folder or named or Path(), example, data, target, held_out, program):
+    for line in make_project(folder or named or Path(), example, data, target, held_out, program, arguments):
         print(printable(line))
     return 0
 

@@ -188,10 +188,14 @@ def production(size: Size) -> Values:
 
 
 def _text(path: str, what: str, changes: Values) -> str:
-    """Return the handbook's template with other values, and a line that says where they come from."""
+    return changed_template(path, f"Sized by `mltrainer init` for {what}: {', '.join(changes)}.", changes)
+
+
+def changed_template(path: str, told: str, changes: Values) -> str:
+    """Return the text of the handbook's template with other values, below a line that says where they come from."""
     shipped = handbook.locate(path, None)[0].read_text("utf-8")
     # The space as a whole: joined, the shipped dimensions would be searched beside these.
     values = {**overlay(yaml.parse(shipped, path).value, changes), **{key: changes[key] for key in ("space",) if key in changes}}
     text = rewritten(shipped, values)
     assert text is not None, "the handbook's templates have a key to a line"
-    return f"# Sized by `mltrainer init` for {what}: {', '.join(changes)}.\n{text}"
+    return f"# {told}\n{text}"

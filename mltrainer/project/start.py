@@ -17,9 +17,12 @@ from mltrainer.configs.loading import validate
 from mltrainer.configs.programs import SEED, places
 from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
+from mltrainer.configs.templates import BASELINE, BaselineTemplate
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import model_size_defaults, text_corpora
+from mltrainer.project.argument_files import read_arguments
 from mltrainer.project.model_size_defaults import Values
+from mltrainer.project.training_arguments import imported, listed
 from mltrainer.redaction import option_with_secret, scan_text
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
@@ -146,6 +149,7 @@ def make_project(
     target: str | None,
     held_out: Mapping[str, Path | None] | None = None,
     script: Script | None = None,
+    arguments: Path | None = None,
 ) -> list[str]:
     """Write a project's first files and return what to tell the person.
 
@@ -156,6 +160,7 @@ def make_project(
         target: The column to predict, for `data`.
         held_out: Data of their own that splits have, by split.
         script: A program that trains by itself, or None.
+        arguments: A file of `TrainingArguments` of transformers, which planning is to start from, or None.
 
     Raises:
         InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
@@ -170,6 +175,8 @@ def make_project(
     if script is not None:
         _require_no_secret(script.command)
     found = _from_script(script) if script is not None else _beginning(folder, example, data, target, held_out or {})
+    if arguments is not None:
+        found = _with_arguments(found, arguments)
     content = {"name": _name(folder), "id": _new_id(), "seed": 42, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     # Before anything is written: what does not fit leaves no half a project in the way of the next attempt.
@@ -286,6 +293,28 @@ def _beginning(
     )
     split = {"validation": 0.2, "test": 0.1, "stratify": chosen != "diabetes"}
     return Beginning({"split": split, **EXAMPLES[chosen]}, note, _example_templates(chosen))
+
+
+def _with_arguments(found: Beginning, path: Path) -> Beginning:
+    """Return a beginning whose seed, metric and baseline template are those of `TrainingArguments`.
+
+    Raises:
+        InputError: The file is not readable, a value of it has no counterpart, or the task is a program.
+    """
+    if "script" in found.values["task"]:
+        raise InputError(
+            "--from-training-arguments is of a task whose steps are made here", where="--script", mend="leave one out"
+        )
+    fields = read_arguments(path)
+    read = imported(fields)
+    origin = f"From {path.name} by `mltrainer init`: TrainingArguments of transformers."
+    text = model_size_defaults.changed_template(BASELINE, origin, read.values)
+    validate(BaselineTemplate, yaml.parse(text, path.name))  # now, not once planning reads it
+    values = found.values | {"seed": read.seed}
+    named = [] if read.metric is None else [f"the file chooses the best by {read.metric['name']}: see metric in {PROJECT_FILE}"]
+    left_out = [f"not carried over: {line}" for line in listed(read.left_out)]
+    told = [*found.told, f"planning starts from {path.name}, by {BASELINE}", *named, *left_out]
+    return replace(found, values=values, told=told, templates=found.templates | {BASELINE: text})
 
 
 def _from_script(script: Script) -> Beginning:

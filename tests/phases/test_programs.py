@@ -211,6 +211,7 @@ def test_a_program_that_does_not_repeat_ends_at_planning_with_its_line(tmp_path:
     assert found["where"].startswith("train.py:")
 
 
+@pytest.mark.long
 def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_path: Path, cli: Cli) -> None:
     text = PROGRAM.replace('torch.save(model.state_dict(), "model.pt")', 'torch.save({"at": time.time()}, "model.pt")')
     project = write_program(tmp_path, text)
@@ -241,6 +242,7 @@ def test_numbers_that_are_none_close_the_gate(tmp_path: Path, cli: Cli) -> None:
     assert verdicts(gate(project, "baseline"))["losses_finite"] == "fail"
 
 
+@pytest.mark.long
 def test_a_program_that_tells_no_metrics_and_names_no_file_of_them_is_told(tmp_path: Path, cli: Cli) -> None:
     project = write_program(tmp_path, metrics=None)
     assert cli("phase", "run", "planning", "--project", project.root).code == 0
@@ -256,6 +258,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_path: Path, cli: Cli) -> None:
     before, after, told = FAULTS["leaves nothing"]
     project = write_program(tmp_path, PROGRAM.replace('"a" if epoch else "w"', '"a"').replace(before, after))
@@ -270,7 +273,7 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_
 
 
 @pytest.mark.parametrize(
-    "fault", ["fails", "writes no metrics", *(pytest.param(f, marks=pytest.mark.long) for f in list(FAULTS)[2:])]
+    "fault", ["fails", *(pytest.param(f, marks=pytest.mark.long) for f in list(FAULTS)[1:])]
 )
 def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Path, cli: Cli, fault: str) -> None:
     before, after, told = FAULTS[fault]
@@ -293,6 +296,7 @@ def test_a_program_that_is_not_there_is_told_by_the_key_that_names_it(tmp_path: 
     assert "after --" not in said.err
 
 
+@pytest.mark.long
 def test_of_a_program_that_prints_much_the_beginning_and_the_end_are_kept(tmp_path: Path, cli: Cli) -> None:
     prints = 'print("begins")\nfor _ in range(30):\n    print("é" * 50_000)\nprint("ends", flush=True)\nx, y ='
     project = write_program(tmp_path, PROGRAM.replace("x, y =", prints, 1))
@@ -343,7 +347,7 @@ def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Pat
     assert (item.verdict, item.evidence["rule"].startswith(OFFERED)) == ("not_applicable", True)
 
 
-@pytest.mark.parametrize("metrics", ["metrics.json", None])
+@pytest.mark.parametrize("metrics", ["metrics.json", pytest.param(None, marks=pytest.mark.long)])
 def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
     tmp_path: Path, cli: Cli, metrics: str | None
 ) -> None:
@@ -392,6 +396,7 @@ def test_how_much_of_a_program_s_metric_is_luck_is_told_where_it_is_given_a_seed
     assert (said.code, "task.script: the program is given no seed" in said.err) == (1, True), said.err
 
 
+@pytest.mark.long
 def test_a_program_that_is_interrupted_ends_at_once_and_begins_anew(tmp_path: Path) -> None:
     slow = PROGRAM.replace("        optimizer.step()\n", "        optimizer.step()\n        time.sleep(0.05)\n")
     project = write_program(tmp_path, slow)

@@ -54,9 +54,10 @@ CASES: dict[str, dict[str, Any]] = {
     "quantization": {"strategies": [{"name": "quantization"}]},
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
-# Several at once, and what test_multitask tries with a built-in task, are tried with the long tests.
-NAMES = [pytest.param(name, marks=pytest.mark.long) if " and " in name or name == "gradients" else name for name in CASES]
 KILLED = ("mean teacher", "uncertainty", "lora")  # that have a state of their own; the others are killed with the long tests
+# One of each kind - another loss, other inputs, another order - and those with a state; the others are tried with the long tests.
+SHORT = ("distillation", "adversarial", "curriculum", *KILLED)
+NAMES = [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in CASES]
 SETTING: dict[str, Any] = {
     "task": {"use": "digits_task:Digits", "options": {"model": "large"}},
     "batch_size": 6,

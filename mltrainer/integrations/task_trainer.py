@@ -1,0 +1,67 @@
+"""A planned project's task, trained by `transformers.Trainer`: what `mltrainer export-config` writes a script for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+from transformers import Trainer
+
+from mltrainer.errors import InputError
+from mltrainer.phases.planning import planned_config
+from mltrainer.tasks.opening import make_model, open_task
+from mltrainer.trainers.native.evaluation import evaluate
+from mltrainer.workspace import Project
+
+Place = tuple[str, int]  # a sample by its split and its position there
+
+
+class TaskTrainer(Trainer):  # type: ignore[misc]  # mypy does not follow the package, which is large
+    """A Trainer of a project's model on the samples that its plan trains and validates on, with its loss and its metrics.
+
+    Strategies and alterations of images are the project's own trainer's, and are not done here.
+
+    Args:
+        folder: The project's.
+        arguments: As `TrainingArguments`.
+        **options: The Trainer's others, such as `callbacks`.
+
+    Raises:
+        InputError: The project is not planned, or its samples come as a stream.
+    """
+
+    def __init__(self, folder: Path, arguments: Any, **options: Any) -> None:
+        self._config = planned_config(Project(folder)).model_copy(update={"strategies": [], "augment": None})
+        self._opened = opened = open_task(self._config, folder)
+        if any(opened.split(name).is_stream for name in ("train", "validation")):
+            raise InputError("samples that come as a stream have no places to draw from", where="task.use", mend="train it here")
+        train, validation = ([(name, place) for place in range(len(opened.split(name)))] for name in ("train", "validation"))
+        given = {"train_dataset": train, "eval_dataset": validation, "data_collator": self._batch, **options}
+        super().__init__(args=arguments, model_init=lambda: make_model(opened), **given)
+
+    def _batch(self, places: list[Place]) -> dict[str, Any]:
+        """Return samples as the batch that the task gets."""
+        samples = self._opened.split(places[0][0])
+        positions = [position for _, position in places]
+        if samples.tensors is not None:
+            return {"batch": samples.batch([tensor[torch.tensor(positions)] for tensor in samples.tensors])}
+        dataset: Any = samples.dataset
+        return {"batch": (samples.collate or default_collate)([dataset[position] for position in positions])}
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
+        """Return the task's loss."""
+        outputs, targets = self._opened.task.forward(model, inputs["batch"])
+        loss: Tensor = self._opened.task.loss(outputs, targets)
+        return (loss, outputs) if return_outputs else loss
+
+    def evaluate(self, *_: Any, metric_key_prefix: str = "eval", **__: Any) -> dict[str, float]:
+        """Return the task's loss and metrics over the validation samples."""
+        samples = self._opened.split("validation")
+        found = evaluate(self._opened.task, self.model, self._config, samples, "validation").metrics
+        named = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+        self.log(named)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, named)
+        return named

@@ -1,0 +1,167 @@
+"""The files by which another trainer trains a project: `TrainingArguments`, what accelerate starts, and a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mltrainer.configs import yaml
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.phases.planning import planned_config
+from mltrainer.project.training_arguments import Exported, Field, exported, installed, known_to, listed
+from mltrainer.records.reading import sound_record
+from mltrainer.workspace import Project, machine_faults, read_whole, write_text
+
+ARGUMENTS, ACCELERATE, DEEPSPEED, SCRIPT = "training_arguments.yaml", "accelerate.yaml", "deepspeed.json", "train.py"
+OUTPUT = Field("output_dir", "out", "where checkpoints and the model go, from where the script is started")
+MAX_BYTES = 1 << 20
+PICKLES = (".bin", ".pt", ".pth")
+
+TRAIN = '''"""Trains the project's task by transformers' Trainer, with the arguments beside this file.
+
+    accelerate launch --config_file {folder}/accelerate.yaml {folder}/train.py
+"""
+
+from pathlib import Path
+
+from transformers import {imports}HfArgumentParser, TrainingArguments
+
+from mltrainer.integrations.task_trainer import TaskTrainer
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    (arguments,) = HfArgumentParser(TrainingArguments).parse_yaml_file(str(HERE / "training_arguments.yaml"))
+    trainer = TaskTrainer(HERE.parent, arguments{callbacks})
+    trainer.train()
+    trainer.save_model()
+    trainer.save_metrics("eval", trainer.evaluate())
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def write_arguments(project: Project, folder: str) -> list[str]:
+    """Write a planned project's files for transformers' Trainer into a folder of the project, and return what to tell.
+
+    Raises:
+        InputError: The project is not planned, or its config has something without a counterpart that decides everything.
+    """
+    config = planned_config(project)
+    found = exported(config, _training_samples(project))
+    version = installed()
+    if version is not None:
+        found = known_to(found, *version)
+    files = files_of(config, found, folder)
+    for name, text in files.items():
+        write_text(project.root / folder / name, text)
+    checked = "transformers is not installed: no field was looked up" if version is None else f"for transformers {version[0]}"
+    return [
+        f"wrote {', '.join(files)} in {folder}/, {checked}",
+        *(f"not carried over: {line}" for line in listed(found.left_out)),
+    ]
+
+
+def _training_samples(project: Project) -> int:
+    record = sound_record(project, "planning")
+    if record is None:
+        what = "there is no sound record of planning, which counts the training samples"
+        raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
+    return int(record.evidence.data.splits.train.samples)
+
+
+def files_of(config: TrainingConfig, found: Exported, folder: str) -> dict[str, str]:
+    """Return the text of each file by its name."""
+    files = {
+        ARGUMENTS: _commented(["TrainingArguments of transformers, from phases/01_planning/training_config.yaml."], found),
+        ACCELERATE: _accelerate(config),
+        SCRIPT: _script(config, folder),
+    }
+    return files | ({DEEPSPEED: _deepspeed(config)} if _uses_deepspeed(config) else {})
+
+
+def _commented(head: Iterable[str], found: Exported) -> str:
+    lines = [*head, *(f"Not carried over: {line}." for line in listed(found.left_out))]
+    return "".join(f"# {line}\n" for line in lines) + "\n" + _lines([OUTPUT, *found.fields])
+
+
+def _lines(fields: Iterable[Field]) -> str:
+    """Return fields as YAML, each on a line with its reason."""
+    return "".join(f"{_pair(field.name, field.value)}  # {field.reason}\n" for field in fields)
+
+
+def _pair(name: str, value: Any) -> str:
+    # Quoted: of YAML 1.1, which these readers follow, `no` is false.
+    return f"{name}: {json.dumps(value)}" if isinstance(value, str) else yaml.dump({name: value}).strip()
+
+
+def _uses_deepspeed(config: TrainingConfig) -> bool:
+    return config.processes > 1 and config.launch.parallel == "zero1"
+
+
+def _accelerate(config: TrainingConfig) -> str:
+    """Return what `accelerate launch` reads."""
+    several, launch = config.processes > 1, config.launch
+    plain = "MULTI_CPU" if config.device == "cpu" else "MULTI_GPU"
+    kind = {"zero1": "DEEPSPEED", "fsdp": "FSDP"}.get(launch.parallel, plain) if several else "NO"
+    fields = [
+        Field("compute_environment", "LOCAL_MACHINE", "started by you, not by a cloud's service"),
+        Field("distributed_type", kind, f"launch: {launch.parallel}" if several else "launch.processes: 1"),
+        Field("num_processes", config.processes, "launch.processes"),
+        Field("num_machines", launch.machines, "launch.machines"),
+        Field("mixed_precision", config.precision if config.precision in ("bf16", "fp16") else "no", "precision"),
+        Field("use_cpu", config.device == "cpu", "device"),
+    ]
+    if kind == "DEEPSPEED":
+        fields.append(
+            Field("deepspeed_config", {"deepspeed_config_file": DEEPSPEED, "zero3_init_flag": False}, "beside this file")
+        )
+    if kind == "FSDP":
+        options = {"fsdp_version": 2, "fsdp_reshard_after_forward": True, "fsdp_state_dict_type": "FULL_STATE_DICT"}
+        fields.append(Field("fsdp_config", options, "torch's fully_shard; a checkpoint holds whole tensors"))
+    return "# What `accelerate launch --config_file` reads.\n\n" + _lines(fields)
+
+
+def _deepspeed(config: TrainingConfig) -> str:
+    """Return DeepSpeed's config: the optimizer's state is shared out, and all else is as `TrainingArguments` says."""
+    parts: dict[str, Any] = {
+        "zero_optimization": {"stage": 1},
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+    }
+    if config.precision in ("bf16", "fp16"):
+        parts[config.precision] = {"enabled": "auto"}
+    return json.dumps(parts, indent=2) + "\n"
+
+
+def _script(config: TrainingConfig, folder: str) -> str:
+    stopping = config.early_stopping
+    if stopping is None or not config.checkpoint.save_best:
+        return TRAIN.format(folder=folder, imports="", callbacks="")
+    stop = f"EarlyStoppingCallback({stopping.patience}, {stopping.min_delta})"
+    return TRAIN.format(folder=folder, imports="EarlyStoppingCallback, ", callbacks=f", callbacks=[{stop}]")
+
+
+def read_arguments(path: Path) -> dict[str, Any]:
+    """Return the fields of a file of `TrainingArguments`, YAML or JSON.
+
+    Raises:
+        InputError: It is a pickle, which is not opened, or not readable, or holds no fields.
+    """
+    if path.suffix in PICKLES:
+        mend = "write them as JSON where they are: open('arguments.json', 'w').write(arguments.to_json_string())"
+        raise InputError("a pickle, of which nothing is executed here", where=str(path), mend=mend)
+    if not path.is_file():
+        raise InputError("no such file", where=str(path), mend="name a YAML or JSON file of TrainingArguments")
+    with machine_faults(str(path)):
+        found = yaml.parse(read_whole(path, MAX_BYTES).decode("utf-8", "replace"), str(path)).value
+    if not isinstance(found, dict) or not found:
+        raise InputError("no fields by name were found", where=str(path), mend="name a YAML or JSON file of TrainingArguments")
+    return {str(name): value for name, value in found.items()}
