@@ -272,9 +272,7 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_
     assert len(evidence(project, "baseline")["run"]["history"]) == 4
 
 
-@pytest.mark.parametrize(
-    "fault", ["fails", *(pytest.param(f, marks=pytest.mark.long) for f in list(FAULTS)[1:])]
-)
+@pytest.mark.parametrize("fault", ["fails", *(pytest.param(f, marks=pytest.mark.long) for f in list(FAULTS)[1:])])
 def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Path, cli: Cli, fault: str) -> None:
     before, after, told = FAULTS[fault]
     project = write_program(tmp_path, PROGRAM.replace(before, after))
