@@ -29,7 +29,7 @@ from pathlib import Path
 
 from transformers import {imports}HfArgumentParser, TrainingArguments
 
-from mltrainer.integrations.task_trainer import TaskTrainer
+from mltrainer.trainers.task_trainer import TaskTrainer
 
 HERE = Path(__file__).resolve().parent
 

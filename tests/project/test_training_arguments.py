@@ -231,7 +231,7 @@ def test_json_and_yaml_are_read(tmp_path: Path) -> None:
 
 def test_the_trainer_trains_the_plans_samples_and_measures_the_tasks_metrics(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    from mltrainer.integrations.task_trainer import TaskTrainer
+    from mltrainer.trainers.task_trainer import TaskTrainer
 
     folder = kept("0.2/digits", tmp_path / "project").folder
     arguments = transformers.TrainingArguments(

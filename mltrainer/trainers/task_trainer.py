@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils.data import default_collate
 from transformers import Trainer
 
+from mltrainer.configs.project import load_training
 from mltrainer.errors import InputError
-from mltrainer.phases.planning import planned_config
 from mltrainer.tasks.opening import make_model, open_task
 from mltrainer.trainers.native.evaluation import evaluate
-from mltrainer.workspace import Project
 
+PLAN = "phases/01_planning/training_config.yaml"
 Place = tuple[str, int]  # a sample by its split and its position there
 
 
@@ -27,14 +27,15 @@ class TaskTrainer(Trainer):  # type: ignore[misc]  # mypy does not follow the pa
     Args:
         folder: The project's.
         arguments: As `TrainingArguments`.
+        plan: The training config, relative to the project.
         **options: The Trainer's others, such as `callbacks`.
 
     Raises:
-        InputError: The project is not planned, or its samples come as a stream.
+        InputError: There is no plan, or its samples come as a stream.
     """
 
-    def __init__(self, folder: Path, arguments: Any, **options: Any) -> None:
-        self._config = planned_config(Project(folder)).model_copy(update={"strategies": [], "augment": None})
+    def __init__(self, folder: Path, arguments: Any, plan: str = PLAN, **options: Any) -> None:
+        self._config = load_training(folder / plan, plan).model_copy(update={"strategies": [], "augment": None})
         self._opened = opened = open_task(self._config, folder)
         if any(opened.split(name).is_stream for name in ("train", "validation")):
             raise InputError("samples that come as a stream have no places to draw from", where="task.use", mend="train it here")
