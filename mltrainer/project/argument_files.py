@@ -106,7 +106,7 @@ def _uses_deepspeed(config: TrainingConfig) -> bool:
 
 
 def _accelerate(config: TrainingConfig) -> str:
-    """Return what `accelerate launch` reads."""
+    """Return the config of `accelerate launch`."""
     several, launch = config.processes > 1, config.launch
     plain = "MULTI_CPU" if config.device == "cpu" else "MULTI_GPU"
     kind = {"zero1": "DEEPSPEED", "fsdp": "FSDP"}.get(launch.parallel, plain) if several else "NO"

@@ -262,7 +262,7 @@ def installed() -> tuple[str, frozenset[str]] | None:
 
 
 def known_to(found: Exported, version: str, names: frozenset[str]) -> Exported:
-    """Return what a version of transformers takes; the fields that it lacks are left out, and named."""
+    """Return the fields that a version of transformers takes; those that it lacks are left out, and named."""
     taken = [field for field in found.fields if field.name in names]
     lacking = [
         LeftOut(f"{one.name}: {one.value}", f"transformers {version} has no such field")
