@@ -19,7 +19,7 @@ FLOORS = [
     {"cli", "__main__"},
     {"project"},
     {"questions"},
-    {"monitor"},
+    {"monitor", "serving"},
     {"trackers"},
     {"phases"},
     {"runs"},

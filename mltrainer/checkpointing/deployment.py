@@ -6,7 +6,7 @@ import ast
 import importlib.metadata
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,16 @@ from mltrainer.executors.executor import Command
 from mltrainer.executors.running import answered
 from mltrainer.leftovers import scratch
 from mltrainer.records.common import Export
-from mltrainer.workspace import MODEL_CARD, machine_faults, pretty_json, sha256_file, write_atomic, write_json, write_text
+from mltrainer.workspace import (
+    MODEL_CARD,
+    files_of_model,
+    machine_faults,
+    pretty_json,
+    sha256_file,
+    write_atomic,
+    write_json,
+    write_text,
+)
 
 CHECKSUMS_FILE = "SHA256SUMS"
 MANIFEST_FILE = "manifest.json"
@@ -177,3 +186,21 @@ def write_checksums(folder: Path, leave_out: Collection[str] = ()) -> None:
         names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
         lines = [f"{sha256_file(folder / name)}  {name}\n" for name in names if name != CHECKSUMS_FILE and name not in leave_out]
     write_atomic(folder / CHECKSUMS_FILE, "".join(lines).encode())
+
+
+def checksum_faults(folder: Path) -> Iterator[str]:
+    """Yield the differences of a delivered folder from its `SHA256SUMS`: files that are missing, changed or not listed."""
+    try:
+        lines = (folder / CHECKSUMS_FILE).read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        yield "there is no readable list of checksums"
+        return
+    listed = {name: sha256 for sha256, _, name in (line.partition("  ") for line in lines) if name != MODEL_CARD}
+    present = {path.name: path for path in files_of_model(folder) if path.parent == folder and path.name != CHECKSUMS_FILE}
+    for name in sorted(listed.keys() | present.keys()):
+        if name not in present:
+            yield f"{name} is not here"
+        elif name not in listed:
+            yield f"{name} is a file that was not delivered"
+        elif sha256_file(present[name]) != listed[name]:
+            yield f"{name} is not the file that was delivered"

@@ -264,18 +264,18 @@ def read_texts(path: Path, spec: dict[str, Any]) -> list[str]:
     return [row[name] for row in rows]
 
 
-def open_tokenizer(spec: dict[str, Any]) -> Any:
-    """Return the tokenizer in this folder."""
+def open_tokenizer(spec: dict[str, Any], folder: Path) -> Any:
+    """Return the tokenizer in a model's folder."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise InvalidInputError("texts need the package tokenizers: pip install -r requirements.txt") from error
-    return Tokenizer.from_file(str(here() / spec["tokenizer"]))
+    return Tokenizer.from_file(str(folder / spec["tokenizer"]))
 
 
-def to_tokens(texts: list[str], spec: dict[str, Any]) -> np.ndarray:
+def to_tokens(texts: list[str], spec: dict[str, Any], tokenizer: Any) -> np.ndarray:
     """Return the model's input: int64 [texts, tokens]; the tokenizer's file sets truncation and padding."""
-    ids = [encoded.ids for encoded in open_tokenizer(spec).encode_batch(texts)]
+    ids = [encoded.ids for encoded in tokenizer.encode_batch(texts)]
     return np.array(ids, dtype=np.int64).reshape(len(texts), *spec["input"]["shape"])
 
 
@@ -467,20 +467,20 @@ def fitted(image: Any, size: Sequence[int], fit: str) -> Any:
 
 def read_pictures(paths: list[Path], spec: dict[str, Any]) -> np.ndarray:
     """Return picture files as the model reads them."""
+    return np.stack([read_picture(path.read_bytes(), path.name, spec) for path in paths])
+
+
+def read_picture(data: bytes, name: str, spec: dict[str, Any]) -> np.ndarray:
+    """Return the bytes of a picture's file as the model reads it."""
     given = spec["input"]["picture"]
-    return np.stack([_read_picture(path, given["size"], given["fit"], spec["input"]["shape"][0] == 1) for path in paths])
-
-
-def _read_picture(path: Path, size: Sequence[int], fit: str, grey: bool) -> np.ndarray:
-    data = path.read_bytes()
     try:
         with warnings.catch_warnings():
             refuse_bombs()
-            return picture(data, size, fit, grey)
+            return picture(data, given["size"], given["fit"], spec["input"]["shape"][0] == 1)
     except ImportError as error:
         raise InvalidInputError("reading pictures needs Pillow: pip install pillow") from error
     except Exception as error:
-        raise InvalidInputError(f"{path.name}: not readable as a picture: {type(error).__name__}: {error}") from error
+        raise InvalidInputError(f"{name}: not readable as a picture: {type(error).__name__}: {error}") from error
 
 
 def pictures_in(path: Path) -> list[Path]:
@@ -499,16 +499,20 @@ def pictures_in(path: Path) -> list[Path]:
 def read_images(path: Path, spec: dict[str, Any]) -> np.ndarray:
     """Return images as the model reads them; the array may lack the axis of samples, or of the one channel."""
     # A pickle runs code, and the file is anybody's.
-    array: np.ndarray = np.load(path, allow_pickle=False)
+    return to_images(np.load(path, allow_pickle=False), path.name, spec)
+
+
+def to_images(array: np.ndarray, name: str, spec: dict[str, Any]) -> np.ndarray:
+    """Return an array of images as the model reads them; see `read_images`."""
     shape = tuple(spec["input"]["shape"])
     if array.shape in (shape, shape[1:]):
         array = array[None]
     if array.ndim == 0 or array.shape[1:] not in (shape, shape[1:]) or array[:1].size != math.prod(shape):
         found = f"an array of shape {list(array.shape)}"
-        raise InvalidInputError(f"{path.name}: expected images of shape {list(shape)}, found {found}")
+        raise InvalidInputError(f"{name}: expected images of shape {list(shape)}, found {found}")
     if spec["input"].get("dtype") == "uint8":
         if array.dtype != np.uint8:
-            raise InvalidInputError(f"{path.name}: expected uint8 pixels from 0 to 255, found {array.dtype}")
+            raise InvalidInputError(f"{name}: expected uint8 pixels from 0 to 255, found {array.dtype}")
         return array.reshape(len(array), *shape)
     scaled: np.ndarray = array.astype(np.float32) * np.float32(spec["input"].get("scale", 1.0))
     return scaled.reshape(len(array), *shape)
@@ -534,7 +538,7 @@ def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
     if kind == "table":
         return to_matrix(read_rows(path, spec.get("header", True)), spec)
     if kind == "texts":
-        return to_tokens(read_texts(path, spec), spec)
+        return to_tokens(read_texts(path, spec), spec, open_tokenizer(spec, here()))
     return read_images(path, spec) if kind == "images" else np.asarray(np.load(path, allow_pickle=False))
 
 
@@ -556,15 +560,26 @@ def by_name(arrays: dict[str, np.ndarray], names: list[str]) -> Inputs:
 
 def preprocessed(path: Path, spec: dict[str, Any]) -> Inputs:
     """Return raw input as the module that came with the model makes it."""
+    return prepared(open_preprocess(spec, here()), read_raw(path), spec)
+
+
+def open_preprocess(spec: dict[str, Any], folder: Path) -> Callable[[list[Any], dict[str, Any]], Any]:
+    """Return the function of the module that came with the model, after it was run."""
     name = Path(spec["preprocess"]).name
-    module_spec = importlib.util.spec_from_file_location("preprocess", here() / name)
+    module_spec = importlib.util.spec_from_file_location("preprocess", folder / name)
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     # Before it is executed, as an import does: a dataclass or a pickle in it looks its module up by name.
     sys.modules["preprocess"] = module
     module_spec.loader.exec_module(module)
-    found = module.preprocess(read_raw(path), spec)
+    function: Callable[[list[Any], dict[str, Any]], Any] = module.preprocess
+    return function
+
+
+def prepared(preprocess: Callable[[list[Any], dict[str, Any]], Any], rows: list[Any], spec: dict[str, Any]) -> Inputs:
+    """Return raw rows as the model's own function makes them its input."""
+    found = preprocess(rows, spec)
     return by_name(found, spec.get("model_inputs", list(found))) if isinstance(found, dict) else np.asarray(found)
 
 
@@ -607,7 +622,7 @@ def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
     """Return a function that runs the model: by ONNX where a file and onnxruntime are there, else by torch."""
     failures = []
     onnx = next((name for name in ONNX if (folder / name).is_file()), ONNX[0])
-    for name, opener in ((onnx, open_onnx), ("model.pt2", open_torch)):
+    for name, opener in ((onnx, OnnxModel), ("model.pt2", open_torch)):
         if not (folder / name).is_file():
             failures.append(f"{name} is not here")
             continue
@@ -618,21 +633,27 @@ def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
     raise InvalidInputError(f"no model can be run: {'; '.join(failures)}")
 
 
-def open_onnx(path: Path) -> Callable[[Inputs], np.ndarray]:
-    """Return a function that runs an ONNX model and gives its first output."""
-    import onnxruntime
+class OnnxModel:
+    """An ONNX model that is run by calling it, and gives its first output.
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    types = {entry.name: NUMBERS.get(entry.type) for entry in session.get_inputs()}
+    Attributes:
+        types: NumPy's name of each input's type, None where it is another one.
+    """
 
-    def run(inputs: Inputs) -> np.ndarray:
-        parts = dict(zip(types, parts_of(inputs), strict=True))
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        self._session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        self.types = {entry.name: NUMBERS.get(entry.type) for entry in self._session.get_inputs()}
+
+    def __call__(self, inputs: Inputs) -> np.ndarray:
+        """Return the first output."""
+        parts = dict(zip(self.types, parts_of(inputs), strict=True))
         for name, part in parts.items():
-            if types[name] not in (None, part.dtype.name):
-                raise InvalidInputError(f"{name} holds {part.dtype}, and the model reads {types[name]}: save it as {types[name]}")
-        return np.asarray(session.run(None, parts)[0])
-
-    return run
+            wanted = self.types[name]
+            if wanted not in (None, part.dtype.name):
+                raise InvalidInputError(f"{name} holds {part.dtype}, and the model reads {wanted}: save it as {wanted}")
+        return np.asarray(self._session.run(None, parts)[0])
 
 
 def open_torch(path: Path) -> Callable[[Inputs], np.ndarray]:
@@ -657,18 +678,38 @@ def continued(
     run: Callable[[Inputs], np.ndarray], prompt: str, spec: dict[str, Any], count: int, seed: int, temperature: float
 ) -> str:
     """Return the model's continuation of a prompt: `count` tokens, each sampled from the softmax of logits / temperature."""
-    tokenizer, length = open_tokenizer(spec), spec["input"]["shape"][0]
+    tokenizer, length = open_tokenizer(spec, here()), spec["input"]["shape"][0]
+    ids = tokens_of(prompt, tokenizer)
+    start, draws = len(ids), draws_of(seed)
+    for _ in range(count):
+        ids.append(next_token(run(window_of(ids, length))[0], min(len(ids), length), temperature, draws))
+    return str(tokenizer.decode(ids[start:]))
+
+
+def tokens_of(prompt: str, tokenizer: Any) -> list[int]:
+    """Return the tokens of a prompt, of which there is one at least."""
     ids = list(tokenizer.encode(prompt, add_special_tokens=False).ids)
     if not ids:
         raise InvalidInputError("the prompt is empty: the model continues a text")
-    start, draws = len(ids), np.random.Generator(np.random.Philox(key=seed))
-    for _ in range(count):
-        window = ids[-length:]
-        given = np.array([window + [0] * (length - len(window))], dtype=np.int64)
-        logits = run(given)[0, len(window) - 1].astype(np.float64) / temperature
-        powers = np.exp(logits - logits.max())
-        ids.append(int(np.searchsorted(np.cumsum(powers), draws.random() * powers.sum())))
-    return str(tokenizer.decode(ids[start:]))
+    return ids
+
+
+def draws_of(seed: int) -> np.random.Generator:
+    """Return the generator of a continuation's draws; the same in all versions of NumPy."""
+    return np.random.Generator(np.random.Philox(key=seed))
+
+
+def window_of(ids: list[int], length: int) -> np.ndarray:
+    """Return the last tokens as the model reads them, filled up on the right: int64 [1, length]."""
+    window = ids[-length:]
+    return np.array([window + [0] * (length - len(window))], dtype=np.int64)
+
+
+def next_token(logits: np.ndarray, count: int, temperature: float, draws: np.random.Generator) -> int:
+    """Return the token drawn behind `count` tokens, from the softmax of logits / temperature; logits [length, tokens]."""
+    scaled = logits[count - 1].astype(np.float64) / temperature
+    powers = np.exp(scaled - scaled.max())
+    return int(np.searchsorted(np.cumsum(powers), draws.random() * powers.sum()))
 
 
 # --- answering ----------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
         "fork": Entry("mltrainer.cli.runs", "Train a new run from another run's checkpoint."),
         "checkpoints": Entry("mltrainer.cli.checkpoints", "List, verify and export checkpoints."),
         "predict": Entry("mltrainer.cli.checkpoints", "Predict new rows, texts or pictures with the delivered model."),
+        "serve": Entry("mltrainer.cli.serve", "Answer requests with the delivered model over HTTP, with a form."),
     },
     EXPLORE: {},
 }

@@ -27,6 +27,7 @@ EXTRAS = (
     ("torchjd", "aggregators of the strategy balancing", "pip install 'mltrainer[multitask]'"),
     ("pytorch-metric-learning", "losses of the strategy contrastive", "pip install 'mltrainer[contrastive]'"),
     ("bitsandbytes", "AdamW with 8-bit moments", "pip install 'mltrainer[eightbit]'"),
+    ("fastapi", "serving the delivered model", "pip install 'mltrainer[serve]'"),
     ("pandas", "histories and runs as frames", "pip install 'mltrainer[pandas]'"),
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),
     ("tensorboard", "showing runs in TensorBoard", "pip install 'mltrainer[tensorboard]'"),

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import mltrainer
-from mltrainer.checkpointing.inference_script import InvalidInputError, decoded, open_onnx, read_rows, told
+from mltrainer.checkpointing.inference_script import InvalidInputError, OnnxModel, decoded, read_rows, told
 from mltrainer.errors import InputError
 from mltrainer.runs.drift import drifted
 from mltrainer.runs.predict import as_file
@@ -44,7 +44,7 @@ def test_numbers_of_another_type_than_the_model_reads_are_told_with_what_to_do(t
     graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "same", [given], [out])
     opsets = [onnx.helper.make_opsetid("", 17)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), str(tmp_path / "model.onnx"))
-    same = open_onnx(tmp_path / "model.onnx")
+    same = OnnxModel(tmp_path / "model.onnx")
     assert same(np.ones((3, 2), np.float32)).tolist() == [[1, 1]] * 3
     with pytest.raises(InvalidInputError, match="x holds float64, and the model reads float32: save it as float32"):
         same(np.ones((3, 2)))

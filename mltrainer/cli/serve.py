@@ -1,0 +1,107 @@
+"""`mltrainer serve`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mltrainer.cli.common import group, path_name
+from mltrainer.cli.output import warn
+from mltrainer.errors import InputError, Terminated
+
+if TYPE_CHECKING:
+    from mltrainer.serving.admission import Admitted
+    from mltrainer.serving.generation import Generator
+    from mltrainer.serving.predictor import Predictor
+
+app = group()
+TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
+LEAST_TOKEN = 16  # characters; chosen by us: fewer can be tried out
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@app.command(epilog="Example: mltrainer serve")
+def serve(
+    model: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", parser=path_name, help="A project, or a folder final_model; default: here.")
+    ] = Path("."),
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help=f"Where to listen; beyond this machine a token is needed, in {TOKEN}.")
+    ] = LOCAL[0],
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="The port; 0 for one that is free.")] = 8000,
+    allow_unchecked: Annotated[
+        bool, typer.Option("--allow-unchecked", help="Serve a model whose checks do not hold, and say so in every answer.")
+    ] = False,
+    max_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that one request may bring.")] = 1000,
+    max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Bytes that a request's body may have.")] = 8 << 20,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds for a body to come, and for an answer.")] = 30.0,
+) -> int:
+    """Answer requests with the delivered model, over HTTP, and show a form for people in the browser.
+
+    Its files and the gates of its training are checked first: exit 4 where one does not hold. Each answer has the same numbers as
+    `mltrainer predict` gives, with the model's run, digests and card. /openapi.json describes the addresses. Ctrl-C ends it.
+    """
+    token = token_for(host)
+    from mltrainer.serving.admission import admitted
+
+    found = admitted(model, allow_unchecked)
+    for fault in found.identity.unchecked:
+        warn(f"unchecked: {fault}")
+    try:
+        from mltrainer.serving.application import Service, application
+        from mltrainer.serving.guard import Limits
+        from mltrainer.serving.server import address_of, listening
+        from mltrainer.serving.server import serve as answer
+    except ModuleNotFoundError as error:
+        raise InputError(f"serving needs the package {error.name}", mend="pip install 'mltrainer[serve]'") from error
+
+    limits = Limits(rows=max_rows, bytes=max_bytes, seconds=timeout)
+    with listening(host, port) as listens:
+        built = application(Service(found, loaded(found), limits), token)
+        print(address_of(listens), flush=True)
+        warn("open this address in a browser; Ctrl-C ends the server")
+        try:
+            answer(built, listens)
+        # It is a KeyboardInterrupt, too, and has an exit code of its own; Ctrl-C is how the server is ended.
+        except Terminated:
+            raise
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def token_for(host: str) -> str | None:
+    """Return the token that requests must bring, of the environment; None where none is set and only this machine may ask.
+
+    Raises:
+        InputError: It is needed and not set, or short enough to be found by trying.
+    """
+    token = os.environ.get(TOKEN)
+    make = f"export {TOKEN}=$(python3 -c 'import secrets; print(secrets.token_urlsafe(24))')"
+    if token is None and host not in LOCAL:
+        raise InputError(
+            "whoever can reach this address could ask the model", where=f"--host {host}", mend=f"set a token: {make}"
+        )
+    if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
+        raise InputError(f"expected {LEAST_TOKEN} or more printable characters without spaces", where=TOKEN, mend=make)
+    return token
+
+
+def loaded(found: Admitted) -> Predictor | Generator:
+    """Return the admitted model in memory.
+
+    Raises:
+        InputError: No file of it can be run here.
+    """
+    from mltrainer.checkpointing.inference_script import InvalidInputError
+    from mltrainer.serving.generation import Generator
+    from mltrainer.serving.predictor import Predictor
+
+    kind = Generator if found.spec.get("kind") == "text_generation" else Predictor
+    try:
+        return kind(found.folder, found.spec)
+    except InvalidInputError as error:
+        raise InputError(str(error), where=str(found.folder)) from error

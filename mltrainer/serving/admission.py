@@ -1,0 +1,199 @@
+"""Which model is served: one whose files and gates hold, or one telling in every answer that they were not checked. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from mltrainer.checkpointing.deployment import CHECKSUMS_FILE, INTERFACE, MANIFEST_FILE, PREPROCESS, checksum_faults
+from mltrainer.errors import GateError, InputError
+from mltrainer.gates.gate import why_closed
+from mltrainer.gates.machine import asked, derive
+from mltrainer.runs.predict import delivered
+from mltrainer.workspace import (
+    MODEL_CARD,
+    MODEL_FOLDER,
+    Project,
+    find_project,
+    read_if_whole,
+    read_json,
+    sha256_file,
+)
+
+UNCHECKED = "--allow-unchecked serves it all the same, and says so in every answer"
+
+
+class Identity(BaseModel):
+    """The model that gave an answer.
+
+    Attributes:
+        name: Of its project, or of its folder where it lies in none.
+        mltrainer: The version that delivered it.
+        run: The run that trained it.
+        weights_sha256: Digest of its weights.
+        config_sha256: Of the config that it was trained with.
+        data_sha256: Of the data.
+        code_sha256: Of the task's code.
+        files_sha256: Digest of the list of digests of its files, `SHA256SUMS`; None where there is no such list.
+        card: Where its model card is.
+        card_sha256: Digest of the card; None where it has none.
+        checks: Whether files and gates hold, or some were passed over.
+        unchecked: What was passed over.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    mltrainer: str | None
+    run: str | None
+    weights_sha256: str | None
+    config_sha256: str | None
+    data_sha256: str | None
+    code_sha256: str | None
+    files_sha256: str | None
+    card: str = "/card"
+    card_sha256: str | None
+    checks: Literal["held", "unchecked"]
+    unchecked: list[str] = []
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A model that may be served.
+
+    Attributes:
+        folder: Its files.
+        spec: What `inference.json` says of its inputs and outputs.
+        identity: What every answer says of it.
+        project: The project that delivered it; None of a folder that lies in none.
+    """
+
+    folder: Path
+    spec: dict[str, Any]
+    identity: Identity
+    project: Project | None
+
+    @property
+    def card(self) -> str:
+        """The text of its card."""
+        path = self.folder / MODEL_CARD
+        return path.read_text("utf-8") if path.is_file() else "This model came without a card.\n"
+
+
+def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
+    """Return the model in a project, or in the folder of a delivered one.
+
+    Args:
+        given: A project's folder or one below it; or a copy of `final_model` that lies anywhere.
+        allow_unchecked: Admit a model whose checksums or gates do not hold, or cannot be checked where it lies.
+
+    Raises:
+        InputError: There is no delivered model, or it cannot be served.
+        GateError: A file is not the one that was delivered, or a gate does not hold.
+    """
+    project, folder = _places(given)
+    faults = [] if project else list(_of_copy(folder))
+    if project:
+        faults += _of_project(project)
+    if faults and not allow_unchecked:
+        raise GateError(f"{faults[0].message}", where=faults[0].where, mend=f"{faults[0].mend}; or {UNCHECKED}")
+    spec = _interface(folder, is_intact=not any(fault.is_of_files for fault in faults))
+    return Admitted(folder, spec, _identity(folder, project, [fault.told for fault in faults]), project)
+
+
+@dataclass(frozen=True)
+class _Fault:
+    message: str
+    where: str | None
+    mend: str
+    is_of_files: bool = True
+
+    @property
+    def told(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+def _places(given: Path) -> tuple[Project | None, Path]:
+    """Return the project, if the model is one that a project delivered, and the model's folder."""
+    if not given.is_dir():
+        raise InputError("no such folder", where=str(given), mend="name a project, or a folder final_model")
+    is_model = (given / INTERFACE).is_file()
+    try:
+        project = find_project(given)
+    except InputError:
+        if is_model:
+            return None, given.resolve()
+        raise
+    folder = project.phase_dir("finalization") / MODEL_FOLDER
+    return (None, given.resolve()) if is_model and given.resolve() != folder.resolve() else (project, folder)
+
+
+def _of_copy(folder: Path) -> Iterator[_Fault]:
+    """Yield the faults of a model's folder that lies in no project."""
+    for fault in checksum_faults(folder):
+        yield _Fault(fault, str(folder / CHECKSUMS_FILE), "copy the delivered folder anew")
+    told = "the folder lies in no project, so that the gates of its training cannot be checked here"
+    yield _Fault(told, str(folder), "serve it from its project", is_of_files=False)
+
+
+def _of_project(project: Project) -> Iterator[_Fault]:
+    """Yield the faults of a project's delivered model: changed or added files, and gates that do not hold.
+
+    Raises:
+        InputError: Nothing was delivered.
+    """
+    try:
+        folder = delivered(project)
+    except GateError as error:
+        yield _Fault(error.message, error.where, error.mend or "mltrainer gate check finalization")
+    else:
+        for fault in checksum_faults(folder):
+            yield _Fault(fault, project.relative(folder), "mltrainer phase run finalization delivers it anew")
+    for gate in (state.gate for state in asked(derive(project))):
+        if not gate.holds:
+            yield _Fault(why_closed(gate), None, f"mltrainer gate check {gate.phase}", is_of_files=False)
+
+
+def _interface(folder: Path, is_intact: bool) -> dict[str, Any]:
+    """Return the model's own description of its inputs and outputs.
+
+    Raises:
+        InputError: It is not here or says nothing; or a module would run that is not the one that was delivered.
+    """
+    spec = read_json(folder / INTERFACE)
+    if not isinstance(spec, dict):
+        raise InputError("expected an object that says what the model reads", where=str(folder / INTERFACE))
+    if PREPROCESS in spec and not is_intact:
+        told = f"{spec[PREPROCESS]} would run to prepare inputs, and the folder is not as it was delivered"
+        raise InputError(told, where=str(folder), mend="bring the delivered files back: changed code is never run")
+    return spec
+
+
+def _identity(folder: Path, project: Project | None, faults: list[str]) -> Identity:
+    manifest = read_if_whole(folder / MANIFEST_FILE)
+    contract = manifest.get("contract") if isinstance(manifest.get("contract"), dict) else {}
+
+    def digest(name: str) -> str | None:
+        return sha256_file(folder / name) if (folder / name).is_file() else None
+
+    def said(values: Any, name: str) -> str | None:
+        found = values.get(name)
+        return found if isinstance(found, str) else None
+
+    return Identity(
+        name=project.root.name if project else folder.name,
+        mltrainer=said(manifest, "mltrainer"),
+        run=said(manifest, "run"),
+        weights_sha256=said(manifest, "weights_sha256"),
+        config_sha256=said(contract, "config_sha256"),
+        data_sha256=said(contract, "data_sha256"),
+        code_sha256=said(contract, "code_sha256"),
+        files_sha256=digest(CHECKSUMS_FILE),
+        card_sha256=digest(MODEL_CARD),
+        checks="unchecked" if faults else "held",
+        unchecked=faults,
+    )

@@ -1,0 +1,252 @@
+"""The addresses that are answered: predictions, the model's card, whether it works, and a form for people."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+
+import mltrainer
+from mltrainer.checkpointing.inference_script import BATCH, InvalidInputError
+from mltrainer.serving import contract
+from mltrainer.serving.admission import Admitted
+from mltrainer.serving.batching import Batches, BusyError
+from mltrainer.serving.generation import Generator
+from mltrainer.serving.guard import Guard, Limits, RefusedError
+from mltrainer.serving.page import form_page
+from mltrainer.serving.predictor import Answers, Predictor, Rows
+from mltrainer.serving.strict import StrictRoute
+
+FAULTS: dict[int | str, dict[str, Any]] = {
+    code: {"model": contract.Fault, "description": words}
+    for code, words in {
+        400: "The body is no JSON.",
+        401: "The token is missing or another one.",
+        408: "The body did not arrive in time.",
+        413: "The body is too large.",
+        415: "The body has another type than JSON.",
+        422: "The model cannot read it.",
+        503: "Too many wait, or the answer took too long.",
+    }.items()
+}
+_PLACE = re.compile(r"row (\d+)(?:, column (.+?))?: (.*)", re.DOTALL)
+STATIC = {"form.js": "text/javascript", "style.css": "text/css"}
+
+
+class Service:
+    """A model that answers requests, those that come together in one batch.
+
+    Args:
+        admitted: The model.
+        model: It in memory.
+        limits: What a client may ask.
+    """
+
+    def __init__(self, admitted: Admitted, model: Predictor | Generator, limits: Limits) -> None:
+        self.admitted, self.model, self.limits = admitted, model, limits
+        self._identity = admitted.identity.model_dump()
+        self._batches: Batches[Any, Any] = Batches(model.work, BATCH, limits.waiting)
+
+    async def predict(self, rows: Rows) -> dict[str, Any]:
+        """Return the answer to a request.
+
+        Raises:
+            RefusedError: The model cannot read the rows, too many wait, or the answer takes too long.
+        """
+        with self._refusals():
+            async with asyncio.timeout(self.limits.seconds):
+                return self._said(await self.model.answer(rows, self._batches.ask))
+
+    async def parts(self, row: contract.Prompt) -> AsyncIterator[dict[str, Any]]:
+        """Yield the parts of a continuation as they come, and then the whole answer.
+
+        Raises:
+            RefusedError: As of `predict`.
+        """
+        assert isinstance(self.model, Generator)
+        answers: Answers = []
+        with self._refusals():
+            async for part, answer in self.model.steps(row, self._ask):
+                answers = [answer]
+                yield {"part": part}
+        yield self._said(answers)
+
+    async def _ask(self, item: Any, size: int) -> Any:
+        async with asyncio.timeout(self.limits.seconds):
+            return await self._batches.ask(item, size)
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidInputError as error:
+            raise _told(error) from None
+        except BusyError:
+            raise RefusedError(503, "server", f"more than {self.limits.waiting} rows wait already: ask again later") from None
+        except TimeoutError:
+            raise RefusedError(503, "server", f"there was no answer within {self.limits.seconds:g} s") from None
+
+    def _said(self, answers: Answers) -> dict[str, Any]:
+        return {"id": uuid.uuid4().hex, "answers": answers, "model": self._identity}
+
+    async def close(self) -> None:
+        """Answer what waits, and end."""
+        await self._batches.close()
+
+
+def _told(error: InvalidInputError) -> RefusedError:
+    """Return the refusal of rows that the model cannot read; the script names a row as people count, from 1."""
+    place = _PLACE.match(str(error))
+    if place is None:
+        return RefusedError(422, "rows", str(error))
+    row, column, what = place.groups()
+    return RefusedError(422, f"rows[{int(row) - 1}]" + (f".{column[1:-1]}" if column else ""), what)
+
+
+def application(service: Service, token: str | None = None) -> Callable[..., Any]:
+    """Return the ASGI application.
+
+    Args:
+        service: The model.
+        token: What requests must bring; None: none, from this machine alone.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await service.close()
+
+    told = service.admitted.identity
+    app = FastAPI(
+        title=told.name,
+        version=told.run or mltrainer.__version__,
+        summary="A model that mltrainer delivered.",
+        docs_url=None,  # it would load scripts from another site
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=FAULTS,
+    )
+    app.router.route_class = StrictRoute
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _elsewhere)
+    app.add_exception_handler(Exception, _failed)
+    _add_predictions(app, service)
+    _add_pages(app, service)
+    return Guard(app, service.limits, token)
+
+
+def _add_predictions(app: FastAPI, service: Service) -> None:
+    spec = service.admitted.spec
+    request_type: Any = contract.request_of(service.model.row, service.limits.rows)
+
+    async def predict(request: Any) -> Response:
+        return sent(await service.predict(request.rows))
+
+    predict.__annotations__["request"] = request_type
+    told = "Answers for some rows, each as `mltrainer predict` gives it."
+    app.post("/predict", response_model=contract.response_of(spec), description=told)(predict)
+    if not isinstance(service.model, Generator):
+        return
+
+    @app.post("/continue", response_class=EventStream, description="A continuation, part by part as it is made.")
+    async def continue_(prompt: contract.Prompt) -> Response:
+        parts = service.parts(prompt)
+        # Before the stream begins: a prompt that cannot be continued is refused as any other request.
+        first = await anext(parts)
+        return EventStream(_events(first, parts))
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+
+async def _events(first: dict[str, Any], others: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yield an event for each part; a fault on the way is the last one."""
+    yield _event(first)
+    try:
+        async for part in others:
+            yield _event(part)
+    except RefusedError as refused:
+        yield _event({"where": refused.where, "what": refused.what})
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def _add_pages(app: FastAPI, service: Service) -> None:
+    page = form_page(service.admitted)
+
+    @app.get("/health", description="Whether the server runs.")
+    async def health() -> dict[str, str]:
+        return {"state": "alive"}
+
+    @app.get("/ready", description="Whether the model answers: it is loaded before the server listens.")
+    async def ready() -> dict[str, str]:
+        return {"state": "ready"}
+
+    @app.get("/card", response_class=PlainTextResponse, description="The model's card, as Markdown.")
+    async def card() -> Response:
+        return PlainTextResponse(service.admitted.card, media_type="text/markdown")
+
+    @app.get("/", include_in_schema=False)
+    async def form() -> Response:
+        return Response(page, media_type="text/html")
+
+    for name, kind in STATIC.items():
+        content = (resources.files("mltrainer.serving") / "web" / name).read_bytes()
+        app.get(f"/{name}", include_in_schema=False)(_constant(content, kind))
+
+
+def _constant(content: bytes, kind: str) -> Callable[[], Any]:
+    async def give() -> Response:
+        return Response(content, media_type=kind)
+
+    return give
+
+
+def sent(value: dict[str, Any]) -> Response:
+    """Return a value as JSON, past FastAPI's own writing, which would hold each number to its type once more."""
+    return Response(json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), media_type="application/json")
+
+
+# --- what cannot be answered ----------------------------------------------------------------------
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return error.response()
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults: Sequence[Any] = error.errors()
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return RefusedError(422, contract.where_of(faults[0]["loc"]), contract.what_of(faults[0]) + more).response()
+
+
+async def _elsewhere(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    where = f"{request.method} {request.url.path}"[:200]
+    words = {404: "there is nothing at this address: /openapi.json lists what there is", 405: "this address has another method"}
+    response = RefusedError(error.status_code, where, words.get(error.status_code, error.detail)).response()
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _failed(request: Request, _: Exception) -> Response:
+    """Tell a fault of ours without its traceback, which the server's log has."""
+    return JSONResponse({"where": request.url.path, "what": "the server failed; its log has the reason"}, 500)

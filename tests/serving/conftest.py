@@ -1,0 +1,110 @@
+"""Small models as they are delivered, made without a training, and clients of their servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from starlette.testclient import TestClient
+
+from mltrainer.checkpointing.deployment import SCRIPT, write_checksums
+from mltrainer.cli.serve import loaded
+from mltrainer.serving.admission import admitted
+from mltrainer.serving.application import Service, application
+from mltrainer.serving.guard import Limits
+
+HERE = "http://127.0.0.1"
+TABLE: dict[str, Any] = {
+    "kind": "tabular_classification",
+    "input": {"name": "table", "dtype": "float32", "shape": [5]},
+    "columns": [
+        {"name": "age", "kind": "number"},
+        {"name": "price (EUR)", "kind": "decimal_comma"},
+        {"name": "town", "kind": "category", "categories": ["north", "south"]},
+        {"name": "joined", "kind": "date", "parts": ["days"]},
+        {"name": "member", "kind": "boolean"},
+    ],
+    "missing": ["", "NA"],
+    "target": "paid",
+    "output": "logits",
+    "classes": ["no", "yes"],
+}
+ROW: dict[str, Any] = {"age": 41.5, "price (EUR)": "1.200,50", "town": "north", "joined": "2024-02-03", "member": True}
+IMAGES: dict[str, Any] = {
+    "kind": "image_classification",
+    "input": {"name": "images", "dtype": "float32", "shape": [1, 2, 2]},
+    "output": "logits",
+    "classes": ["dark", "bright"],
+}
+PICTURES: dict[str, Any] = {
+    "kind": "image_classification",
+    "input": {"name": "images", "dtype": "uint8", "shape": [1, 4, 4], "picture": {"size": [4, 4], "fit": "resize"}},
+    "output": "logits",
+    "classes": ["dark", "bright"],
+}
+VALUE: dict[str, Any] = {**TABLE, "output": "value", "classes": None, "conformal": {"threshold": 2.0, "score": "absolute"}}
+
+
+def linear(path: Path, shape: tuple[int, ...], outputs: int, dtype: int = TensorProto.FLOAT) -> None:
+    """Write a model of one layer, whose weights are drawn; missing values count as 0."""
+    width, random = int(np.prod(shape)), np.random.default_rng(3)
+    weights = numpy_helper.from_array((random.normal(size=(width, outputs)) / 50).astype(np.float32), "w")
+    zero = numpy_helper.from_array(np.zeros((), np.float32), "zero")
+    size = numpy_helper.from_array(np.array([-1, width], np.int64), "size")
+    nodes = [
+        helper.make_node("Cast", ["input"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("IsNaN", ["real"], ["gone"]),
+        helper.make_node("Where", ["gone", "zero", "real"], ["filled"]),
+        helper.make_node("Reshape", ["filled", "size"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["output"]),
+    ]
+    given = helper.make_tensor_value_info("input", dtype, ["batch", *shape])
+    found = helper.make_tensor_value_info("output", TensorProto.FLOAT, ["batch", outputs])
+    graph = helper.make_graph(nodes, "linear", [given], [found], [weights, zero, size])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), str(path))
+
+
+def deliver(folder: Path, spec: dict[str, Any]) -> Path:
+    """Make a folder as finalization delivers it, for what its `inference.json` says."""
+    folder.mkdir()
+    shape = tuple(spec["input"]["shape"])
+    dtype = TensorProto.UINT8 if spec["input"].get("dtype") == "uint8" else TensorProto.FLOAT
+    linear(folder / "model.onnx", shape, len(spec.get("classes") or [0]), dtype)
+    (folder / "inference.json").write_text(json.dumps(spec))
+    (folder / "inference.py").write_bytes(SCRIPT.read_bytes())
+    (folder / "manifest.json").write_text(json.dumps({"mltrainer": "0.3.0", "run": "abc", "weights_sha256": "1" * 64}))
+    write_checksums(folder)
+    (folder / "README.md").write_text("# A model\n")
+    return folder
+
+
+Asking = Callable[..., contextlib.AbstractContextManager[TestClient]]
+
+
+@contextlib.contextmanager
+def asking(folder: Path, limits: Limits | None = None, token: str | None = None, unchecked: bool = True) -> Iterator[TestClient]:
+    """Yield a client of a model's server, in this process."""
+    found = admitted(folder, allow_unchecked=unchecked)
+    app = application(Service(found, loaded(found), limits or Limits()), token)
+    with TestClient(app, base_url=HERE, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a table's rows; not to be changed."""
+    return deliver(tmp_path_factory.mktemp("models") / "table", TABLE)
+
+
+@pytest.fixture
+def client(table: Path) -> Iterator[TestClient]:
+    """A client of the table's model."""
+    with asking(table) as found:
+        yield found
