@@ -24,7 +24,7 @@ FLOORS = [
     {"phases"},
     {"runs"},
     {"gates"},
-    {"reports", "figures", "follow", "tools", "search", "trainers", "references", "exporters"},
+    {"reports", "figures", "follow", "tools", "search", "trainers", "references", "exporters", "planner"},
     {"diagnostics", "checkpointing", "reproducibility", "integrations", "tasks", "strategies", "wrap"},
     {"observe"},
     {"records"},

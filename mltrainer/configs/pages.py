@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, create_model, model_validator
 
 from mltrainer import handbook
 from mltrainer.configs import yaml
@@ -33,6 +33,7 @@ Capability = Literal[
 ]
 MINIMUM: tuple[Capability, ...] = ("repeat", "weights_digest", "identity")  # without these nothing of a run can be believed
 
+DEVICES = "tools/planner/devices.md"
 NOT_OFFERED = {SCRIPT_RUNNER: "the program does not offer it: "}  # begins the reason why an item does not apply
 
 
@@ -97,6 +98,64 @@ class ToolPage(Strict):
     inputs: list[str]
     outputs: list[str]
     settings: dict[str, Number] = Field({}, description="the numbers that the tool decides by")
+
+
+class Figure(Strict):
+    """A figure of a device, with where and when it was read; blank where it was not."""
+
+    value: Annotated[float, Field(gt=0)] | None = None
+    source: str | None = Field(None, description="the address of the page that it was read on, or the command that measured it")
+    read: str | None = Field(None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="the date of that")
+
+    @model_validator(mode="after")
+    def _has_a_source(self) -> Self:
+        if self.value is not None and not (self.source and self.read):
+            raise ValueError(f"{self.value:g} has no source or no date: give source and read, or leave the value out")
+        return self
+
+
+class Utilization(Strict):
+    """The shares of a device's peak rate that trainings reached on it, from `low` to `high`, as somebody measured them."""
+
+    low: float = Field(gt=0, le=1)
+    high: float = Field(gt=0, le=1)
+    source: str
+    read: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} lies above high {self.high:g}")
+        return self
+
+
+class Device(Strict):
+    """A device that trainings run on."""
+
+    name: str
+    memory_gib: Figure = Field(default_factory=Figure)
+    bandwidth_gb_s: Figure = Field(default_factory=Figure, description="of its memory")
+    tflops: dict[Literal["fp32", "bf16", "fp16"], Figure] = Field(
+        {}, description="the peak rate of matrix products without sparsity, 1e12 operations in a second"
+    )
+    framework_mb: Figure = Field(
+        default_factory=Figure, description="what its driver and libraries take before any tensor, in MiB"
+    )
+    utilization: Utilization | None = None
+
+
+class DevicesPage(Strict):
+    """Front matter of `tools/planner/devices.md`: devices that the planner knows by name."""
+
+    title: str
+    devices: list[Device]
+
+    @model_validator(mode="after")
+    def _are_different(self) -> Self:
+        names = [device.name for device in self.devices]
+        if repeated := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"the device {repeated!r} stands there twice")
+        return self
 
 
 class VerificationPage(Strict):
@@ -237,6 +296,15 @@ def verification_page(project: Path | None) -> VerificationPage:
         InputError: The project's page has a setting that is unknown or out of its bounds.
     """
     return _read(VerificationPage, "reproducibility/verification.md", project)
+
+
+def devices_page(project: Path | None) -> DevicesPage:
+    """Return the devices that are known by name, from the handbook's page or the project's own.
+
+    Raises:
+        InputError: The page is not valid; by file, line and key.
+    """
+    return _read(DevicesPage, DEVICES, project)
 
 
 def diagnostic_page(name: str, project: Path | None) -> DiagnosticPage:

@@ -45,14 +45,18 @@ class Exploration:
         question: What is asked, such as "lr_find"; also the name of the scratch folder.
         changes: Of the config.
         config: Of a run.
+        tool: What answers.
     """
 
-    def __init__(self, tools: Tools, question: str, changes: Changes | None, config: TrainingConfig | None = None) -> None:
+    def __init__(
+        self, tools: Tools, question: str, changes: Changes | None, config: TrainingConfig | None = None, tool: str = EXPLORER
+    ) -> None:
         project = tools.project
         self.tools, self.project, self.question, self.assignments = tools, project, question, as_assignments(changes)
+        self.tool = tool
         self.folder = project.state_dir / question
         self.config = present_config(tools, self.assignments) if config is None else config
-        self.settings = tool_page(EXPLORER, project.root).settings
+        self.settings = tool_page(tool, project.root).settings
         self.limits = partial(ExplorerSettings, self.settings)
         self._before = files(project, self.folder)
 
@@ -76,7 +80,7 @@ class Exploration:
             asked=asked.written(),
         )
         try:
-            return self.tools.run(EXPLORER, job, on_event=on_event)
+            return self.tools.run(self.tool, job, on_event=on_event)
         except (StoppedError, KeyboardInterrupt):
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -103,12 +107,12 @@ class Exploration:
 
 @contextlib.contextmanager
 def exploring(
-    tools: Tools, question: str, changes: Changes | None = None, config: TrainingConfig | None = None
+    tools: Tools, question: str, changes: Changes | None = None, config: TrainingConfig | None = None, tool: str = EXPLORER
 ) -> Iterator[Exploration]:
     """Lock the project for one question to the explorer, as `Exploration` takes it."""
     project = tools.project
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
-        yield Exploration(tools, question, changes, config)
+        yield Exploration(tools, question, changes, config, tool)
 
 
 def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-EXPLORER, ABLATION_STUDY, ROW_INSPECTOR = "training_explorer", "ablation_study", "row_inspector"
+EXPLORER, ABLATION_STUDY, ROW_INSPECTOR, PLANNER = "training_explorer", "ablation_study", "row_inspector", "planner"
 LOOK, EXPLORE = "Look at what was trained", "Explore, without a trace in the project"
 
 
@@ -70,6 +70,7 @@ QUESTIONS = (
     Question("remediation", ("try_fixes", "apply_fix"), ABLATION_STUDY, "diagnose", None, LOOK),
     Question("learning_rate", ("lr_find",), EXPLORER, "lr-find", "Find a learning rate, on a copy."),
     Question("batch_size", ("batch_size",), EXPLORER, "batch-size", "Find a batch size by memory and throughput."),
+    Question("planner", ("plan",), PLANNER, "plan", "What a training will take in memory and time, and how to make it fit."),
     Question("profile", ("profile",), EXPLORER, "profile", "Where a step's time goes."),
     Question("data_scaling", ("extrapolate",), EXPLORER, "extrapolate", "Whether more data or more epochs would help."),
     Question(

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from mltrainer import handbook
 from mltrainer.configs.loading import validate
-from mltrainer.configs.pages import DiagnosticPage, GuidePage, PhasePage, ToolPage, VerificationPage, declared
+from mltrainer.configs.pages import DevicesPage, DiagnosticPage, GuidePage, PhasePage, ToolPage, VerificationPage, declared
 from tests.handbook.reading import commands, links, unknown_part
 
 pytestmark = pytest.mark.wheel
@@ -63,6 +63,8 @@ def model_of(path: str) -> type[BaseModel]:
         return DiagnosticPage
     if path == "reproducibility/verification.md":
         return VerificationPage
+    if path == "tools/planner/devices.md":
+        return DevicesPage
     return ToolPage if folder.startswith("tools/") else GuidePage
 
 

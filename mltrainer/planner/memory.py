@@ -1,0 +1,171 @@
+"""Memory by part, of a traced config under a batch, an accumulation, an optimizer and a number of processes: pure arithmetic.
+
+All bytes but the framework's are those of tensors. What the allocator takes beyond them is a share that was measured, and stands
+on the planner's page.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mltrainer.records.planner import Traced, TracedBatch, TracedVariant
+
+Sharing = Literal["ddp", "zero1", "fsdp"]
+# Numbers of 4 bytes that an optimizer keeps of each parameter; of 8 bits a block of 256 has a scale beside it (Dettmers et al.,
+# 2022, arXiv 2110.02861). Of those that are not named the trace alone tells.
+STATES = {"sgd": 1.0, "adam": 2.0, "adamw": 2.0, "adamw_8bit": 0.5 + 2 / 256}
+SMALL_8BIT = 4096  # numbers of a parameter whose moments stay in 32 bits
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Bytes of one process at its peak, by what they are.
+
+    Attributes:
+        weights: Parameters.
+        buffers: Such as running statistics.
+        gradients: Of one step; with several micro-batches also the sums of those before.
+        optimizer: Its state.
+        activations: What forward and backward hold beside that, with their temporary tensors.
+        copies: Weights before an update, by which it is measured, and a checkpoint that is being written.
+        framework: The interpreter, torch and the opened data.
+        fragmentation: The allocator's share beyond all tensors.
+    """
+
+    weights: float
+    buffers: float
+    gradients: float
+    optimizer: float
+    activations: float
+    copies: float
+    framework: float
+    fragmentation: float = 0.0
+
+    @property
+    def tensors(self) -> float:
+        """Bytes of all tensors."""
+        return self.weights + self.buffers + self.gradients + self.optimizer + self.activations + self.copies
+
+    @property
+    def total(self) -> float:
+        """Bytes of all parts."""
+        return self.tensors + self.framework + self.fragmentation
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What memory depends on beside the traced variant.
+
+    Attributes:
+        batch: Samples of a micro-batch.
+        accumulate: Micro-batches of a step, of all processes together.
+        processes: That train together.
+        parallel: What they share, as `launch.parallel`.
+        observes: Whether the first steps are observed, as `signals`.
+        optimizer_bytes: Of the whole state, where it is another optimizer's than the traced one's.
+    """
+
+    batch: int
+    accumulate: int = 1
+    processes: int = 1
+    parallel: Sharing = "ddp"
+    observes: bool = True
+    optimizer_bytes: float | None = None
+
+
+def at_batch(rows: list[TracedBatch], batch: int) -> tuple[float, float]:
+    """Return a variant's `step_bytes` and `update_bytes` at a batch: on the line through its two nearest rows.
+
+    A peak is the largest of sums that grow with the batch, and so convex: between rows this is not too low, and beyond the
+    last one it is on the line of its growth there.
+    """
+    if len(rows) == 1:
+        return rows[0].step_bytes * max(1.0, batch / rows[0].batch), float(rows[0].update_bytes)
+    low, high = next(((a, b) for a, b in itertools.pairwise(rows) if batch <= b.batch), (rows[-2], rows[-1]))
+    share = (batch - low.batch) / (high.batch - low.batch)
+    step = low.step_bytes + share * (high.step_bytes - low.step_bytes)
+    update = low.update_bytes + share * (high.update_bytes - low.update_bytes)
+    return max(step, 0.0), max(update, 0.0)
+
+
+def bend(rows: list[TracedBatch]) -> float:
+    """Return the distance of the middle of three rows from the line through the others, as a share of it; 0 of fewer."""
+    if len(rows) < 3:
+        return 0.0
+    low, middle, high = rows[0], rows[1], rows[-1]
+    share = (middle.batch - low.batch) / (high.batch - low.batch)
+    expected = low.step_bytes + share * (high.step_bytes - low.step_bytes)
+    return abs(middle.step_bytes - expected) / max(1.0, expected)
+
+
+def held_sums(count: int) -> int:
+    """Return the number of gradients' sums that a binary tree holds while the last of so many micro-batches is computed."""
+    return max((bin(done).count("1") for done in range(count)), default=0)
+
+
+def parts(traced: Traced, variant: TracedVariant, setup: Setup) -> Parts:
+    """Return one process's memory on the CPU, without the allocator's share, as all tensors of it at the worst moment.
+
+    With several processes each computes its block of a step's micro-batches. ZeRO-1 divides the optimizer's state of large
+    parameters by their number; FSDP2 their weights and gradients too, and holds the largest block whole (Rajbhandari et al.,
+    2020, arXiv 1910.02054; Zhao et al., 2023, arXiv 2304.11277). Of a traced model whose large parameters are a share of all,
+    that share of the optimizer's state is divided.
+    """
+    step, update = at_batch(variant.rows, setup.batch)
+    gradients = float(traced.trainable_bytes)
+    activations = max(step, update) - gradients
+    own = max(1, setup.accumulate // setup.processes)  # micro-batches that this process adds up
+    sums = held_sums(own) if setup.accumulate > 1 else 0
+    state = float(traced.optimizer_bytes if setup.optimizer_bytes is None else setup.optimizer_bytes)
+    whole = Parts(
+        weights=traced.parameter_bytes,
+        buffers=traced.buffer_bytes,
+        gradients=gradients * (1 + sums),
+        optimizer=state,
+        activations=max(0.0, activations),
+        copies=0.0,
+        framework=traced.resident_bytes,
+    )
+    shared = _shared(whole, traced, setup)
+    checkpoint = shared.weights + shared.buffers + shared.optimizer
+    layers = traced.layer_bytes
+    return replace(shared, copies=layers + max(checkpoint, layers if setup.observes else 0.0))
+
+
+def _shared(whole: Parts, traced: Traced, setup: Setup) -> Parts:
+    """Return the parts of one of several processes."""
+    if setup.processes == 1 or setup.parallel == "ddp" or not traced.trainable_bytes:
+        return whole
+    large = traced.shared_bytes / traced.trainable_bytes
+    kept = 1 - large + large / setup.processes  # of what is divided
+    divided = replace(whole, optimizer=whole.optimizer * kept)
+    if setup.parallel == "zero1":
+        return divided
+    weights = whole.weights - traced.shared_bytes * (1 - 1 / setup.processes) + traced.largest_block_bytes
+    return replace(divided, weights=min(weights, whole.weights), gradients=whole.gradients * kept)
+
+
+def calibrated(found: Parts, peak: float, low: float, high: float) -> tuple[float, float]:
+    """Return the allocator's share and the framework's bytes, with which parts come to the peak that was measured of them.
+
+    The share is held between bounds: of a small model the framework's own noise is more than all tensors.
+    """
+    share = min(max((peak - found.framework) / found.tensors - 1, low), high)
+    return share, max(0.0, peak - found.tensors * (1 + share))
+
+
+def with_fragmentation(found: Parts, share: float) -> Parts:
+    """Return parts with the allocator's share of all tensors, such as 0.1."""
+    return replace(found, fragmentation=found.tensors * share)
+
+
+def optimizer_bytes(name: str, traced: Traced, options: Mapping[str, float] | None = None) -> float | None:
+    """Return the bytes of an optimizer's state for the trained parameters; None where only a trace could tell."""
+    states = STATES.get(name)
+    if states is None:
+        return None
+    has_none = name == "sgd" and (options or {}).get("momentum") == 0
+    return 0.0 if has_none else states * traced.trainable_bytes

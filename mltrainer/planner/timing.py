@@ -1,0 +1,76 @@
+"""The time of a step: one that was measured, scaled to another by the work of both; never of a device that nobody measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mltrainer.configs.pages import Device
+from mltrainer.records.planner import Precise, Rates, TracedBatch
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Seconds from `low` to `high`."""
+
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Interval:
+        """Return both ends so many times."""
+        return Interval(self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a few real steps of the config took: seconds of a micro-batch, and the process's peak in bytes."""
+
+    micro_batch: Interval
+    peak_bytes: float
+
+
+def row_at(rows: list[TracedBatch], batch: int) -> TracedBatch:
+    """Return a batch's row: the operations of any batch, and the work that grows with it on the line of two traced rows."""
+    if len(rows) == 1:
+        return rows[0]
+    low, high = rows[0], rows[-1]
+    share = (batch - low.batch) / (high.batch - low.batch)
+
+    changes = {
+        name: round(first + share * (last - first))
+        for name, first, last in (
+            ("flops", low.flops, high.flops),
+            ("moved_bytes", low.moved_bytes, high.moved_bytes),
+        )
+    }
+    return low.model_copy(update={"batch": batch, **changes})
+
+
+def work_s(row: TracedBatch, rates: Rates) -> float:
+    """Return the seconds of a micro-batch at a machine's best rates, one after the other; a real one takes longer."""
+    return row.flops / rates.flops_per_s + row.moved_bytes / rates.bytes_per_s + row.operations * rates.overhead_s
+
+
+def scaled(measured: Interval, own: TracedBatch, other: TracedBatch, rates: Rates, error: float) -> Interval:
+    """Return the time of another micro-batch of the same precision, from the config's own that was measured.
+
+    Args:
+        measured: The config's own.
+        own: Its work.
+        other: The other's work.
+        rates: The machine's.
+        error: How far such a time may be off, as a share; none where the work is the same.
+    """
+    factor = work_s(other, rates) / work_s(own, rates)
+    off = error if other != own else 0.0
+    return Interval(measured.low * factor * (1 - off), measured.high * factor * (1 + off))
+
+
+def on_device(row: TracedBatch, device: Device, precision: Precise) -> Interval | str:
+    """Return the time of a micro-batch on a device by its peak rate and the utilization that was measured there, or why not."""
+    rate, used = device.tflops.get(precision), device.utilization
+    if rate is None or rate.value is None:
+        return f"no peak rate for {precision} stands on the page of devices"
+    if used is None:
+        return "its utilization was not measured: `mltrainer profile` there, then write it on your page of devices"
+    at_peak = row.flops / (rate.value * 1e12)
+    return Interval(at_peak / used.high, at_peak / used.low)

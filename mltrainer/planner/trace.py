@@ -1,0 +1,268 @@
+"""The trainer's own step on fake tensors: what it takes in memory and operations, without either. The planner's own process.
+
+The data is opened and read; the model is made, goes forward and backward and is updated in torch's `FakeTensorMode`, in which
+tensors have a shape and no content. Steps are those of one process on the CPU, of one micro-batch each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from mltrainer.configs.loading import validate_values
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.planner.ledger import Ledger
+from mltrainer.records.job import ExplorationJob
+from mltrainer.records.planner import Rates, Traced, TracedBatch, TracedVariant, Variant
+from mltrainer.reproducibility import determinism, seeds
+from mltrainer.tasks.opening import OpenTask, make_model
+from mltrainer.tasks.structures import mapped, tensors_in
+from mltrainer.tasks.updating import Length
+from mltrainer.tools.program import Events
+from mltrainer.trainers.native.data.addresses import Plan, Step, altered, plan_for, training_steps
+from mltrainer.trainers.native.optimization.custom import own_updates
+from mltrainer.trainers.native.optimization.gradients import is_measured_by_rows
+from mltrainer.trainers.native.preparing import prepare_model
+from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.native.stepping import Stepper
+from mltrainer.workspace import write_json
+
+RATE = 1e-3  # of the traced steps: it changes no shape
+STEPS = 2  # the first one makes the optimizer's state, the second one is like all that follow
+LONGEST_REASON = 200  # characters
+REPEATS = 20  # of what is timed for the machine's rates
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """A model's own bytes, which the batch does not change."""
+
+    parameters: int
+    parameter_bytes: int
+    trainable_bytes: int
+    layer_bytes: int
+    buffer_bytes: int
+    optimizer_bytes: int
+    largest_block_bytes: int
+    shared_bytes: int
+    blocks: list[str]
+
+
+def work(job: ExplorationJob, root: Path, events: Events) -> int:
+    """Trace the variants that a job asks for; the answer goes to `result.json` in the job's folder."""
+    write_json(root / job.folder / "result.json", traced(job, root, events).written())
+    return 0
+
+
+def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
+    """Return the trace of each asked variant of a job's config, at half its batch, its batch, and twice that.
+
+    Raises:
+        InputError: The data cannot be opened, or the config's own variant cannot be made at all.
+    """
+    config = job.config
+    determinism.switch_on(config.threads)
+    seeds.seed_everything(seeds.key(config.data_seed, "task"))
+    opened = Session(job, root / job.folder, events, lambda: None, root).open()
+    resident = resident_bytes()  # with all that a training's own process has imported, as this module imports its session
+    asked = [Variant.model_validate(one) for one in job.asked["variants"]]
+    samples = len(opened.split("train"))
+    found: list[TracedVariant] = []
+    sizes: _Sizes | None = None
+    for variant in asked:
+        events.send("note", text=f"tracing {variant.precision}{', blocks computed again' if variant.recomputed else ''}")
+        own, row = _variant(opened, config, variant, batches_of(config.batch_size, samples))
+        sizes = sizes or own
+        found.append(row)
+        if own is not None and not variant.recomputed and own.blocks:
+            again = variant.model_copy(update={"recomputed": own.blocks})
+            events.send("note", text=f"tracing {variant.precision}, blocks computed again")
+            found.append(_variant(opened, config, again, batches_of(config.batch_size, samples))[1])
+    known = sizes or _Sizes(0, 0, 0, 0, 0, 0, 0, 0, [])
+    return Traced(samples=samples, resident_bytes=resident, rates=rates(), variants=found, **vars(known))
+
+
+def rates() -> Rates:
+    """Return this machine's best rates with the threads that are set: of a product of matrices, a copy, tiny operations."""
+    size = 512
+    left, right, small = torch.ones(size, size), torch.ones(size, size), torch.ones(8)
+    large = torch.ones(8 * 2**20)
+    return Rates(
+        flops_per_s=2 * size**3 / _shortest(lambda: torch.mm(left, right)),
+        bytes_per_s=2 * large.nbytes / _shortest(large.clone),
+        overhead_s=_shortest(lambda: small + small),
+    )
+
+
+def _shortest(call: Callable[[], object]) -> float:
+    """Return the shortest of some times that a call takes, in seconds."""
+    taken = []
+    for _ in range(REPEATS):
+        begun = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
+
+
+def batches_of(batch: int, samples: int) -> list[int]:
+    """Return the traced batch sizes, rising: half the config's, its own and twice that, as far as there are samples."""
+    return sorted({min(size, samples) for size in (max(1, batch // 2), batch, 2 * batch)})
+
+
+def resident_bytes() -> int:
+    """Return this process's resident memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def _variant(
+    opened: OpenTask, config: TrainingConfig, variant: Variant, batches: list[int]
+) -> tuple[_Sizes | None, TracedVariant]:
+    sizes: _Sizes | None = None
+    rows: list[TracedBatch] = []
+    for batch in batches:
+        try:
+            changed = traceable(config, variant, batch)
+            step = _first_step(opened, changed)
+            sizes, row = _one(opened, changed, step)
+        except Exception as error:  # whatever the user's code or torch finds that a tensor without content cannot do
+            reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:LONGEST_REASON]
+            return sizes, TracedVariant(variant=variant, rows=[], not_known=reason)
+        rows.append(row)
+    return sizes, TracedVariant(variant=variant, rows=rows, not_known=None)
+
+
+def traceable(config: TrainingConfig, variant: Variant, batch: int) -> TrainingConfig:
+    """Return a config whose steps have the shapes of a variant's, and look at no number.
+
+    Clipping by a norm looks at it and takes no memory; a compiler and the 8-bit optimizer want real tensors.
+    """
+    changes: dict[str, Any] = {
+        "batch_size": batch,
+        "accumulate": 1,
+        "precision": variant.precision,
+        "gradient_checkpointing": variant.recomputed,
+        "compile": False,
+        "device": "cpu",
+    }
+    if config.clip is not None and config.clip.norm is not None:
+        changes["clip"] = None
+    if config.optimizer.name == "adamw_8bit":
+        changes["optimizer"] = {"name": "adamw", "lr": config.optimizer.lr}
+    return validate_values(TrainingConfig, {**config.model_dump(), **changes}, "the traced config")
+
+
+def _first_step(opened: OpenTask, config: TrainingConfig) -> Step:
+    """Return the first step of a config, as training reads it."""
+    plan: Plan = plan_for(config, len(opened.split("train")))
+    steps = training_steps(opened.split("train"), plan, config, 0)
+    return next(iter(altered(steps, plan, 0, opened.alterations)))
+
+
+def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[_Sizes, TracedBatch]:
+    """Return a model's sizes, and what a step of it takes."""
+    # Copied: they are views of a block of many steps, whose whole storage would count.
+    micro_batches = [mapped(torch.clone, micro) for micro in step.micro_batches]
+    mode, ledger = FakeTensorMode(allow_non_fake_inputs=True), Ledger()
+    with mode, ledger:
+        batch = [mapped(mode.from_tensor, micro) for micro in micro_batches]
+        stepper = _stepper(opened, config)
+        ledger.note(tensors_in(batch))
+        fake = replace(step, micro_batches=batch)
+        for number in range(1, STEPS):
+            stepper.take(number, RATE, fake)
+        sizes = _sizes(stepper)
+        own = sizes.parameter_bytes + sizes.buffer_bytes + sizes.optimizer_bytes
+        gc.collect()  # what the first step left in circles is of torch's own first use, and no part of later ones
+        with _sections(stepper, ledger) as peaks:
+            stepper.take(STEPS, RATE, fake)
+        # A step of its own: the counter's hooks hold tensors.
+        with FlopCounterMode(display=False) as counted:
+            stepper.take(STEPS + 1, RATE, fake)
+    row = TracedBatch(
+        batch=len(step.ids),
+        step_bytes=max(0, peaks["step"] - own),
+        update_bytes=max(0, peaks["update"] - own),
+        flops=counted.get_total_flops(),
+        moved_bytes=peaks["moved"],
+        operations=peaks["operations"],
+    )
+    return sizes, row
+
+
+def _stepper(opened: OpenTask, config: TrainingConfig) -> Stepper:
+    """Return the stepper of a new model, made as a session makes it."""
+    seeds.seed_everything(seeds.key(config.seed, "model"))
+    model = make_model(opened)
+    prepare_model(model, config)
+    opened.begin_strategies(model)
+    model.train()
+    length = Length(1, 1)
+    own = own_updates(opened.task, model, config, length, opened.root)
+    stepper = Stepper(opened.task, model, config, own, strategies=opened.strategies)
+    stepper.looks = False
+    return stepper
+
+
+@contextlib.contextmanager
+def _sections(stepper: Stepper, ledger: Ledger) -> Iterator[dict[str, int]]:
+    """Note the peaks of a step's parts for the length of a block: until its update, and from there on."""
+    peaks: dict[str, int] = {}
+    taken: Any = stepper
+    update = taken._update
+
+    def noted(number: int, step: Step, gradients: list[torch.Tensor], total: torch.Tensor) -> None:
+        peaks["step"] = ledger.peak
+        ledger.peak = ledger.live
+        update(number, step, gradients, total)
+
+    taken._update = noted
+    ledger.reset()
+    yield peaks
+    peaks |= {"update": ledger.peak, "moved": ledger.moved, "operations": ledger.operations}
+    taken._update = update
+
+
+def _sizes(stepper: Stepper) -> _Sizes:
+    model: nn.Module = stepper.model
+    trained = [p for p in model.parameters() if p.requires_grad]
+    blocks = [sum(_bytes(p) for p in module.parameters(recurse=False)) for module in model.modules()]
+    states = {id(t.untyped_storage()): t for entry in stepper.optimizer.state.values() for t in tensors_in(entry)}
+    return _Sizes(
+        parameters=sum(p.numel() for p in model.parameters()),
+        parameter_bytes=sum(map(_bytes, model.parameters())),
+        trainable_bytes=sum(map(_bytes, trained)),
+        layer_bytes=sum(_bytes(p) for p in trained if p.dim() >= 2),
+        buffer_bytes=sum(map(_bytes, model.buffers())),
+        optimizer_bytes=sum(map(_bytes, states.values())),
+        largest_block_bytes=max(blocks, default=0),
+        shared_bytes=sum(_bytes(p) for p in trained if is_measured_by_rows(p)),
+        blocks=repeated_blocks(model),
+    )
+
+
+def repeated_blocks(model: nn.Module) -> list[str]:
+    r"""Return patterns of the names of a model's outermost repeated blocks, such as `^blocks\.\d+$`; empty where none is."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        children = [child for child in module.children() if any(True for _ in child.parameters())]
+        is_alike = len({type(child) for child in children}) == 1 and all([*child.children()] for child in children)
+        is_repeated = isinstance(module, nn.ModuleList | nn.Sequential) and len(children) > 1 and is_alike
+        if is_repeated and not any(re.search(pattern, name.rpartition(".")[0]) for pattern in found):
+            found.append(rf"^{re.escape(name)}\.\d+$" if name else r"^\d+$")
+    return found
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

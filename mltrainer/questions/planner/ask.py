@@ -1,0 +1,351 @@
+"""`mltrainer plan`: a trace, a few real steps where they fit, and the arithmetic between them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mltrainer.configs.loading import Changes, assign, validate_values
+from mltrainer.configs.pages import Device
+from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig
+from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.planner import devices as known
+from mltrainer.planner import memory, timing
+from mltrainer.planner.memory import Parts, Setup
+from mltrainer.planner.recommendation import Choice, Recommendation, Way, largest, recommend
+from mltrainer.questions.exploration import Exploration, exploring
+from mltrainer.questions.planner.findings import Asked, FoundPlan, Measured, Memory, OnDevice, PlannerSettings, Row, Span
+from mltrainer.questions.registry import PLANNER
+from mltrainer.questions.remediation.ask import apply_fix
+from mltrainer.records.job import TrainingJob
+from mltrainer.records.partial import partial
+from mltrainer.records.planner import Precise, Traced, TracedVariant, Variant
+from mltrainer.records.run import ProbeResult
+from mltrainer.reproducibility.environment import available_mb
+from mltrainer.runs.launcher import Tools
+
+MIB = 2**20
+EIGHT_BIT = "adamw_8bit"
+RECOMPUTED = "gradient_checkpointing"
+
+
+def plan(
+    tools: Tools,
+    *,
+    set: Changes | None = None,
+    devices: Sequence[str] = (),
+    processes: int | None = None,
+    apply: bool = False,
+) -> FoundPlan:
+    """Return the memory and time of a training of the present config, the ways to make it fit, and the one to take.
+
+    Args:
+        tools: The project's tools.
+        set: Changes of the config.
+        devices: Names of the page of devices; the recommendation is for the first one, else for this machine.
+        processes: That train together; None: as the config says.
+        apply: Whether the recommended keys are written into the project's files, as `apply_fix` does.
+
+    Raises:
+        InputError: A device is unknown, or the config, its data or its processes are not valid.
+    """
+    asked = [known.device(name, tools.project.root) for name in devices]
+    with exploring(tools, "plan", set, tool=PLANNER) as exploration:
+        config = exploration.config
+        if config.task.is_opaque:
+            what = "the task is a program that trains by itself: what it holds in memory is its own affair"
+            raise InputError(what, where="task.script", mend="write it as a task of your own (task.use)")
+        count = config.processes if processes is None else processes
+        config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
+        traced = Traced.model_validate(exploration.ask(Asked(variants=variants(config))))
+        found = _Planner(exploration, traced, count, asked).found()
+    return found if not (apply and found.changes) else _applied(tools, found)
+
+
+def _applied(tools: Tools, found: FoundPlan) -> FoundPlan:
+    written = apply_fix(tools, found.changes)
+    return found.model_copy(update={"applied": [file.path for file in written.files]})
+
+
+def variants(config: TrainingConfig) -> list[Variant]:
+    """Return the variants that are traced: the config's own, and on it each other precision that its device computes well."""
+    own: Precise = "fp32" if config.precision == "auto" else config.precision
+    others: list[Precise] = ["fp32", "bf16"]
+    names = [own, *(name for name in others if name != own)]
+    return [Variant(precision=name, recomputed=config.gradient_checkpointing) for name in names]
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """What was measured of the config's own steps, or why nothing was."""
+
+    micro_batch: timing.Interval | None
+    peak_bytes: float | None
+    not_known: str | None
+
+
+class _Planner:
+    """The arithmetic between a trace and what a person is told."""
+
+    def __init__(self, exploration: Exploration, traced: Traced, processes: int, devices: Sequence[Device]) -> None:
+        self.exploration, self.config, self.traced = exploration, exploration.config, traced
+        self.processes, self.devices = processes, devices
+        self.settings = partial(PlannerSettings, exploration.settings)
+        self.own = traced.variants[0]
+        self.samples = self.config.batch_size * self.config.accumulate
+        self.share: float | None = None  # of the allocator, once it was measured
+        self.framework_bytes = traced.resident_bytes + float(self.settings.first_use_mb) * MIB
+
+    def found(self) -> FoundPlan:
+        """Return the plan."""
+        room_mb = available_mb() * float(self.settings.memory_share)  # before anything real is computed
+        probed = self._probed(room_mb)
+        ways = self._ways()
+        limit_bytes, limit = self._limit(room_mb)
+        if limit_bytes is None or self.own.not_known:
+            reason = f"no recommendation: {self.own.not_known or limit}"
+            choices: list[Choice | None] = [None for _ in ways]
+            advice = Recommendation(None, {}, reason)
+        else:
+            most = self.traced.samples
+            choices = [largest(way, self.samples, limit_bytes, self.processes, most) for way in ways]
+            advice = recommend(choices, self.config.batch_size, self.config.accumulate, limit)
+        rows = [self._row(way, choice, probed) for way, choice in zip(ways, choices, strict=True)]
+        return self.exploration.kept(
+            FoundPlan(
+                traced=self.traced,
+                batch_size=self.config.batch_size,
+                accumulate=self.config.accumulate,
+                processes=self.processes,
+                limit_mb=0 if limit_bytes is None else limit_bytes / MIB,
+                limit=limit,
+                memory=None if self.own.not_known else self._memory(self._own_parts(self.config.batch_size)),
+                measured=_measured(probed),
+                ways=rows,
+                devices=[self._on_device(device) for device in self.devices],
+                changes=advice.set,
+                reason=advice.reason,
+                command=self.exploration.command(advice.set) if advice.set else None,
+                not_known=self._not_known(),
+            )
+        )
+
+    # --- memory ---
+
+    def _own_parts(self, batch: int) -> Parts:
+        return self._parts(self.own, Setup(batch, self.config.accumulate, self.processes, self._parallel, self.config.signals))
+
+    @property
+    def _parallel(self) -> memory.Sharing:
+        parallel = self.config.launch.parallel
+        return parallel if parallel in ("zero1", "fsdp") else "ddp"
+
+    def _parts(self, variant: TracedVariant, setup: Setup) -> Parts:
+        """Return parts with what the libraries take, and the allocator's share as it was measured, else the most of the page."""
+        found = replace(memory.parts(self.traced, variant, setup), framework=self.framework_bytes)
+        share = float(self.settings.fragmentation_high) if self.share is None else self.share
+        return memory.with_fragmentation(found, share)
+
+    def _memory(self, parts: Parts) -> Memory:
+        low, high = (float(self.settings.fragmentation_low), float(self.settings.fragmentation_high))
+        bounds = [parts.framework + parts.tensors * (1 + share) for share in (low, high)]
+        names = ("weights", "buffers", "gradients", "optimizer", "activations", "copies", "framework", "fragmentation")
+        values = {name: getattr(parts, name) / MIB for name in names}
+        return Memory(**values, tensors=parts.tensors / MIB, total=parts.total / MIB, low=bounds[0] / MIB, high=bounds[1] / MIB)
+
+    # --- what was measured ---
+
+    def _probed(self, room_mb: float) -> _Probed:
+        """Take a few real steps, where the most that they may need is there, and learn the allocator's share from them."""
+        if self.own.not_known:
+            return _Probed(None, None, f"the step could not be traced: {self.own.not_known}")
+        setup = Setup(self.config.batch_size, self.config.accumulate, observes=self.config.signals)
+        needed = self._parts(self.own, setup)
+        if self.config.device != "cpu" or self.processes > 1:
+            return _Probed(None, None, "only one process on this machine's CPU is tried")
+        if needed.total / MIB > room_mb:
+            told = f"it may need {needed.total / MIB:,.0f} MiB, and {room_mb:,.0f} MiB of this machine may be planned with"
+            return _Probed(None, None, told)
+        try:
+            result = ProbeResult.model_validate(self.exploration.tools.run(ORCHESTRATOR, self._probe_job()))
+        except StoppedError:
+            raise
+        except MltrainerError as error:
+            return _Probed(None, None, f"real steps failed: {error.message}")
+        peak = float(result.memory.peak_rss_mb) * MIB
+        low, high = float(self.settings.fragmentation_low), float(self.settings.fragmentation_high)
+        self.share, self.framework_bytes = memory.calibrated(needed, peak, low, high)
+        span = timing.Interval(float(result.shortest_step_us) / 1e6, float(result.step_time_us.p95) / 1e6)
+        return _Probed(span.times(1 / self.config.accumulate), peak, None)
+
+    def _probe_job(self) -> TrainingJob:
+        folder = self.exploration.folder / "probe"
+        config = self.config.with_processes(1)
+        return TrainingJob(
+            run="plan",
+            purpose="probe",
+            resumable=True,  # so that a checkpoint is written, which takes memory too
+            folder=self.exploration.project.relative(folder),
+            config=config,
+            contract={},
+            threads=config.threads,
+            max_steps=int(self.settings.probe_steps),
+        )
+
+    # --- ways ---
+
+    def _ways(self) -> list[Way]:
+        """Return the ways to train, the config's own first, in the order of what they cost."""
+        ways = [self._way("as it is", {}, self.own)]
+        for variant in self.traced.variants[1:]:
+            changes: dict[str, Any] = {}
+            if variant.variant.precision != self.own.variant.precision:
+                changes["precision"] = variant.variant.precision
+            if variant.variant.recomputed != self.own.variant.recomputed:
+                changes[RECOMPUTED] = variant.variant.recomputed
+            ways.append(self._way(_named(changes), changes, variant))
+        # What leaves the numbers as they are before what changes them.
+        ways.sort(key=lambda way: len({"precision"} & way.changes.keys()))
+        if self.config.optimizer.name in ("adam", "adamw"):
+            state = memory.optimizer_bytes(EIGHT_BIT, self.traced)
+            ways.append(self._way("8-bit AdamW", {"optimizer.name": EIGHT_BIT}, self.own, optimizer_bytes=state))
+        for parallel in ("zero1", "fsdp") if self.processes > 1 else ():
+            told = {"zero1": "ZeRO-1", "fsdp": "FSDP2"}[parallel]
+            ways.append(self._way(f"{told} over {self.processes}", {"launch.parallel": parallel}, self.own, parallel=parallel))
+        return ways
+
+    def _way(self, name: str, changes: dict[str, Any], variant: TracedVariant, **setup: Any) -> Way:
+        if self.processes > 1:
+            changes = {**changes, "launch.processes": self.processes}
+        if variant.not_known:
+            return Way(name, changes, None, not_known=variant.not_known)
+
+        def parts(batch: int, accumulate: int) -> Parts:
+            known_setup = {"parallel": self._parallel, **setup}
+            return self._parts(variant, Setup(batch, accumulate, self.processes, observes=self.config.signals, **known_setup))
+
+        return Way(name, changes, parts, refused=self._refused(changes))
+
+    def _refused(self, changes: dict[str, Any]) -> str | None:
+        """Return the reason why the trainer cannot take the config with some changes; None: it can."""
+        sizes = {"batch_size": 1, "accumulate": self.samples} if self.processes > 1 else {}
+        if changes.get("optimizer.name") == EIGHT_BIT and importlib.util.find_spec("bitsandbytes") is None:
+            return 'bitsandbytes is not installed: pip install "mltrainer[eightbit]"'
+        values = assign(self.config.model_dump(), {**changes, **sizes}.items())
+        try:
+            validate_values(TrainingConfig, values, "the planned config")
+        except InputError as error:
+            return error.message.replace("the planned config: ", "")
+        return None
+
+    def _row(self, way: Way, choice: Choice | None, probed: _Probed) -> Row:
+        span, unknown = self._step(way, choice, probed)
+        return Row(
+            name=way.name,
+            set=way.changes,
+            batch_size=choice.batch if choice else None,
+            accumulate=choice.accumulate if choice else None,
+            peak=self._memory(choice.parts) if choice else None,
+            step=span,
+            step_not_known=unknown,
+            why_not=way.refused or way.not_known or (None if choice else "no micro-batch fits"),
+        )
+
+    def _step(self, way: Way, choice: Choice | None, probed: _Probed) -> tuple[Span | None, str | None]:
+        """Return the time of a whole step of a way: of the precision that was measured, and of one process."""
+        if choice is None or probed.micro_batch is None:
+            return None, probed.not_known
+        if not way.changes.keys() <= {RECOMPUTED}:
+            return None, "its steps were not measured; `mltrainer plan` with its keys measures them"
+        variant = self._variant_of(way)
+        own = timing.row_at(self.own.rows, self.config.batch_size)
+        other = timing.row_at(variant.rows, choice.batch)
+        error = float(self.settings.time_error)
+        taken = timing.scaled(probed.micro_batch, own, other, self.traced.rates, error).times(choice.accumulate)
+        return _span(taken), None
+
+    def _variant_of(self, way: Way) -> TracedVariant:
+        recomputed = way.changes.get(RECOMPUTED, self.own.variant.recomputed)
+        wanted = self.own.variant.model_copy(update={"recomputed": recomputed})
+        return next(variant for variant in self.traced.variants if variant.variant == wanted)
+
+    # --- devices ---
+
+    def _limit(self, room_mb: float) -> tuple[float | None, str]:
+        """Return the bytes that one process may take, and the memory in words."""
+        share = float(self.settings.memory_share)
+        if self.devices:
+            device = self.devices[0]
+            found = known.memory_bytes(device)
+            if found is None:
+                return None, f"the memory of {device.name} is blank on the page of devices"
+            return found * share, f"{share:.0%} of {device.name}'s {found / known.GIB:g} GiB"
+        each = room_mb * MIB / self.processes
+        shared = f", shared by {self.processes} processes" if self.processes > 1 else ""
+        return each, f"the {room_mb:,.0f} MiB of this machine that may be planned with{shared}"
+
+    def _on_device(self, device: Device) -> OnDevice:
+        memory_bytes, unknown = known.memory_bytes(device), [f"{name}: blank on the page" for name in known.blanks(device)]
+        if device.framework_mb.value is None:
+            unknown.append("what driver and libraries take before any tensor: blank on the page, so not counted")
+        fits, most = None, None
+        if memory_bytes is not None and not self.own.not_known:
+            room = memory_bytes * float(self.settings.memory_share) - (device.framework_mb.value or 0) * MIB
+            fits = self._device_bytes(self.config.batch_size) <= room
+            most = next((size for size in self._sizes() if self._device_bytes(size) <= room), None)
+        step: timing.Interval | str = "the step could not be traced"
+        if not self.own.not_known:
+            row = timing.row_at(self.own.rows, self.config.batch_size)
+            step = timing.on_device(row, device, self.own.variant.precision)
+        sources = [device.memory_gib, device.bandwidth_gb_s, *device.tflops.values()]
+        return OnDevice(
+            name=device.name,
+            memory_mb=None if memory_bytes is None else memory_bytes / MIB,
+            fits=fits,
+            largest=most,
+            step=None if isinstance(step, str) else _span(step.times(self.config.accumulate)),
+            not_known=[*unknown, *([f"time: {step}"] if isinstance(step, str) else [])],
+            sources=list(dict.fromkeys(f"{one.source} (read {one.read})" for one in sources if one.value is not None)),
+        )
+
+    def _device_bytes(self, batch: int) -> float:
+        """Return the bytes that a device's memory holds: the tensors; framework, data and checkpoints lie in the host's."""
+        found = self._own_parts(batch)
+        return found.tensors - found.copies + self.traced.layer_bytes
+
+    def _sizes(self) -> list[int]:
+        return [size for size in range(self.samples, 0, -1) if self.samples % size == 0]
+
+    def _not_known(self) -> list[str]:
+        """Return the things that the plan cannot tell, each with its reason."""
+        lines = [f"{variant.variant.precision}: {variant.not_known}" for variant in self.traced.variants if variant.not_known]
+        if bent := [variant for variant in self.traced.variants if memory.bend(variant.rows) > BENT]:
+            names = ", ".join(variant.variant.precision for variant in bent)
+            lines.append(
+                f"memory does not grow in proportion to the batch ({names}): beyond twice the config's it may be too low"
+            )
+        if self.config.compile:
+            lines.append("compile: true was traced without the compiler, whose kernels hold less or more")
+        if self.config.device != "cpu" or self.devices:
+            lines.append("activations were traced with the operations of a CPU; a GPU's may hold other temporary tensors")
+        return lines
+
+
+BENT = 0.05  # of the middle of three traced batches, off the line through the others
+
+
+def _named(changes: dict[str, Any]) -> str:
+    words = {"precision": str(changes.get("precision")), RECOMPUTED: "blocks computed again"}
+    return ", ".join(words[key] for key in changes) or "as it is"
+
+
+def _measured(probed: _Probed) -> Measured:
+    step = None if probed.micro_batch is None else _span(probed.micro_batch)
+    peak = None if probed.peak_bytes is None else probed.peak_bytes / MIB
+    return Measured(step=step, peak_mb=peak, not_known=probed.not_known)
+
+
+def _span(interval: timing.Interval) -> Span:
+    return Span(low=interval.low * 1e6, high=interval.high * 1e6)

@@ -1,0 +1,114 @@
+"""Memory by part: arithmetic against numbers that are counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from mltrainer.planner import memory, timing
+from mltrainer.planner.memory import Setup
+from mltrainer.records.planner import Rates, Traced, TracedBatch, TracedVariant, Variant
+
+RATES = Rates(flops_per_s=1e9, bytes_per_s=1e9, overhead_s=1e-6)
+
+
+def row(batch: int, step: int, update: int = 100) -> TracedBatch:
+    return TracedBatch(batch=batch, step_bytes=step, update_bytes=update, flops=batch * 1000, moved_bytes=0, operations=0)
+
+
+def traced(*rows: TracedBatch, **changes: int) -> Traced:
+    variant = TracedVariant(variant=Variant(precision="fp32", recomputed=[]), rows=list(rows), not_known=None)
+    values = {
+        "parameters": 25,
+        "parameter_bytes": 100,
+        "trainable_bytes": 100,
+        "layer_bytes": 80,
+        "buffer_bytes": 8,
+        "optimizer_bytes": 200,
+        "largest_block_bytes": 40,
+        "shared_bytes": 80,
+        "samples": 1000,
+        "resident_bytes": 5000,
+        **changes,
+    }
+    return Traced(**values, blocks=[], rates=RATES, variants=[variant])  # type: ignore[arg-type]
+
+
+THREE = (row(10, 300), row(20, 500), row(40, 900))
+
+
+def found(setup: Setup, *rows: TracedBatch, **changes: int) -> memory.Parts:
+    whole = traced(*(rows or THREE), **changes)
+    return memory.parts(whole, whole.variants[0], setup)
+
+
+def test_parts_of_one_process_add_up_to_the_traced_peak_and_the_copies() -> None:
+    parts = found(Setup(batch=20))
+    assert (parts.weights, parts.buffers, parts.gradients, parts.optimizer, parts.activations) == (100, 8, 100, 200, 400)
+    assert parts.copies == 80 + (100 + 8 + 200)  # layers before an update, and a checkpoint that is being written
+    assert parts.total == 100 + 8 + 200 + 500 + parts.copies + 5000
+
+
+@pytest.mark.parametrize(("batch", "activations"), [(10, 200), (30, 600), (80, 1600)])
+def test_other_batches_lie_on_the_line_through_two_traced_ones(batch: int, activations: int) -> None:
+    assert found(Setup(batch)).activations == activations
+
+
+def test_the_update_decides_where_it_takes_more_than_the_backward_pass() -> None:
+    assert found(Setup(20), row(10, 300, 700), row(20, 500, 700)).activations == 600
+
+
+def test_a_trace_that_bends_is_seen() -> None:
+    assert memory.bend(list(THREE)) == 0
+    assert memory.bend([row(10, 100), row(20, 400), row(40, 1600)]) == pytest.approx(0.333, abs=0.01)
+
+
+@pytest.mark.parametrize(("count", "sums"), [(1, 0), (2, 1), (3, 1), (4, 2), (8, 3)])
+def test_as_many_sums_are_held_as_a_binary_tree_holds_before_its_last_leaf(count: int, sums: int) -> None:
+    assert memory.held_sums(count) == sums
+
+
+def test_accumulation_holds_sums_of_gradients() -> None:
+    assert found(Setup(20, accumulate=4)).gradients == 300
+    assert found(Setup(20, accumulate=4, processes=4)).gradients == 100
+
+
+def test_sharing_divides_what_the_trainer_divides_and_no_more() -> None:
+    alone, ddp, zero1, fsdp = (
+        found(Setup(20, 4, processes, parallel))  # type: ignore[arg-type]
+        for processes, parallel in ((1, "ddp"), (4, "ddp"), (4, "zero1"), (4, "fsdp"))
+    )
+    assert ddp.optimizer == alone.optimizer == 200
+    assert zero1.optimizer == fsdp.optimizer == 200 * (0.2 + 0.8 / 4)
+    assert (zero1.weights, fsdp.weights) == (100, 100 - 80 * 3 / 4 + 40)
+    assert fsdp.gradients == 100 * (0.2 + 0.8 / 4)
+    assert fsdp.activations == ddp.activations
+
+
+def test_nothing_is_divided_where_no_parameter_is_large() -> None:
+    assert found(Setup(20, 4, 4, "zero1"), shared_bytes=0).optimizer == 200
+
+
+def test_8_bits_keep_half_a_number_for_each_in_place_of_two() -> None:
+    whole = traced(*THREE)
+    assert memory.optimizer_bytes("adamw", whole) == 200
+    assert memory.optimizer_bytes("adamw_8bit", whole) == pytest.approx(100 * (0.5 + 2 / 256))
+    assert memory.optimizer_bytes("lamb", whole) is None
+
+
+@pytest.mark.parametrize(("peak", "share"), [(5000, 0.0), (5000 + 1196 * 1.5, 0.5), (5000 + 1196 * 9, 1.0)])
+def test_a_measured_peak_comes_out_again_with_a_share_within_bounds(peak: float, share: float) -> None:
+    parts = found(Setup(20))
+    got, framework = memory.calibrated(parts, peak, 0.0, 1.0)
+    assert got == pytest.approx(share)
+    assert framework + parts.tensors * (1 + got) == pytest.approx(peak)
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_the_time_of_another_batch_grows_with_its_work_and_by_the_error_alone() -> None:
+    measured = timing.Interval(1.0, 2.0)
+    own, double = timing.row_at(list(THREE), 20), timing.row_at(list(THREE), 40)
+    assert timing.scaled(measured, own, own, RATES, 0.2) == measured
+    scaled = timing.scaled(measured, own, double, RATES, 0.2)
+    assert (scaled.low, scaled.high) == (pytest.approx(1.6), pytest.approx(4.8))

@@ -1,0 +1,84 @@
+"""The trace: the trainer's own step on fake tensors, against the same counted by hand and on real ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.planner import memory, trace
+from mltrainer.records.job import ExplorationJob
+from mltrainer.records.planner import Traced, Variant
+from mltrainer.reproducibility import determinism
+from mltrainer.tools.program import Events
+from tests.projects import PROJECT, TASK, write_rings
+
+WIDE = TASK.replace("nn.Linear(2, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 2)", "{layers}")
+BLOCK = "nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))"
+BLOCKS = f"nn.Linear(2, 64), nn.Sequential(*({BLOCK} for _ in range(8))), nn.Linear(64, 2)"
+
+
+@pytest.fixture(autouse=True)
+def switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave torch's switches as they are for the other tests of this process."""
+    monkeypatch.setattr(determinism, "switch_on", lambda *_args, **_kwargs: None)
+
+
+def traced(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Traced:
+    """Return the trace of a task with a model of some layers."""
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "my_task", raising=False)
+    write_rings(folder, WIDE.replace("{layers}", layers))
+    config = TrainingConfig.model_validate({**PROJECT, "rules": 2, "batch_size": 32, **changes})
+    asked = {"variants": [Variant(precision="fp32", recomputed=[]).model_dump()]}
+    job = ExplorationJob(
+        run="plan",
+        purpose="explore",
+        question="plan",
+        folder="scratch",
+        config=config,
+        contract={},
+        threads=1,
+        settings={},
+        asked=asked,
+    )
+    events = Events(None)
+    monkeypatch.setattr(events, "send", lambda *_args, **_values: None)
+    return trace.traced(job, folder, events)
+
+
+def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = traced(tmp_path, "nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2)", monkeypatch)
+    numbers = 2 * 64 + 64 + 64 * 2 + 2
+    assert (found.parameters, found.parameter_bytes, found.trainable_bytes) == (numbers, 4 * numbers, 4 * numbers)
+    assert found.layer_bytes == 4 * (2 * 64 + 64 * 2)
+    assert found.optimizer_bytes == 2 * 4 * numbers + 4 * 4  # both moments, and a count of steps for each tensor
+    (variant,) = found.variants
+    assert [row.batch for row in variant.rows] == [16, 32, 64]
+    # Five products of 2 * 64 pairs: two forward, and backward those for both weights and for the inputs of the second layer.
+    assert [row.flops for row in variant.rows] == [row.batch * 5 * 2 * 128 for row in variant.rows]
+    assert memory.bend(variant.rows) < 0.02
+
+
+def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = traced(tmp_path, BLOCKS, monkeypatch)
+    own, again = found.variants
+    assert again.variant.recomputed == found.blocks == [r"^1\.\d+$"]
+    assert again.rows[-1].step_bytes < own.rows[-1].step_bytes
+    assert again.rows[-1].flops > own.rows[-1].flops
+
+
+def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = "type('Looks', (nn.Module,), {'forward': lambda self, x: x * float(x.mean().item() > 0)})()"
+    found = traced(tmp_path, f"nn.Linear(2, 2), {looks}", monkeypatch)
+    (variant,) = found.variants
+    assert variant.rows == []
+    assert "DataDependentOutputException" in str(variant.not_known)
+
+
+def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = traced(tmp_path, "nn.Linear(2, 2)", monkeypatch, clip={"norm": 1.0}, batch_size=200)
+    assert [row.batch for row in found.variants[0].rows] == [100, 200, found.samples]

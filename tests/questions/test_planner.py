@@ -1,0 +1,69 @@
+"""`mltrainer plan`: its text, and one plan of a real project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mltrainer.configs.pages import tool_page
+from mltrainer.questions.planner.findings import PlannerSettings
+from mltrainer.workspace import Project
+from tests.conftest import Cli
+from tests.projects import TASK, write_rings
+
+
+@pytest.fixture
+def rings(tmp_path: Path, tools_here: None) -> Project:
+    """A project in which no phase has run."""
+    return write_rings(tmp_path / "rings")
+
+
+def contents(project: Project) -> dict[str, bytes]:
+    """Return every file of a project outside the planner's folder."""
+    paths = (p for p in project.root.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return {project.relative(p): p.read_bytes() for p in paths if not p.is_relative_to(project.state_dir)}
+
+
+def test_the_page_declares_the_planners_settings_and_no_other() -> None:
+    assert set(tool_page("planner", None).settings) == set(PlannerSettings.model_fields)
+
+
+def test_an_unknown_device_is_refused_before_anything_is_traced(rings: Project, cli: Cli) -> None:
+    said = cli("plan", "--device", "NVIDIA H10 SXM", "--project", rings.root)
+    assert said.code == 1
+    assert "did you mean 'NVIDIA H100 SXM'?" in said.err
+    assert not (rings.state_dir / "plan").exists()
+
+
+def test_a_number_of_processes_that_cannot_train_is_refused(rings: Project, cli: Cli) -> None:
+    said = cli("plan", "--devices", "3", "--project", rings.root)
+    assert said.code == 1
+    assert "take 2 or 4" in said.err
+
+
+@pytest.mark.slow
+def test_a_plan_tells_parts_that_add_up_and_leaves_the_project_as_it_is(rings: Project, cli: Cli) -> None:
+    before = contents(rings)
+    found = cli("plan", "--json", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA H200").json
+    assert contents(rings) == before
+    memory = found["memory"]
+    names = ("weights", "buffers", "gradients", "optimizer", "activations", "copies", "framework", "fragmentation")
+    assert sum(memory[name] for name in names) == pytest.approx(memory["total"])
+    assert memory["low"] <= memory["total"] <= memory["high"]
+    assert memory["total"] == pytest.approx(found["measured"]["peak_mb"])
+    assert (found["set"], found["command"]) == ({}, None)
+    (device,) = found["devices"]
+    assert (device["memory_mb"], device["fits"], device["step"]) == (None, None, None)
+    assert "memory: blank on the page" in device["not_known"]
+    assert found["reason"] == "no recommendation: the memory of NVIDIA H200 is blank on the page of devices"
+
+
+@pytest.mark.slow
+def test_a_task_that_looks_at_numbers_is_told_as_not_known(tmp_path: Path, cli: Cli, tools_here: None) -> None:
+    source = TASK.replace("        time.sleep(self.pause)", "        time.sleep(self.pause * float(outputs.sum()))")
+    project = write_rings(tmp_path, source)
+    said = cli("plan", "--project", project.root)
+    assert said.code == 0
+    assert "memory: not known" in said.out
+    assert "no recommendation: DataDependentOutputException" in said.out
