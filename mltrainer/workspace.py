@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from mltrainer.errors import InputError, InUseError, MachineError
-from mltrainer.leftovers import new_file
+from mltrainer.leftovers import new_file, new_folder
 from mltrainer.looking import is_looking, within
 from mltrainer.redaction import redact, redacted
 
@@ -235,6 +235,22 @@ def write_atomic(path: Path, data: bytes) -> None:
             raise
         # The rename itself lasts only when the folder is on the disk as well.
         sync(path.parent)
+
+
+@contextlib.contextmanager
+def new_whole(path: Path) -> Iterator[Path]:
+    """Yield a path for a large file to be written to, which then stands whole under its own; where a block fails, none does.
+
+    Raises:
+        MachineError: There is no space, no permission, or the disk failed.
+    """
+    with machine_faults(str(path)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(path.parent) as folder:
+            yield (temporary := folder / path.name)
+            # On the disk before it has its name: after a power cut no half file lies where whole ones are looked for.
+            sync(temporary)
+            os.replace(temporary, path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -159,6 +159,7 @@ RAW = {
     "tasks/images/pictures.py": (1, "the user's own data, prepared"),
     "tasks/tables/table_cache.py": (2, "the user's own data, prepared"),
     "tasks/text/token_file.py": (2, "the user's own data, prepared"),
+    "strategies/kept_rows.py": (1, "numbers that a teacher gave"),
     "runs/rebuild.py": (1, "a process prints into it; redacted when that has ended"),
 }
 

@@ -591,6 +591,7 @@ class ProjectConfig(Strict):
         for number, strategy in enumerate(self.strategies):
             if isinstance(strategy, Distillation):
                 self._require_teacher(f"strategies.{number}.teacher.model", strategy.teacher.model)
+                self._require_sayings(f"strategies.{number}", strategy)
         return self
 
     @model_validator(mode="after")
@@ -625,6 +626,18 @@ class ProjectConfig(Strict):
         if self.of_texts != isinstance(model, TextModel):
             what = "reads texts" if isinstance(model, TextModel) else "reads no texts"
             raise ValueError(f"{key} {model.name} {what}, which does not suit {self.task.kind}")
+
+    def _require_sayings(self, key: str, strategy: Distillation) -> None:
+        """Refuse to keep of a teacher what the task has not, or what has no room."""
+        if strategy.keep and self.task.kind == "text_generation":
+            raise ValueError(f"{key}.keep would hold a score of each token of the vocabulary for each token of the text")
+        if strategy.texts is None:
+            return
+        if self.task.kind != "text_generation":
+            raise ValueError(f"{key}.texts are what a teacher of text_generation writes, and this task is another one")
+        length = self.data.tokens.length if self.data and self.data.tokens else 0
+        if strategy.texts.prompt > length:
+            raise ValueError(f"{key}.texts.prompt: {strategy.texts.prompt} is more than a sample's {length} tokens")
 
     @model_validator(mode="after")
     def _doubt_suits_the_task(self) -> Self:
@@ -729,6 +742,8 @@ class TrainingConfig(ProjectConfig):
             "compile": self.compile,
             "tensor_parallel": self.tensor_parallel > 1,
             "gradient_checkpointing": bool(self.gradient_checkpointing),
+            "augment": self.augment is not None,
+            "progressive": any(strategy.name == "progressive" for strategy in self.strategies),
             "averaged weights": self.averaging is not None or self.optimizer.name == "schedule_free",
             "precision: fp16": self.precision == "fp16" or (self.precision == "auto" and self.device == "cuda"),
         }

@@ -55,6 +55,15 @@ class LayerPair(Strict):
     teacher: str = Field(min_length=1, description="a module of the teacher")
 
 
+class Texts(Strict):
+    """Texts that a teacher writes, to be learned from in place of the corpus's own (Kim and Rush, 2016, arXiv 1606.07947)."""
+
+    prompt: int = Field(ge=1, description="the first tokens of a training sample, which the teacher goes on with")
+    temperature: float = Field(
+        1.0, ge=0, le=100, description="what scores are divided by before a token is drawn; 0: the likeliest one each time"
+    )
+
+
 class Distillation(Strict):
     """The outputs of a teacher as soft targets (Hinton et al., 2015, arXiv 1503.02531), and those of its layers."""
 
@@ -68,11 +77,44 @@ class Distillation(Strict):
     feature_weight: Annotated[float, Later("0.3")] = Field(
         1.0, gt=0, description="what the layers' squared differences count beside the distance of the outputs"
     )
+    keep: Annotated[bool, Later("0.3")] = Field(
+        False, description="the teacher's outputs on the training samples are computed once, before the steps, and kept in a file"
+    )
+    texts: Annotated[Texts | None, Later("0.3")] = Field(
+        None,
+        description="of text_generation, in place of scores: the teacher's share of the training samples, by weight, are texts "
+        "that it writes",
+    )
 
     @model_validator(mode="after")
     def _weighs_what_is_there(self) -> Self:
         if self.feature_weight != 1 and not self.features:
             raise ValueError(f"feature_weight: {self.feature_weight} counts layers, and features names none")
+        return self
+
+    @property
+    def reads_once(self) -> str | None:
+        """The key by which the teacher is asked of each sample once, before the steps; None: it is asked in each step."""
+        return "keep" if self.keep else "texts" if self.texts is not None else None
+
+    @model_validator(mode="after")
+    def _says_the_same_each_time(self) -> Self:
+        if self.reads_once is None:
+            return self
+        if self.teacher.ema is not None:
+            raise ValueError(f"{self.reads_once} asks the teacher once, and the average of teacher.ema changes with each step")
+        if self.features:
+            raise ValueError(f"{self.reads_once} keeps what the teacher gives in the end, and features reads its layers")
+        return self
+
+    @model_validator(mode="after")
+    def _learns_scores_or_texts(self) -> Self:
+        if self.texts is None:
+            return self
+        if self.keep:
+            raise ValueError("keep is of the teacher's outputs, and texts are kept anyway: leave it out")
+        if self.temperature != 2:
+            raise ValueError("temperature divides scores that are compared; texts are drawn by texts.temperature")
         return self
 
 

@@ -29,6 +29,7 @@ COMPARES_GRADIENTS = Limit(
 )
 ADDS_PARTS = Limit(OWN_PARTS, ("averaged weights", "tensor_parallel"))
 AVERAGES = Limit(OWN_AVERAGE, WHOLE)
+ASKS_ONCE = Limit("which asks the teacher of each sample once", ("augment", "progressive"))
 
 
 def limits_of(strategy: Strategy, kind: str | None) -> Iterator[Limit]:
@@ -46,8 +47,10 @@ def limits_of(strategy: Strategy, kind: str | None) -> Iterator[Limit]:
     if by_gradients:
         yield COMPARES_GRADIENTS
     # Where the task makes losses of what the model gives, that is read in the model.
-    if isinstance(strategy, Distillation) and (strategy.features or kind == "text_generation"):
+    if isinstance(strategy, Distillation) and (strategy.features or (kind == "text_generation" and strategy.texts is None)):
         yield READS_LAYERS
+    if isinstance(strategy, Distillation) and strategy.reads_once:
+        yield ASKS_ONCE
     if isinstance(strategy, Distillation) and strategy.teacher.ema is not None:
         yield AVERAGES
     if isinstance(strategy, Lora | Probing | Quantization | Balancing) and not by_gradients:

@@ -17,6 +17,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.plugins import located
 from mltrainer.records.common import Cause, Divergence
+from mltrainer.records.event import Event
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Cost, Data, Estimate, Loader, Option, Probe, ProbeRun
@@ -26,6 +27,7 @@ from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
 from mltrainer.runs.localize import HASH_SEED, HASH_SEED_VARIABLE, MEMORY, NOTHING, Change, find_cause
+from mltrainer.runs.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -57,15 +59,28 @@ def probe(ctx: Context, config: TrainingConfig) -> ProbeResult:
     evaluation adds to the steps.
     """
     settings = _settings(ctx)
-    steps, trainer = settings.probe_steps, ctx.trainer
-    halfway = "; the second time interrupted half-way and resumed" if "resume" in trainer.capabilities else ""
-    ctx.note(f"probing {steps} steps, twice, in fresh processes{halfway}")
+    steps = settings.probe_steps
     judged = settings.model_dump(include=set(DataLimits.model_fields))  # once: the second time has the same data, by its digest
     asked: dict[str, Any] = {"rehearse": True, "data_limits": judged}
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
         asked["measure_loader"] = limits
-    return trainer.probe(_job(ctx, config, "first", steps, **asked))
+    return _announced(ctx, steps).probe(_job(ctx, config, "first", steps, **asked))
+
+
+def _announced(ctx: Context, steps: int) -> Trainer:
+    """Return the trainer, of whose steps a note tells when they begin: a config that is refused comes to none."""
+    told = f"probing {steps} steps, twice, in fresh processes"
+    if "resume" not in ctx.trainer.capabilities:  # another trainer may not tell when it begins
+        ctx.note(told)
+        return ctx.trainer
+
+    def tell(event: Event) -> None:
+        if event["event"] == "start":
+            ctx.note(f"{told}; the second time interrupted half-way and resumed")
+        ctx.tell(event)
+
+    return ctx.trainer_that_tells(tell)
 
 
 def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Probes:

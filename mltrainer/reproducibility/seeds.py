@@ -178,6 +178,11 @@ def _exchanged(numbers: np.ndarray, half: np.uint64, keys: list[np.uint64]) -> n
 def first_draws(seed: int) -> dict[str, str]:
     """Return the first draw of each generator under one address, to compare between processes."""
     seed_everything(key(seed, "probe"))
+    return next_draws()
+
+
+def next_draws() -> dict[str, str]:
+    """Return the next draw of each generator, which is another one where something has drawn meanwhile."""
     draws = {
         "python": random.random().hex(),
         "numpy": float(np.random.random()).hex(),

@@ -9,17 +9,22 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.checkpointing.starting import load_all, weight_rows
+from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.strategies.kept_rows import KeptRows, kept_rows
 from mltrainer.strategies.layer_pairs import LayerPairs
 from mltrainer.strategies.mean_teacher import MeanTeacher
-from mltrainer.strategies.strategy import MicroBatch, Strategy, Training
+from mltrainer.strategies.strategy import MicroBatch, Reading, Strategy, Training
 from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.text.generation import TextGeneration
 from mltrainer.tasks.user_code import import_module, user_code
@@ -29,11 +34,12 @@ IGNORED = -100  # a target that counts in no loss, as torch's cross-entropy has 
 INTERFACE = "inference.json"
 SHOWN = ("kind", "classes", "target")  # parts of an interface that are short enough for a message
 NOT_READ = ("training", "wrong")  # of a column: what the rows held that a model was trained on, and what became of wrong cells
+SHOWN_TEXT = 80  # characters
 MEND = "take a teacher of this task, or leave the strategy out"
 
 
 class Distillation(Strategy[configs.Distillation]):
-    """The distance from a teacher's outputs."""
+    """The distance from a teacher's outputs, or texts that it writes in place of the corpus's own."""
 
     name = "distillation"
     _task: Task
@@ -41,10 +47,13 @@ class Distillation(Strategy[configs.Distillation]):
     _pairs: LayerPairs | None = None
     _mean: MeanTeacher | None = None
     _gives_losses: bool = False
+    _kept: KeptRows | None = None
 
     def __init__(self, settings: configs.Distillation, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
-        self.share = settings.weight
+        # Texts are part of what is learned from, and no term beside it.
+        self.alters = settings.texts is not None
+        self.share = 0.0 if self.alters else settings.weight
         if settings.teacher.weights is not None:
             self.files = weight_rows(settings.teacher.weights, root, f"{key}.teacher.weights")
 
@@ -54,9 +63,9 @@ class Distillation(Strategy[configs.Distillation]):
         Raises:
             InputError: Its weights do not fit, or it was trained for other inputs or classes; or it has no layer of a name.
         """
-        self._task = training.task
-        self._teacher = self._made(training).to(training.config.device).eval().requires_grad_(False)
-        self._gives_losses = isinstance(training.task, TextGeneration)
+        self._task, self._device, self._seed = training.task, training.config.device, training.config.seed
+        self._teacher = self._made(training).to(self._device).eval().requires_grad_(False)
+        self._gives_losses = isinstance(training.task, TextGeneration) and not self.alters
         if self.settings.features or self._gives_losses:
             self._pairs = LayerPairs(
                 self.settings.features,
@@ -135,13 +144,21 @@ class Distillation(Strategy[configs.Distillation]):
             InputError: They cannot be compared.
         """
         outputs = self._tensor(micro.outputs)
-        with torch.no_grad(), nullcontext() if self._pairs is None else self._pairs.teacher:
-            taught = self._tensor(self._task.forward(self._teacher, micro.batch)[0]).to(outputs.dtype)
+        taught = self._said(micro).to(outputs.dtype)
         sides = [] if self._pairs is None else self._pairs.taken()
         distance = self._of_tokens(*sides.pop()) if self._gives_losses else self._distance(outputs, taught, micro.targets)
         if not sides or self._pairs is None:
             return distance
         return distance + self.settings.feature_weight * self._pairs.distance(sides)
+
+    def _said(self, micro: MicroBatch) -> Tensor:
+        if self._kept is not None:
+            return self._kept.of(micro.ids, micro.outputs.device)
+        with torch.no_grad(), nullcontext() if self._pairs is None else self._pairs.teacher:
+            return self._outputs(micro.batch)
+
+    def _outputs(self, batch: Any) -> Tensor:
+        return self._tensor(self._task.forward(self._teacher, batch)[0])
 
     def _of_tokens(self, own: Tensor, taught: Tensor) -> Tensor:
         """Return the mean distance of the scores of each next token, [windows, tokens, vocabulary]."""
@@ -158,7 +175,59 @@ class Distillation(Strategy[configs.Distillation]):
 
     def teacher(self) -> tuple[str, nn.Module]:
         """Return the teacher, after the place of its weights or the decay of its average."""
-        return self._told, self._teacher
+        return self._told, self._teacher.to(self._device)
+
+    # --- what is asked once ---
+
+    def read(self, training: Training, reading: Reading) -> str | None:
+        """Ask the teacher of each training sample once, where the config wants that; a step needs it no more.
+
+        Raises:
+            InputError: It may say something else in each step, or the samples are not in memory.
+        """
+        if (key := self.settings.reads_once) is None:
+            return None
+        where = f"{self.key}.{key}"
+        _require_steady(training.task, reading.samples, where)
+        asked = {
+            "teacher": [self.settings.teacher.model_dump(), weights_sha256(self._teacher.state_dict())],
+            "task": [part and part.model_dump() for part in (training.config.task, training.config.data)],
+        }
+        if self.settings.texts is not None:
+            asked |= {"texts": self.settings.texts.model_dump(), "share": self.settings.weight, "seed": self._seed}
+        say = self._texts if self.alters else lambda batch, _ids: self._outputs(batch)
+        self._kept = kept_rows(reading, training.root, self._device, asked, say, where)
+        self._teacher.cpu()  # until it is measured beside the trained model
+        said = self._texts_told(self._kept) if self.alters else f"outputs on {len(self._kept.ids):,} samples"
+        return f"the teacher's {said}: {self._kept.told}"
+
+    def _texts(self, batch: Any, ids: np.ndarray) -> Tensor:
+        """Return a batch's windows, those of the teacher's share as it goes on with their first tokens."""
+        task, texts = self._task, self.settings.texts
+        windows: Tensor = batch[0].clone()
+        assert texts is not None
+        assert isinstance(task, TextGeneration)
+        own = np.flatnonzero(self._is_taught(ids))
+        if len(own):
+            draws = seeds.uniforms(seeds.key(self._seed, "texts"), ids[own], windows.shape[1] - texts.prompt)
+            places = torch.from_numpy(own).to(windows.device)
+            windows[places] = task.written(self._teacher, windows[places], texts.prompt, texts.temperature, draws)
+        return windows
+
+    def _is_taught(self, ids: np.ndarray) -> np.ndarray:
+        """Return of each sample whether the teacher writes it."""
+        return np.asarray(seeds.uniforms(seeds.key(self._seed, "taught"), ids, 1)[:, 0] < self.settings.weight)
+
+    def _texts_told(self, kept: KeptRows) -> str:
+        taught = np.flatnonzero(self._is_taught(kept.ids))
+        assert isinstance(self._task, TextGeneration)
+        first = self._task.decoded(torch.from_numpy(kept.rows[taught[0]]))[:SHOWN_TEXT] if len(taught) else ""
+        return f"texts, {len(taught):,} of {len(kept.ids):,} samples, such as {first!r}"
+
+    def alter(self, batch: Any, ids: np.ndarray, epoch: int) -> Any:
+        """Return a batch of windows with the teacher's in the place of its share."""
+        assert self._kept is not None
+        return (self._kept.of(ids, batch[0].device), *batch[1:])
 
     def _refusal(self, what: str) -> InputError:
         return InputError(what, where=self.key, mend=MEND)
@@ -212,6 +281,20 @@ def _mean(distances: Tensor, targets: Any) -> Tensor:
     # At least 1: the mean over no item is no number, and its share of the step is 0.
     mean: Tensor = torch.where(counted, distances, 0.0).sum() / counted.sum().clamp(min=1)
     return mean
+
+
+def _require_steady(task: Task, samples: Samples, where: str) -> None:
+    """Refuse samples, or a task, of which the teacher may say something else the next time.
+
+    Raises:
+        InputError: With the reason.
+    """
+    if samples.tensors is None:
+        what = "the training samples are read one by one, each time anew, and what the teacher says is kept of samples in memory"
+        raise InputError(what, where=where, mend="give all samples as tensors, or leave the key out")
+    if type(task).enter is not Task.enter:
+        what = "the task follows the step in enter(), and what its forward gives may follow it, too"
+        raise InputError(what, where=where, mend="leave the key out")
 
 
 def _require_new(teacher: Any, training: Training, made_by: str, where: str | None) -> None:

@@ -25,7 +25,18 @@ from mltrainer.strategies.lora import Lora
 from mltrainer.strategies.masked import Masked
 from mltrainer.strategies.progressive import Progressive
 from mltrainer.strategies.quantization import Quantization
-from mltrainer.strategies.strategy import Alter, EpochOrder, Features, Forward, MicroBatch, Ranked, State, Strategy, Training
+from mltrainer.strategies.strategy import (
+    Alter,
+    EpochOrder,
+    Features,
+    Forward,
+    MicroBatch,
+    Ranked,
+    Reading,
+    State,
+    Strategy,
+    Training,
+)
 from mltrainer.tasks.structures import mapped
 
 KINDS: dict[str, Callable[[Any, str, Path], Strategy[Any]]] = {
@@ -139,6 +150,15 @@ class Strategies:
         # Only where a task's own code, or its model, may change what it is given.
         self._copies = bool(self.terms) and training.config.task.use is not None
         return lines
+
+    def read(self, training: Training, reading: Reading) -> list[str]:
+        """Let each read the training samples once, and return a line on what is kept; no draw of the training is another one.
+
+        Raises:
+            InputError: The samples cannot be read so.
+        """
+        with seeds.kept():
+            return [line for strategy in self._each if (line := strategy.read(training, reading)) is not None]
 
     @property
     def watching(self) -> AbstractContextManager[None]:

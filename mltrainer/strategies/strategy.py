@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from mltrainer.configs.models import ModelConfig
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.ids import Ids
+from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.task import Task
 
 Settings = TypeVar("Settings")
@@ -55,11 +56,28 @@ class MicroBatch:
         batch: As it was before that pass, which may change it in place.
         outputs: The trained model's, in fp32.
         targets: As the task's `forward` gave them.
+        ids: Of its samples, int64.
     """
 
     batch: Any
     outputs: Any
     targets: Any
+    ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The training samples, as they are read once before the first step.
+
+    Attributes:
+        samples: With their ids.
+        data_sha256: Digest of the data, with the files that strategies are read from.
+        progress: Takes how many batches are done, and of how many.
+    """
+
+    samples: Samples
+    data_sha256: str
+    progress: Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -125,6 +143,10 @@ class Strategy(ABC, Generic[Settings]):
     @abstractmethod
     def begin(self, training: Training) -> str:
         """Make ready, and return a line on what was made; called once the trained model is on its device."""
+
+    def read(self, training: Training, reading: Reading) -> str | None:
+        """Read the training samples once, after all have begun, and return a line on what is kept of them; None: nothing is."""
+        return None
 
     def require_teacher(self, training: Training, teacher: nn.Module) -> None:
         """Refuse a model that another strategy follows and that this one does not go with; all have begun.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
 from mltrainer.strategies.joined import strategies_of
-from mltrainer.strategies.strategy import Alter, Features, Forward, Ranked, Training
+from mltrainer.strategies.strategy import Alter, Features, Forward, Ranked, Reading, Training
 from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
@@ -140,6 +140,19 @@ class OpenTask:
             InputError: Something does not fit the task, such as a teacher.
         """
         return self.strategies.begin(self._training(model))
+
+    def read_for_strategies(self, model: nn.Module, progress: Callable[[int, int], None]) -> list[str]:
+        """Let the strategies, which have begun, read the training samples once, and return a line on what each keeps of them.
+
+        Args:
+            model: The trained one.
+            progress: Takes how many batches are done, and of how many.
+
+        Raises:
+            InputError: The samples cannot be read so.
+        """
+        reading = Reading(self.split("train"), self.data_sha256, progress)
+        return self.strategies.read(self._training(model), reading)
 
     def views(self, model: nn.Module) -> dict[str, Forward]:
         """Return other ways to a model's outputs of a batch, by the word before the metrics' names that are measured by them."""

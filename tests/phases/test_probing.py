@@ -9,8 +9,10 @@ import pytest
 
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.phases.context import Context
 from mltrainer.phases.probing import Probes, estimate, probe, probe_again
+from mltrainer.records.event import Tell
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.planning import Estimate
 from mltrainer.records.run import ProbeResult
@@ -18,6 +20,7 @@ from mltrainer.workspace import Project
 from tests.projects import PROJECT
 from tests.results import probe_result
 
+REFUSED = 99  # threads
 CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings", "loader": {"workers": 2}})
 
 
@@ -26,18 +29,45 @@ class Asked:
 
     def __init__(self, *capabilities: str) -> None:
         self.capabilities, self.jobs, self.variables = capabilities, [], []  # type: ignore[var-annotated]
+        self.tell: Tell = lambda event: None
 
     def probe(self, job: TrainingJob, variables: dict[str, str] | None = None) -> ProbeResult:
         self.jobs.append(job)
         self.variables.append(variables or {})
+        if job.config.threads == REFUSED:
+            raise InputError("it is refused")
+        self.tell({"event": "start"})
         return probe_result(loader={"workers": 3})
+
+
+def context(tmp_path: Any, tool: Asked, told: list[str]) -> Context:
+    def telling(tell: Tell) -> Asked:
+        tool.tell = tell
+        return tool
+
+    given = {"trainer": tool, "trainer_that_tells": telling, "note": told.append, "tell": lambda event: None}
+    return cast(Context, SimpleNamespace(project=Project(tmp_path), page=phase_page("planning", None), **given))
 
 
 def asked(tmp_path: Any, *capabilities: str, config: TrainingConfig = CONFIG) -> Asked:
     tool = Asked(*capabilities)
-    ctx = SimpleNamespace(project=Project(tmp_path), page=phase_page("planning", None), trainer=tool, note=lambda text: None)
-    probe_again(cast(Context, ctx), config, probe(cast(Context, ctx), config))
+    ctx = context(tmp_path, tool, [])
+    probe_again(ctx, config, probe(ctx, config))
     return tool
+
+
+@pytest.mark.parametrize("capabilities", [(), ("resume",)])
+def test_the_steps_are_told_of(tmp_path: Any, capabilities: tuple[str, ...]) -> None:
+    told: list[str] = []
+    probe(context(tmp_path, Asked(*capabilities), told), CONFIG)
+    assert [line.partition(";")[0] for line in told] == ["probing 8 steps, twice, in fresh processes"]
+
+
+def test_of_a_config_that_is_refused_no_steps_are_told(tmp_path: Any) -> None:
+    told: list[str] = []
+    with pytest.raises(InputError, match="it is refused"):
+        probe(context(tmp_path, Asked("resume"), told), CONFIG.model_copy(update={"threads": REFUSED}))
+    assert told == []
 
 
 def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_matter(tmp_path: Any) -> None:

@@ -52,6 +52,10 @@ CASES: dict[str, dict[str, Any]] = {
         ]
     },
     "quantization": {"strategies": [{"name": "quantization"}]},
+    "kept": {
+        "strategies": [{**STRATEGY, "keep": True}],
+        "task": {"use": "digits_task:InMemory", "options": {"model": "large"}},
+    },
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
 KILLED = ("mean teacher", "uncertainty", "lora")  # that have a state of their own; the others are killed with the long tests
@@ -86,6 +90,17 @@ class Digits(Digits):
         odd = outputs[:, 1::2].logsumexp(1) - outputs[:, ::2].logsumexp(1)
         parity = nn.functional.binary_cross_entropy_with_logits(odd, (targets % 2).float())
         return {"digit": nn.functional.cross_entropy(outputs, targets), "parity": parity}
+
+
+class InMemory(Digits):
+    def samples(self):
+        digits = load_digits()
+        return torch.tensor(digits.images[:self.n] / 16, dtype=torch.float32), torch.tensor(digits.target[:self.n])
+
+
+class Following(InMemory):
+    def enter(self, step, length):
+        pass
 
 
 class Pictures(Digits):

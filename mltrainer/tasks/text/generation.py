@@ -77,7 +77,11 @@ class TextGeneration(BuiltinTask):
 
     def cells(self, row: int) -> dict[str, str]:
         """Return a window's text."""
-        return {"text": str(self._tokenizer.decode(self.rows(np.array([row]))[0][0].tolist()))}
+        return {"text": self.decoded(self.rows(np.array([row]))[0][0])}
+
+    def decoded(self, tokens: Tensor) -> str:
+        """Return the text of some tokens."""
+        return str(self._tokenizer.decode(tokens.tolist()))
 
     def keys(self) -> np.ndarray:
         """Return a number of its own for each window: what repeats in a text is part of what is to be learned."""
@@ -166,12 +170,26 @@ class TextGeneration(BuiltinTask):
             window = ids[-self._tokens.length :]
             # Filled up at the right, where a causal model does not look; the model's width is fixed.
             given = torch.tensor([window + [0] * (self._tokens.length - len(window))], device=device)
-            # On the CPU and in float64, with draws of their own address: the sample does not depend on the device's generator.
-            logits = model(given)[0, len(window) - 1].double().cpu().numpy()
-            # Less the maximum, which changes no share: the exponential of a large logit would be infinite.
-            powers = np.exp(logits - logits.max())
-            ids.append(int(np.searchsorted(np.cumsum(powers), draws.random() * powers.sum())))
+            ids.append(int(_drawn(model(given)[:, len(window) - 1], 1.0, np.array([draws.random()]))[0]))
         return str(self._tokenizer.decode(ids[len(prompt) :]))
+
+    @torch.no_grad()
+    def written(self, model: nn.Module, windows: Tensor, prompt: int, temperature: float, draws: np.ndarray) -> Tensor:
+        """Return windows of which a model goes on with the first tokens.
+
+        Args:
+            model: Of the same tokens; it looks at none that comes later.
+            windows: [samples, length + 1].
+            prompt: How many tokens of each stay.
+            temperature: What scores are divided by before a token is drawn; 0: the likeliest one each time.
+            draws: From [0, 1), a number for each token that is written: [samples, length + 1 - prompt].
+        """
+        found = windows.to(torch.int64, copy=True)
+        found[:, prompt:] = 0
+        for nr, place in enumerate(range(prompt, found.shape[1])):
+            # Whole windows, filled up at the right, where the model does not look: its width may be fixed.
+            found[:, place] = _drawn(model(found[:, :-1])[:, place - 1], temperature, draws[:, nr]).to(found.device)
+        return found.to(windows.dtype)
 
     def inference(self) -> dict[str, Any]:
         """Return the model's number of input tokens, and the tokenizer's file."""
@@ -194,3 +212,14 @@ class TextGeneration(BuiltinTask):
             f"the tokenizer ({self._tokens.file or f'{self._tokens.kind}, {origin}'}) knows {size} tokens",
         ]
         return [Finding("info", note) for note in [*self._source.notes, *notes]]
+
+
+def _drawn(logits: Tensor, temperature: float, draws: np.ndarray) -> Tensor:
+    """Return a token for each row of logits [rows, vocabulary], by a draw from [0, 1) for each; at 0 the likeliest one."""
+    # On the CPU and in float64, with draws of their own address: the token does not depend on the device's generator.
+    scores = logits.double().cpu().numpy()
+    if temperature == 0:
+        return torch.from_numpy(scores.argmax(1))
+    # Less the maximum, which changes no share: the exponential of a large logit would be infinite.
+    shares = np.exp((scores - scores.max(1, keepdims=True)) / temperature).cumsum(1)
+    return torch.from_numpy((shares < (draws * shares[:, -1])[:, None]).sum(1))

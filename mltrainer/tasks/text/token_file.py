@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 
 from mltrainer.configs.project import Tokens
 from mltrainer.errors import InputError
-from mltrainer.leftovers import new_folder
 from mltrainer.tasks.content import Corpus
 from mltrainer.tasks.splits import BySplit
 from mltrainer.tasks.text import characters, tokenizing
@@ -20,11 +18,10 @@ from mltrainer.tasks.text.characters import Encoder
 from mltrainer.tasks.text.corpus import pieces
 from mltrainer.workspace import (
     digest,
-    machine_faults,
+    new_whole,
     read_json,
     sha256_bytes,
     sha256_file,
-    sync,
     write_atomic,
     write_json,
 )
@@ -107,14 +104,8 @@ class _TokenFilePaths:
 def _make(made: _TokenFilePaths, corpus: Corpus, tokens: Tokens, given: bytes | None, bounds: Bounds) -> None:
     tokenizer, encode = _tokenizer(corpus, tokens, given, bounds.train)
     kind = np.dtype(np.int16 if tokenizer.get_vocab_size() <= np.iinfo(np.int16).max else np.int32)
-    with machine_faults(str(made.ids)):
-        made.ids.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(made.ids.parent) as folder:
-            temporary = folder / made.ids.name
-            counts = _write(temporary, corpus, encode, kind, bounds)
-            # On the disk before it has its name: after a power cut no half file lies where whole ones are looked for.
-            sync(temporary)
-            os.replace(temporary, made.ids)
+    with new_whole(made.ids) as temporary:
+        counts = _write(temporary, corpus, encode, kind, bounds)
     write_atomic(made.tokenizer, str(tokenizer.to_str(pretty=True)).encode())
     # Last: the digests vouch for the two files before it, and without them all are made again.
     write_json(made.meta, vars(_Meta(sha256_file(made.ids), sha256_file(made.tokenizer), kind.str, counts)))

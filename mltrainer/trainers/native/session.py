@@ -133,7 +133,17 @@ class Session:
         prepare_model(self.model, config)
         for line in self.task.begin_strategies(self.model):
             self.events.send("note", text=line)
+        begun = time.perf_counter()
+        for line in self.task.read_for_strategies(self.model, lambda done, count: self._reads(begun, done, count)):
+            self.events.send("note", text=line)
         return held
+
+    def _reads(self, begun: float, done: int, count: int) -> None:
+        """Send how far a reading of the training samples before the steps has come."""
+        now = time.perf_counter()
+        if now - self._progress_at >= PROGRESS_S:
+            self._progress_at = now
+            self.events.send("progress", step=done, steps=count, loss=None, steps_per_s=done / (now - begun))
 
     def _note_contract(self) -> None:
         """Complete the contract by what only this process can see."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -276,10 +277,12 @@ class Stepper:
         self.clear()
         pipeline.gather()
 
+        ids = step.micro_ids(self.config.batch_size)
+
         def objective(shard: int) -> Tensor:
             self.seed(number, shard)
             # A copy: a forward pass may change its batch in place, which is yet to be trained on.
-            return self._share(copy.deepcopy(step.micro_batches[shard]), is_noted=False)[0]
+            return self._share(copy.deepcopy(step.micro_batches[shard]), ids[shard], is_noted=False)[0]
 
         with buffers_kept(self.model):
             pipeline.prove(partial(objective, 0), partial(objective, step.count - 1))
@@ -369,7 +372,7 @@ class Stepper:
         if self._split is not None:
             self._split.begin(Shard.ALONE)
         with contextlib.nullcontext() if self._split is None else self._split.explained():
-            loss, told, _ = self._loss(step.micro_batches[0])
+            loss, told, _ = self._loss(step.micro_batches[0], step.ids)
             self.scaler.scale(loss).backward()
         if self._split is not None:
             self._hand_over(self.partition.in_order(self._split.end(), self._small_gradients()))
@@ -380,10 +383,10 @@ class Stepper:
     def _accumulate(self, number: int, step: Step) -> Tensor:
         """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
         tree, statistics = TreeSum(), self._statistics.rows(step.count)
-        for shard, micro in zip(step.shards, step.micro_batches, strict=True):
+        for shard, micro, ids in zip(step.shards, step.micro_batches, step.micro_ids(self.config.batch_size), strict=True):
             self.seed(number, shard)
             with self._statistics.captured(statistics, shard):
-                tree.add(self._weighted(micro))
+                tree.add(self._weighted(micro, ids))
         self._agree_on_types()
         own = tree.total() if step.shards else self._nothing()
         *gradients, total, weight = own
@@ -417,20 +420,20 @@ class Stepper:
     def _accumulate_split(self, number: int, step: Step, split: SplitParameters) -> Tensor:
         """Add up micro-batches that all processes compute at the same time, each summed over them at once."""
         tree, statistics = TreeSum(), self._statistics.rows(step.count)
-        for shard, micro in zip(step.shards, step.micro_batches, strict=True):
+        for shard, micro, ids in zip(step.shards, step.micro_batches, step.micro_ids(self.config.batch_size), strict=True):
             self.seed(number, shard)
             is_own = shard < step.count
             kept = statistics if is_own else self._statistics.rows(1)
             split.begin(Shard.SUMMED if is_own else Shard.FILLER)
             with self._statistics.captured(kept, shard if is_own else 0):
-                tree.add(self._summed_shard(micro, split, is_own))
+                tree.add(self._summed_shard(micro, ids, split, is_own))
         *gradients, total, weight = tree.total()
         return self._completed(number, gradients, total, weight, self.ranks.tree_sum(statistics))
 
-    def _summed_shard(self, micro: Batch, split: SplitParameters, is_own: bool) -> list[Tensor]:
+    def _summed_shard(self, micro: Batch, ids: np.ndarray, split: SplitParameters, is_own: bool) -> list[Tensor]:
         """Return the sums over all processes of what `_weighted` returns of each one's micro-batch."""
         with split.explained():
-            loss, weight = self._backward_share(micro, is_noted=is_own)
+            loss, weight = self._backward_share(micro, ids, is_noted=is_own)
         small = self._small_gradients()
         tensors = [*small.values(), loss, weight]
         if not is_own:
@@ -443,12 +446,13 @@ class Stepper:
     def _accumulate_in_stages(self, number: int, step: Step, pipeline: Pipeline) -> Tensor:
         """Add up micro-batches that flow through the processes, each of which has a stage of the model."""
         tree, statistics = TreeSum(), self._statistics.rows(step.count)
+        ids = step.micro_ids(self.config.batch_size)
         passes: dict[int, tuple[Pass, tuple[Tensor, ...] | None]] = {}
         for ahead, back in in_turn(step.count, pipeline.ahead):
             if ahead is not None:
                 self.seed(number, ahead)
                 with self._statistics.captured(statistics, ahead, pipeline.norms):
-                    passes[ahead] = pipeline.forward(partial(self._share, step.micro_batches[ahead]))
+                    passes[ahead] = pipeline.forward(partial(self._share, step.micro_batches[ahead], ids[ahead]))
             if back is not None:
                 passed, shared = passes.pop(back)
                 pipeline.backward(passed, None if shared is None else shared[0])
@@ -501,36 +505,36 @@ class Stepper:
         typed = zip(shapes, self._types, strict=True) if self._types is not None else ()
         return [torch.full(shape, -0.0, dtype=dtype, device=self.config.device) for shape, dtype in typed]
 
-    def _weighted(self, micro: Batch) -> list[Tensor]:
+    def _weighted(self, micro: Batch, ids: np.ndarray) -> list[Tensor]:
         """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
-        loss, weight = self._backward_share(micro)
+        loss, weight = self._backward_share(micro, ids)
         gradients = self._gradients(self._leaves)
         # Taken away: autograd would add the next shard's into the same tensors, in its order and not in the tree's.
         for p in self._leaves:
             p.grad = None
         return [*gradients, loss, weight]
 
-    def _backward_share(self, micro: Batch, is_noted: bool = True) -> tuple[Tensor, Tensor]:
+    def _backward_share(self, micro: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor]:
         """Go forward and backward through a micro-batch; return its loss times its share of the items, and that share."""
-        objective, total, weight = self._share(micro, is_noted)
+        objective, total, weight = self._share(micro, ids, is_noted)
         self.scaler.scale(objective).backward()
         return total, weight
 
-    def _share(self, micro: Batch, is_noted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    def _share(self, micro: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Go forward through a micro-batch.
 
         Returns:
             Its loss times its share of the items, to differentiate, and to add, with its terms; and that share.
         """
-        loss, told, items = self._loss(micro, is_noted)
+        loss, told, items = self._loss(micro, ids, is_noted)
         share = items / self.config.batch_size  # near 1, for the range of fp16
         weight = share if isinstance(share, Tensor) else torch.full((), share, device=loss.device)
         total = summed(told, share)
         self._types = total.dtype, weight.dtype
         return loss * share, total, weight
 
-    def _loss(self, batch: Batch, is_noted: bool = True) -> tuple[Tensor, Tensor, int | Tensor]:
-        """Return a batch's mean loss, the same detached with its terms, and how many items it is the mean of."""
+    def _loss(self, batch: Batch, ids: np.ndarray, is_noted: bool = True) -> tuple[Tensor, Tensor, int | Tensor]:
+        """Return the mean loss of a batch, the same detached with its terms, and how many items it is the mean of."""
         with self._autocast if self._lowers or torch.is_autocast_enabled(self.config.device) else contextlib.nullcontext():
             untouched = self.strategies.untouched(batch)
             with self.strategies.watching:
@@ -539,7 +543,7 @@ class Stepper:
                 self.saw(outputs, targets)
             kept = self.strategies.kept(full(outputs))
             loss = self.task.loss(full(outputs), targets)
-            joined, told = self.strategies.join(loss, MicroBatch(untouched, kept, targets))
+            joined, told = self.strategies.join(loss, MicroBatch(untouched, kept, targets, ids))
             return joined, told, self.task.loss_items(targets)
 
     def _own_gradients(self) -> list[Tensor]:

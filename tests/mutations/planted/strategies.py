@@ -22,10 +22,54 @@ HIDING = "mltrainer/strategies/hiding.py"
 MASKED_TESTS = "tests/strategies/test_masked.py"
 PROGRESSIVE = "mltrainer/strategies/progressive.py"
 PROGRESSIVE_TESTS = "tests/strategies/test_progressive.py"
+KEPT_ROWS = "mltrainer/strategies/kept_rows.py"
+KEPT_ROWS_TESTS = "tests/strategies/test_kept_rows.py"
 QUANTIZATION = "mltrainer/strategies/quantization.py"
 QUANTIZATION_TESTS = "tests/strategies/test_quantization.py"
 
 FAULTS = (
+    Fault(
+        "a damaged file of a teacher's outputs is used",
+        KEPT_ROWS,
+        """return path.is_file() and read_if_whole(path.with_suffix(".json")).get("sha256") == sha256_file(path)""",
+        "return path.is_file()",
+        f"{KEPT_ROWS_TESTS} -k flipped",
+    ),
+    Fault(
+        "outputs of another teacher are found",
+        DISTILLATION,
+        "weights_sha256(self._teacher.state_dict())]",
+        '""]',
+        f"{KEPT_ROWS_TESTS} -k other_weights",
+    ),
+    Fault(
+        "outputs on other samples are found",
+        KEPT_ROWS,
+        '"data": [reading.data_sha256, sha256_bytes(ids.tobytes())]',
+        '"data": []',
+        f"{KEPT_ROWS_TESTS} -k another_teacher",
+    ),
+    Fault(
+        "a sample has another one's outputs",
+        KEPT_ROWS,
+        "np.searchsorted(self.ids, ids)",
+        "np.arange(len(ids))",
+        f"{KEPT_ROWS_TESTS} -k rows_of_its_samples",
+    ),
+    Fault(
+        "outputs that are drawn are kept",
+        KEPT_ROWS,
+        "if (found := seeds.next_draws()) != expected:",
+        "if (found := expected) != expected:",
+        f"{KEPT_ROWS_TESTS} -k are_drawn",
+    ),
+    Fault(
+        "processes that train together compute the same outputs each",
+        KEPT_ROWS,
+        "            if not _holds(path):\n                told",
+        "            if True:\n                told",
+        f"{KEPT_ROWS_TESTS} -k one_computes",
+    ),
     Fault(
         "a distance loses the temperature's square",
         DISTILLATION,
@@ -57,8 +101,8 @@ FAULTS = (
     Fault(
         "a teacher is made while the model's draws go on",
         "mltrainer/strategies/joined.py",
-        "with seeds.kept():",
-        "if True:",
+        "with seeds.kept():\n            lines",
+        "if True:\n            lines",
         f"{TESTS} -k draws_nothing",
     ),
     Fault(

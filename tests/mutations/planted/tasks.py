@@ -6,6 +6,20 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a teacher's text goes on from the token before the last one",
+        "mltrainer/tasks/text/generation.py",
+        "model(found[:, :-1])[:, place - 1]",
+        "model(found[:, :-1])[:, place - 2]",
+        "tests/strategies/test_kept_rows.py -k likeliest",
+    ),
+    Fault(
+        "the likelier tokens are not drawn more often at a low temperature",
+        "mltrainer/tasks/text/generation.py",
+        "np.exp((scores - scores.max(1, keepdims=True)) / temperature)",
+        "np.exp(scores - scores.max(1, keepdims=True))",
+        "tests/strategies/test_kept_rows.py -k as_often",
+    ),
+    Fault(
         "a class that is predicted but never a target is left out of f1_macro",
         "mltrainer/tasks/metrics.py",
         "    occurs = support > 0\n",

@@ -37,6 +37,10 @@ class Step:
     shards: Sequence[int]
     count: int
 
+    def micro_ids(self, batch_size: int) -> list[np.ndarray]:
+        """Return the ids of each micro-batch's samples."""
+        return [samples_of(self.ids, shard if shard < self.count else 0, batch_size) for shard in self.shards]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -139,7 +143,7 @@ def altered(steps: Iterator[Step], plan: Plan, start: int, alterations: Sequence
 def _altered(steps: Iterator[Step], plan: Plan, start: int, alter: Alter) -> Iterator[Step]:
     for number, step in enumerate(steps, start + 1):
         epoch, _ = plan.place(number)
-        ids = [samples_of(step.ids, shard if shard < step.count else 0, plan.batch_size) for shard in step.shards]
+        ids = step.micro_ids(plan.batch_size)
         yield replace(step, micro_batches=[alter(*each, epoch) for each in zip(step.micro_batches, ids, strict=True)])
 
 

@@ -45,7 +45,7 @@ def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Fo
     Returns:
         As `mltrainer.records.run.Located` holds it.
     """
-    ids = np.split(step.ids, range(stepper.config.batch_size, len(step.ids), stepper.config.batch_size))
+    ids = step.micro_ids(stepper.config.batch_size)
     with buffers_kept(stepper.model), _uncompiled(stepper):
         for shard, (micro, own) in enumerate(zip(step.micro_batches, ids, strict=True)):
             stepper.clear()
@@ -78,7 +78,7 @@ def _of_batch(stepper: Stepper, batch: Batch, ids: np.ndarray, root: Path) -> Fo
         with watcher.part("loss"):
             kept = stepper.strategies.kept(full(outputs))
             loss = stepper.task.loss(full(outputs), targets)
-            loss, _ = stepper.strategies.join(loss, MicroBatch(untouched, kept, targets))
+            loss, _ = stepper.strategies.join(loss, MicroBatch(untouched, kept, targets, ids))
     if holds(loss) is not None:
         return watcher.origin_of(loss)
     with watcher.backward(loss):
