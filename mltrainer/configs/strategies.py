@@ -133,6 +133,11 @@ class Lora(Strict):
         [],
         description="patterns of parameters that are trained whole, such as norms; those that begin as new ones are too",
     )
+    base_bits: Annotated[Literal[8, 4] | None, Later("0.3")] = Field(
+        None,
+        description="held weights of linear layers with an adapter lie in so many bits, by bitsandbytes (QLoRA: Dettmers et al., "
+        "2023, arXiv 2305.14314); null: whole",
+    )
 
 
 class Adversarial(Strict):

@@ -7,7 +7,6 @@ differentiated as any loss, micro-batch by micro-batch.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from mltrainer.strategies.shared_gradients import gramian, losses_of
 from mltrainer.strategies.strategy import MicroBatch, State, Strategy, Training
 from mltrainer.tasks.task import Task
 
-EXTRA = 'pip install "mltrainer[multitask]"'
 LOG_VARIANCES = "balancing_log_variances"  # the model's parameter, [losses]
 WEIGHTINGS = {  # torchjd's classes of the aggregators that make weights of inner products and keep nothing between steps
     "upgrad": "UPGradWeighting",
@@ -73,10 +71,15 @@ class Balancing(Strategy[configs.Balancing]):
     # --- the loss ---
 
     def begin(self, training: Training) -> str:
-        """Note the losses' names, make the aggregator, and return a line on both."""
+        """Note the losses' names, make the aggregator, and return a line on both.
+
+        Raises:
+            InputError: torchjd is not installed.
+        """
         self._training, self.losses = training, _names(training.task, self.key)
         if self.settings.method == "gradients":
-            self._weights_of = _aggregator(self.settings.aggregator or "upgrad")
+            aggregation = self.library("torchjd.aggregation", "has the aggregators", "multitask")
+            self._weights_of = _aggregator(aggregation, self.settings.aggregator or "upgrad")
         return f"weighs {', '.join(self.losses)} by {self.settings.method}"
 
     def weighed(self, micro: MicroBatch) -> tuple[Tensor, list[Tensor]]:
@@ -129,16 +132,8 @@ def _names(task: Task, key: str) -> list[str]:
 # --- aggregators --------------------------------------------------------------------------------------
 
 
-def _aggregator(name: str) -> Callable[[Tensor], Tensor]:
-    """Return a function from inner products [losses, losses] to weights.
-
-    Raises:
-        InputError: torchjd is not installed.
-    """
-    try:
-        aggregation: Any = importlib.import_module("torchjd.aggregation")
-    except ModuleNotFoundError as error:
-        raise InputError("torchjd is not installed, which has the aggregators", where="strategies", mend=EXTRA) from error
+def _aggregator(aggregation: Any, name: str) -> Callable[[Tensor], Tensor]:
+    """Return a function from inner products [losses, losses] to weights, of torchjd's module of them."""
     kind = getattr(aggregation, WEIGHTINGS[name])
     found: Callable[[Tensor], Tensor] = kind(projector=projected) if name in PROJECTING else kind()
     return found

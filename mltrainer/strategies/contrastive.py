@@ -7,7 +7,6 @@ features that it cannot change, as a linear probe.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +24,6 @@ from mltrainer.tasks.structures import mapped
 from mltrainer.tasks.tables.task import TabularClassification, TabularRegression
 from mltrainer.tasks.task import Task
 
-EXTRA = 'pip install "mltrainer[contrastive]"'
 MINERS = {"multi_similarity": "MultiSimilarityMiner", "batch_hard": "BatchHardMiner"}
 HIDDEN = 2  # times the projection's width, of its hidden layer
 
@@ -59,8 +57,35 @@ class Contrastive(Probing[configs.Contrastive]):
         if training.config.batch_size < 2:
             what = "a micro-batch of one sample has no others to be told from"
             raise InputError(what, where="batch_size", mend="take two samples at least, better many")
-        self._training, self._loss, self._miner = training, _loss(self.settings), _miner(self.settings)
+        self._training, self._loss, self._miner = training, self._made_loss(), self._made_miner()
         return f"learns by {self.settings.method} from two views of each sample"
+
+    def _made_loss(self) -> Any:
+        """Return the loss; of supcon and vicreg pytorch-metric-learning's.
+
+        Raises:
+            InputError: That is not installed.
+        """
+        if self.settings.method == "simclr":
+            return among_others
+        losses = self._metric_learning("losses")
+        if self.settings.method == "vicreg":
+            return losses.VICRegLoss()
+        return losses.SupConLoss(temperature=self.settings.temperature)
+
+    def _made_miner(self) -> Callable[[Tensor, Tensor], Any]:
+        """Return a function from projections and classes to the pairs that count, None for all.
+
+        Raises:
+            InputError: pytorch-metric-learning is not installed.
+        """
+        if self.settings.miner is None:
+            return lambda _projections, _classes: None
+        found: Callable[[Tensor, Tensor], Any] = getattr(self._metric_learning("miners"), MINERS[self.settings.miner])()
+        return found
+
+    def _metric_learning(self, part: str) -> Any:
+        return self.library(f"pytorch_metric_learning.{part}", f"has the {part}", "contrastive")
 
     def term(self, micro: MicroBatch) -> Tensor:
         """Return the loss of two views of a micro-batch's samples.
@@ -141,46 +166,6 @@ def among_others(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     similar = (scaled @ scaled.T / temperature).masked_fill(itself, -torch.inf)
     partners = torch.arange(2 * count, device=first.device).roll(count)
     return nn.functional.cross_entropy(similar, partners)
-
-
-def _loss(settings: configs.Contrastive) -> Any:
-    """Return the loss; of supcon and vicreg pytorch-metric-learning's.
-
-    Raises:
-        InputError: It is not installed.
-    """
-    if settings.method == "simclr":
-        return among_others
-    losses = _library("losses")
-    if settings.method == "vicreg":
-        return losses.VICRegLoss()
-    return losses.SupConLoss(temperature=settings.temperature)
-
-
-def _miner(settings: configs.Contrastive) -> Callable[[Tensor, Tensor], Any]:
-    """Return a function from projections and classes to the pairs that count, None for all.
-
-    Raises:
-        InputError: The library is not installed.
-    """
-    if settings.miner is None:
-        return lambda _projections, _classes: None
-    miners = _library("miners")
-    found: Callable[[Tensor, Tensor], Any] = getattr(miners, MINERS[settings.miner])()
-    return found
-
-
-def _library(part: str) -> Any:
-    """Return a module of pytorch-metric-learning.
-
-    Raises:
-        InputError: It is not installed.
-    """
-    try:
-        return importlib.import_module(f"pytorch_metric_learning.{part}")
-    except ModuleNotFoundError as error:
-        what = f"pytorch-metric-learning is not installed, which has the {part}"
-        raise InputError(what, where="strategies", mend=EXTRA) from error
 
 
 def _refuse_no_views(task: Task, settings: configs.Contrastive, key: str) -> None:

@@ -104,6 +104,10 @@ class Strategies:
         """Return a trained model's state as the task's own model has it; None where it is the model's own state."""
         return next((state for strategy in self._each if (state := strategy.plain(model)) is not None), None)
 
+    def size(self, model: nn.Module) -> int:
+        """Return how many numbers a model has, held ones in few bits among them."""
+        return sum(p.numel() for p in model.parameters()) + sum(strategy.quantized(model) for strategy in self._each)
+
     def release(self, model: nn.Module) -> None:
         """Make a trained model that was adapted the task's own again, in place."""
         for strategy in self._each:

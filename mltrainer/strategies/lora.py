@@ -1,6 +1,7 @@
 """Low-rank adapters: beside a held layer, a product of two small matrices is trained (Hu et al., 2021, arXiv 2106.09685).
 
-The layers are peft's. What is measured and delivered is the task's own model, into whose weights the products are added.
+The layers are peft's. What is measured and delivered is the task's own model, into whose weights the products are added; where
+held weights lie in few bits, into what these say.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ import contextlib
 import importlib
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.checkpointing.weights import dtype_name, weights_sha256
 from mltrainer.configs import strategies as configs
 from mltrainer.errors import InputError
 from mltrainer.redaction import shortened
+from mltrainer.strategies.quantized_linear import BLOCK, DTYPES, QuantizedLinear, QuantizedWeight
 from mltrainer.strategies.strategy import State, Strategy, Training
 from mltrainer.strategies.wrapping import leave_fast_paths, plain_names, plain_state, return_fast_paths, take_plain
 
@@ -31,7 +34,7 @@ WEIGHTS_FILE, CONFIG_FILE, BASE_FILE = "adapter_model.safetensors", "adapter_con
 FILES = (WEIGHTS_FILE, CONFIG_FILE, BASE_FILE)
 SHOWN = 8  # names in a message
 MOST_TOLD = 200  # characters of what peft says
-EXTRA = 'pip install "mltrainer[lora]"'
+RESTING = "resting_base"  # an adapted layer's own one in few bits, while a whole one is in its place
 
 
 class Lora(Strategy[configs.Lora]):
@@ -39,17 +42,21 @@ class Lora(Strategy[configs.Lora]):
 
     name = "lora"
     adapts = holds = True
+    _rounded: Mapping[str, Any] = MappingProxyType({})  # of an adapter's base in few bits, what it was made of
 
     def adapt(self, training: Training, new: Sequence[str]) -> None:
         """Hold a model's parameters, but for those that `train` names or that are new, and put adapters beside its layers.
 
         Raises:
-            InputError: A pattern matches nothing, a layer cannot have an adapter, or peft is not installed.
+            InputError: A pattern matches nothing, a layer cannot have an adapter, or a package is not installed.
         """
+        self.library("peft", "makes adapters", "lora")
         model = training.model
         whole = self._trained_whole(model, new)
         chosen = self._chosen(model, whole)
         trained = [model.get_parameter(name) for name in whole]
+        if self.settings.base_bits is not None:
+            self._quantize(model, chosen, training.config.device, self.settings.base_bits)
         with self._faults():
             _peft().inject_adapter_in_model(self._options(chosen), model)
         for parameter in trained:
@@ -60,8 +67,22 @@ class Lora(Strategy[configs.Lora]):
     def begin(self, training: Training) -> str:
         """Return a line on the adapters."""
         sizes = [(p.numel(), p.requires_grad) for p in training.model.parameters()]
-        trained, total = sum(size for size, is_trained in sizes if is_trained), sum(size for size, _ in sizes)
-        return f"adapts {len(_layers(training.model))} layers: {trained:,} of {total:,} parameters are trained"
+        trained = sum(size for size, is_trained in sizes if is_trained)
+        total = sum(size for size, _ in sizes) + self.quantized(training.model)
+        adapted = f"adapts {len(_layers(training.model))} layers: {trained:,} of {total:,} parameters are trained"
+        return "; ".join([adapted, *self._told_bits(training.model)])
+
+    def _told_bits(self, model: nn.Module) -> list[str]:
+        weights = [layer.quantized for layer in _quantized(model).values()]
+        if not weights:
+            return []
+        now, whole = sum(one.nbytes for one in weights), sum(one.shape.numel() * one.dtype.itemsize for one in weights)
+        bits = self.settings.base_bits
+        return [f"{len(weights)} of them hold their weights in {bits} bits: {now:,} bytes in place of {whole:,}"]
+
+    def quantized(self, model: nn.Module) -> int:
+        """Return how many numbers lie in few bits."""
+        return sum(layer.quantized.shape.numel() for layer in _quantized(model).values())
 
     def plain(self, model: nn.Module) -> State:
         """Return the state of the task's own model with the adapters added to its weights."""
@@ -85,15 +106,40 @@ class Lora(Strategy[configs.Lora]):
         modules = sorted({name.rpartition(".")[0] for name, p in model.named_parameters() if p.requires_grad and names[name]})
         saved = [name for name, plain in names.items() if plain is None or plain.rpartition(".")[0] in modules]
         held = {plain: state[name] for name, plain in names.items() if plain is not None and name not in saved}
+        held |= {f"{name}.weight": layer.weight for name, layer in _quantized(model).items()}
         options = self._options([*layers], modules).to_dict() | {"inference_mode": True}
         # Without the module's address: peft's own dict names the class of what it was put into.
         options |= {"auto_mapping": None}
-        told = {"tensors": sorted(held), "weights_sha256": weights_sha256(held)}
+        told = {"tensors": sorted(held), "weights_sha256": weights_sha256(held), **self._rounded}
         return {
             WEIGHTS_FILE: safetensors.torch.save({_file_name(n): state[n].cpu().contiguous() for n in saved}, {"format": "pt"}),
             CONFIG_FILE: _json({k: sorted(v) if isinstance(v, set) else v for k, v in options.items()}),
             BASE_FILE: _json(told),
         }
+
+    # --- held weights in few bits ---
+
+    def _quantize(self, model: nn.Module, chosen: Sequence[str], device: str, bits: int) -> None:
+        """Have the linear ones among the chosen layers hold their weights in few bits; the others stay whole.
+
+        Raises:
+            InputError: bitsandbytes is not installed or has no kernels for the device, or no layer can.
+        """
+        key = f"{self.key}.base_bits"
+        self.library("bitsandbytes.functional", "holds weights in few bits", "eightbit")
+        modules: dict[str, Any] = {name: model.get_submodule(name) for name in chosen}
+        layers = {name: module for name, module in modules.items() if _can_be_quantized(module)}
+        if not layers:
+            what = f"no linear layer gets an adapter: {_listed(chosen)} would stay whole"
+            raise InputError(what, where=key, mend="name linear layers under layers, or leave base_bits out")
+        _require_kernels(device, bits, key)
+        weights = {f"{name}.weight": layer.weight.detach() for name, layer in layers.items()}
+        if wide := [name for name, weight in weights.items() if weight.dtype not in DTYPES]:
+            what = f"{_listed(wide)} is {dtype_name(weights[wide[0]])}; float32, bfloat16 or float16 was expected"
+            raise InputError(what, where=key, mend="make the model of such numbers, or leave base_bits out")
+        self._rounded = {"bits": bits, "rounded": sorted(weights), "rounded_from_sha256": weights_sha256(weights)}
+        for name, layer in layers.items():
+            model.set_submodule(name, QuantizedLinear(layer, bits))
 
     # --- which layers ---
 
@@ -160,8 +206,7 @@ class Lora(Strategy[configs.Lora]):
         try:
             yield
         except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
-            text = shortened(" ".join(str(error).split()), MOST_TOLD)
-            raise InputError(f"peft: {text}", where=self.key, mend="name other layers under layers") from error
+            raise InputError(f"peft: {_told(error)}", where=self.key, mend="name other layers under layers") from error
 
 
 def reread(model: nn.Module, content: bytes) -> None:
@@ -179,19 +224,10 @@ def reread(model: nn.Module, content: bytes) -> None:
 
 
 def _peft() -> Any:
-    """Return peft.
-
-    Raises:
-        InputError: It is not installed.
-    """
-    try:
-        return importlib.import_module("peft")
-    except ModuleNotFoundError as error:
-        raise InputError("peft is not installed, which makes adapters", where="strategies", mend=EXTRA) from error
+    return importlib.import_module("peft")
 
 
 def _tuner_layer() -> Any:
-    _peft()
     return importlib.import_module("peft.tuners.tuners_utils").BaseTunerLayer
 
 
@@ -199,6 +235,29 @@ def _layers(model: nn.Module) -> dict[str, Any]:
     """Return the modules that have an adapter, by name."""
     kind = _tuner_layer()
     return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
+
+
+def _quantized(model: nn.Module) -> dict[str, QuantizedLinear]:
+    """Return the layers in few bits within those that have an adapter, by the name of these."""
+    return {n: layer.base_layer for n, layer in _layers(model).items() if isinstance(layer.base_layer, QuantizedLinear)}
+
+
+def _can_be_quantized(module: Any) -> bool:
+    # What else a subclass or a hook of the user's does, a new layer in its place would not do.
+    return type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks)
+
+
+def _require_kernels(device: str, bits: int, key: str) -> None:
+    """Try a few numbers on a device.
+
+    Raises:
+        InputError: The library cannot.
+    """
+    try:
+        QuantizedWeight(torch.ones(2, BLOCK), bits).to(device).whole()
+    except (RuntimeError, NotImplementedError, ValueError, AssertionError, AttributeError) as error:
+        what = f"bitsandbytes has no kernels of {bits} bits for the device {device}: {_told(error)}"
+        raise InputError(what, where=key, mend="leave base_bits out, or take another device") from error
 
 
 def _is_linear(module: nn.Module) -> bool:
@@ -248,7 +307,9 @@ def _obstacle(model: nn.Module, name: str, trained: Collection[str]) -> str | No
 
 def _merged(layer: Any) -> Tensor:
     """Return a layer's weight with its adapter added; the layer stays as it is, bit for bit."""
-    weight = layer.get_base_layer().weight
+    base = layer.base_layer
+    layer.base_layer = base.whole() if isinstance(base, QuantizedLinear) else base
+    weight = layer.base_layer.weight
     with torch.no_grad():
         kept = weight.detach().clone()
         layer.merge()
@@ -256,11 +317,18 @@ def _merged(layer: Any) -> Tensor:
         # Put back and not subtracted again, as `unmerge` does, which leaves other bits.
         weight.copy_(kept)
     layer.merged_adapters.clear()
+    layer.base_layer = base
     return merged
 
 
 def _rest(layer: Any, is_merged: bool) -> None:
-    """Let a layer's adapter rest while its weight has it in already."""
+    """Let a layer's adapter rest while its weight has it in already, and one of few bits, which cannot."""
+    if is_merged and isinstance(layer.base_layer, QuantizedLinear):
+        # Not as an attribute, which would make it a part of the model's state.
+        vars(layer)[RESTING] = layer.base_layer
+        layer.base_layer = layer.base_layer.whole()
+    elif not is_merged and RESTING in vars(layer):
+        layer.base_layer = vars(layer).pop(RESTING)
     layer.merged_adapters[:] = [ADAPTER] if is_merged else []
 
 
@@ -276,6 +344,10 @@ def _own_name(name: str) -> str:
     if short.endswith(".lora_magnitude_vector"):
         return f"{short}.{ADAPTER}.weight"
     return re.sub(r"(\.lora_(?:embedding_)?[AB])(?=\.weight$|$)", rf"\1.{ADAPTER}", short)
+
+
+def _told(error: Exception) -> str:
+    return shortened(" ".join(str(error).split()), MOST_TOLD)
 
 
 def _matches(patterns: Sequence[str], *names: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from mltrainer.configs.models import ModelConfig
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.ids import Ids
 from mltrainer.tasks.samples import Samples
@@ -128,6 +130,24 @@ class Strategy(ABC, Generic[Settings]):
     def __init__(self, settings: Settings, key: str, root: Path) -> None:
         self.settings, self.key, self.root = settings, key, root
 
+    def library(self, module: str, role: str, extra: str) -> Any:
+        """Return a module of a package that belongs to an extra.
+
+        Args:
+            module: Its name; the first part is the package's.
+            role: What it does here, as it stands behind "which".
+            extra: The extra that installs it.
+
+        Raises:
+            InputError: It is not installed.
+        """
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            package = module.partition(".")[0].replace("_", "-")
+            what = f"{package} is not installed, which {role}"
+            raise InputError(what, where=self.key, mend=f'pip install "mltrainer[{extra}]"') from error
+
     def rank(self, samples: Ranked) -> EpochOrder | None:
         """Return the order in which the training samples of an epoch are read; None: the one without it."""
         return None
@@ -192,6 +212,10 @@ class Strategy(ABC, Generic[Settings]):
     def plain(self, model: nn.Module) -> State | None:
         """Return the state of a model that was adapted as the task's own model has it, to be delivered; None: it is the same."""
         return None
+
+    def quantized(self, model: nn.Module) -> int:
+        """Return how many of a model's numbers lie in few bits, which are no parameters."""
+        return 0
 
     def release(self, model: nn.Module) -> None:
         """Make a trained model that was adapted the task's own again, in place."""

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 BASE = "base_layer"  # peft's name of the layer within
+QUANTIZED = f"{BASE}.quantized."  # the names of what that one has in place of a whole weight begin so
 Wrapped = Callable[[nn.Module], Mapping[str, nn.Module]]  # the layers around others in a model, by name
 
 
@@ -28,13 +29,16 @@ def _encoder_layers(model: nn.Module) -> list[Any]:
 
 
 def plain_names(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str, str | None]:
-    """Return the task's own name of each tensor of a model's state; None of one that lies in a layer around another."""
+    """Return the task's own name of each tensor of a model's state; None of one that lies in a layer around another.
+
+    What stands for a whole weight is left out: the task's own model has nothing of its kind.
+    """
     names: dict[str, str | None] = {name: name for name in model.state_dict()}
     for place, layer in wrapped.items():
         for name in layer.state_dict():
             is_own = name.startswith(f"{BASE}.")
             names[f"{place}.{name}"] = f"{place}.{name.removeprefix(f'{BASE}.')}" if is_own else None
-    return names
+    return {name: plain for name, plain in names.items() if f".{QUANTIZED}" not in f".{name}"}
 
 
 def plain_state(model: nn.Module, wrapped: Mapping[str, nn.Module]) -> dict[str, Tensor]:
@@ -49,16 +53,17 @@ def take_plain(model: nn.Module, wrapped: Wrapped, told: Callable[[nn.Module, bo
     Args:
         model: The model.
         wrapped: Its layers around others.
-        told: Called with each of them, and whether the state that is taken is the task's own.
+        told: Called with each of them, and whether the state that is taken is the task's own; it may change what lies within.
     """
 
     def hook(model: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
         """Rename what `load_state_dict` was given, of which it has handed over a copy."""
-        layers, own = wrapped(model), model.state_dict()
-        names = plain_names(model, layers)
-        is_plain = not any(f"{prefix}{name}" in state for name, plain in names.items() if plain is None)
+        layers = wrapped(model)
+        around = [name for name, plain in plain_names(model, layers).items() if plain is None]
+        is_plain = not any(f"{prefix}{name}" in state for name in around)
         for layer in layers.values():
             told(layer, is_plain)
+        own, names = model.state_dict(), plain_names(model, layers)
         for name, plain in names.items() if is_plain else ():
             if plain is None:
                 state[f"{prefix}{name}"] = own[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,14 @@ def test_multi_similarity_leaves_pairs_that_are_told_apart_by_less_than_its_marg
     assert (likes | others).sum() < 24 * 23
     with pytest.raises(ValueError, match="which method: simclr does not see"):
         Settings.model_validate({"name": "contrastive", "miner": "batch_hard"})
+
+
+@pytest.mark.parametrize(("part", "miner"), [("losses", None), ("miners", "batch_hard")])
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, part: str, miner: str | None) -> None:
+    monkeypatch.setitem(sys.modules, f"pytorch_metric_learning.{part}", None)
+    with pytest.raises(InputError, match=f"pytorch-metric-learning is not installed, which has the {part}") as caught:
+        made(method="supcon", miner=miner)
+    assert (caught.value.where, caught.value.mend) == ("strategies.0", 'pip install "mltrainer[contrastive]"')
 
 
 def test_vicreg_is_the_papers_formula() -> None:

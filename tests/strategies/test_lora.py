@@ -32,7 +32,7 @@ def lora(**changes: Any) -> Lora:
 
 def of(model: nn.Module) -> Any:
     """Return what adapters are told of a training."""
-    return SimpleNamespace(model=model)
+    return SimpleNamespace(model=model, config=SimpleNamespace(device="cpu"))
 
 
 def layers() -> nn.Module:

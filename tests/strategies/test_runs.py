@@ -56,6 +56,11 @@ CASES: dict[str, dict[str, Any]] = {
         "strategies": [{**STRATEGY, "keep": True}],
         "task": {"use": "digits_task:InMemory", "options": {"model": "large"}},
     },
+    "lora and 4 bits": {
+        "strategies": [{**LORA, "base_bits": 4, "dora": True, "train": ["head"]}],
+        "start": {"weights": "teacher.pt"},
+    },
+    "lora and 8 bits": {"strategies": [{**LORA, "base_bits": 8}], "start": {"weights": "teacher.pt"}},
     "distillation and lora": {"strategies": [STRATEGY, LORA], "start": {"weights": "teacher.pt"}},
 }
 KILLED = ("mean teacher", "uncertainty", "lora")  # that have a state of their own; the others are killed with the long tests

@@ -118,7 +118,7 @@ def _quality(session: Session, checkpoints: list[CheckpointRow]) -> parts.Qualit
         layers=trainer.layers,
         groups=trainer.stepper.groups,
         first_loss=trainer.recorder.first_loss,
-        parameters=sum(p.numel() for p in session.model.parameters()),
+        parameters=session.task.strategies.size(session.model),
         checkpoints=checkpoints,
     )
 
