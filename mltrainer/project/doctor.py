@@ -26,7 +26,7 @@ EXTRAS = (
     ("peft", "low-rank adapters, the strategy lora", "pip install 'mltrainer[lora]'"),
     ("torchjd", "aggregators of the strategy balancing", "pip install 'mltrainer[multitask]'"),
     ("pytorch-metric-learning", "losses of the strategy contrastive", "pip install 'mltrainer[contrastive]'"),
-    ("bitsandbytes", "AdamW with 8-bit moments", "pip install 'mltrainer[eightbit]'"),
+    ("bitsandbytes", "AdamW with 8-bit moments, and weights in 8 or 4 bits beside adapters", "pip install 'mltrainer[eightbit]'"),
     ("fastapi", "serving the delivered model", "pip install 'mltrainer[serve]'"),
     ("pandas", "histories and runs as frames", "pip install 'mltrainer[pandas]'"),
     ("nvidia-ml-py", "GPU names, drivers and utilization", "pip install 'mltrainer[gpu]'"),

@@ -5,6 +5,7 @@ All train in as many steps and under the same draws, seed by seed. All but the l
 
 - lora: a perceptron of two hidden layers of 512 that learned 900 digits goes on with 100 noisy ones, by all of its weights or by
   adapters of rank 4 with a new head.
+- lora_4bits, lora_8bits: the same adapters beside held weights in so many bits, and without that beside whole ones.
 - adversarial: the same perceptron on 900 digits, plain and with PGD at 0.2 of the range from black to white; both are attacked by
   foolbox's PGD of 40 steps.
 - curriculum: a perceptron of 64 hidden units on 400 digits of which a fifth have wrong labels, plain and by that run's margins.
@@ -35,6 +36,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -99,8 +101,8 @@ def accuracy(found: mltrainer.Fit) -> float:
 # --- the strategies -----------------------------------------------------------------------------
 
 
-def lora(seed: int) -> Measured:
-    """Return the accuracies of a fine-tuning of all weights and of one by adapters, and the share that these are."""
+def noisy(seed: int) -> dict[str, Any]:
+    """Write noisy digits and weights that learned clear ones; return the keys of a training that begins with these."""
     divide(seed, many=900, few=100)
     draws = np.random.default_rng(seed)
     for name in ("few", "held"):
@@ -108,7 +110,12 @@ def lora(seed: int) -> Measured:
         write(f"noisy_{name}", (rows["x"] + draws.normal(0, 0.3, rows["x"].shape)).astype(np.float32), rows["y"])
     base = fit("many", WIDE, 12, seed)
     safetensors.torch.save_file({n: t.contiguous() for n, t in base.model.state_dict().items()}, Path("base.safetensors"))
-    begun: dict[str, Any] = {"start": {"weights": "base.safetensors", "replace_head": True}, "held": "noisy_held"}
+    return {"start": {"weights": "base.safetensors", "replace_head": True}, "held": "noisy_held"}
+
+
+def lora(seed: int) -> Measured:
+    """Return the accuracies of a fine-tuning of all weights and of one by adapters, and the share that these are."""
+    begun = noisy(seed)
     whole = fit("noisy_few", WIDE, 40, seed, **begun)
     adapted = fit("noisy_few", WIDE, 40, seed, **begun, strategies=[{"name": "lora", "rank": 4}])
     new = fit("noisy_few", WIDE, 40, seed, held="noisy_held")
@@ -116,6 +123,15 @@ def lora(seed: int) -> Measured:
     # Of each layer but the head an adapter: rank * (inputs + outputs); the head whole.
     trained = 4 * (64 + 512) + 4 * (512 + 512) + 512 * 10 + 10
     return {"new weights": accuracy(new), "without": accuracy(whole), "with": accuracy(adapted), "weights": trained / weights}
+
+
+def few_bits(bits: int, seed: int) -> Measured:
+    """Return the accuracies of two fine-tunings by adapters, beside whole weights and beside some in few bits."""
+    begun, adapters = noisy(seed), {"name": "lora", "rank": 4}
+    whole, few = (
+        fit("noisy_few", WIDE, 40, seed, **begun, strategies=[{**adapters, **more}]) for more in ({}, {"base_bits": bits})
+    )
+    return {"without": accuracy(whole), "with": accuracy(few)}
 
 
 def adversarial(seed: int) -> Measured:
@@ -362,6 +378,8 @@ def balancing(seed: int) -> Measured:
 
 STRATEGIES: dict[str, Callable[[int], Measured]] = {
     "lora": lora,
+    "lora_4bits": partial(few_bits, 4),
+    "lora_8bits": partial(few_bits, 8),
     "adversarial": adversarial,
     "curriculum": curriculum,
     "contrastive": contrastive,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ NORMAL = [
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 ]  # fmt: skip
+PAGE = Path(__file__).parents[2] / "configs/strategies/lora.md"
 WEIGHTS = ["0.weight", "3.0.weight", "4.weight"]
 
 
@@ -279,6 +281,16 @@ def test_peft_reads_the_delivered_adapter_over_rounded_weights(tmp_path: Path, b
     under.load_state_dict(base(bits))
     theirs = peft.PeftModel.from_pretrained(under, str(tmp_path)).eval()
     torch.testing.assert_close(theirs(INPUTS), model(INPUTS), rtol=1e-4, atol=1e-5)
+
+
+def test_the_base_is_made_as_the_page_tells() -> None:
+    strategy = lora(base_bits=4)
+    found = json.loads(strategy.delivered(adapted(strategy))["adapter_base.json"])
+    (code,) = (part for part in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S) if "quantize_4bit" in part)
+    state = layers().state_dict()
+    assert weights_sha256({name: state[name] for name in found["rounded"]}) == found["rounded_from_sha256"]
+    exec(code, {"torch": torch, "rounded": found["rounded"], "state": state})
+    assert weights_sha256({name: state[name] for name in found["tensors"]}) == found["weights_sha256"]
 
 
 def test_bitsandbytes_own_layers_are_the_base_of_a_delivered_adapter(tmp_path: Path) -> None:
