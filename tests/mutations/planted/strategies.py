@@ -16,6 +16,8 @@ CONTRASTIVE_TESTS = "tests/strategies/test_contrastive.py"
 CURRICULUM = "mltrainer/strategies/curriculum.py"
 CURRICULUM_TESTS = "tests/strategies/test_curriculum.py"
 LORA = "mltrainer/strategies/lora.py"
+QUANTIZED = "mltrainer/strategies/quantized_linear.py"
+QUANTIZED_TESTS = "tests/strategies/test_quantized_linear.py"
 LORA_TESTS = "tests/strategies/test_lora.py"
 MASKED = "mltrainer/strategies/masked.py"
 HIDING = "mltrainer/strategies/hiding.py"
@@ -622,5 +624,82 @@ FAULTS = (
         "is_delivered = not _layers(model)",
         "is_delivered = False",
         f"{QUANTIZATION_TESTS} -k delivered_model",
+    ),
+    Fault(
+        "few bits: a scale counts for more numbers than the paper's",
+        QUANTIZED,
+        "BLOCK = 64",
+        "BLOCK = 128",
+        f"{QUANTIZED_TESTS} -k papers_round",
+    ),
+    Fault(
+        "few bits: the bias is left out",
+        QUANTIZED,
+        "None if bias is None else bias.to(x.dtype)",
+        "None",
+        f"{QUANTIZED_TESTS} -k outputs_and_gradients",
+    ),
+    Fault(
+        "few bits: inputs get no gradient",
+        QUANTIZED,
+        "gradient @ ctx.weight.whole().to(gradient.dtype)",
+        "gradient @ torch.zeros_like(ctx.weight.whole().to(gradient.dtype))",
+        f"{QUANTIZED_TESTS} -k outputs_and_gradients",
+    ),
+    Fault(
+        "few bits: autocast is passed by",
+        QUANTIZED,
+        "if torch.is_autocast_enabled(kind) else x.dtype",
+        "if False else x.dtype",
+        f"{QUANTIZED_TESTS} -k autocast",
+    ),
+    Fault(
+        "few bits: what is merged stays in place of what is trained",
+        LORA,
+        "    layer.merged_adapters.clear()\n    layer.base_layer = base",
+        "    layer.merged_adapters.clear()",
+        f"{QUANTIZED_TESTS} -k says_what_the_adapted",
+    ),
+    Fault(
+        "few bits: a model that takes its own state again keeps the merged weights",
+        LORA,
+        "layer.base_layer = vars(layer).pop(RESTING)",
+        "pass",
+        f"{QUANTIZED_TESTS} -k takes_a_plain_state",
+    ),
+    Fault(
+        "few bits: rounded weights are not in the digest of an adapter's base",
+        LORA,
+        'held |= {f"{name}.weight": layer.weight for',
+        'held | {f"{name}.weight": layer.weight for',
+        f"{QUANTIZED_TESTS} -k names_the_rounded",
+    ),
+    Fault(
+        "few bits: numbers that lie so are not counted among the model's",
+        LORA,
+        "for size, _ in sizes) + self.quantized(training.model)",
+        "for size, _ in sizes)",
+        f"{QUANTIZED_TESTS} -k told_so",
+    ),
+    Fault(
+        "few bits: a layer of the user's own kind loses what it does",
+        LORA,
+        "type(module) is nn.Linear and not (module._forward_hooks or module._forward_pre_hooks)",
+        "type(module) is nn.Linear",
+        f"{QUANTIZED_TESTS} -k cannot_lie",
+    ),
+    Fault(
+        "few bits: a run's size leaves them out",
+        "mltrainer/strategies/joined.py",
+        " + sum(strategy.quantized(model) for strategy in self._each)",
+        "",
+        f"{QUANTIZED_TESTS} -k repeats_and_goes_on",
+    ),
+    Fault(
+        "few bits: they are a part of the adapter's file",
+        "mltrainer/strategies/wrapping.py",
+        'if f".{QUANTIZED}" not in f".{name}"',
+        "if True",
+        f"{QUANTIZED_TESTS} -k peft_reads",
     ),
 )
