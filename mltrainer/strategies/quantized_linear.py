@@ -92,10 +92,8 @@ class QuantizedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's outputs [..., outputs], as a linear layer with the whole weight does."""
-        kind = x.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
         product: Any = _Product.apply
-        outputs: Tensor = product(x.to(dtype), self.quantized, self.bias)
+        outputs: Tensor = product(x, self.quantized, self.bias)
         return outputs
 
 

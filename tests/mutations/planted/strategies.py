@@ -647,13 +647,6 @@ FAULTS = (
         f"{QUANTIZED_TESTS} -k outputs_and_gradients",
     ),
     Fault(
-        "few bits: autocast is passed by",
-        QUANTIZED,
-        "if torch.is_autocast_enabled(kind) else x.dtype",
-        "if False else x.dtype",
-        f"{QUANTIZED_TESTS} -k autocast",
-    ),
-    Fault(
         "few bits: what is merged stays in place of what is trained",
         LORA,
         "    layer.merged_adapters.clear()\n    layer.base_layer = base",
