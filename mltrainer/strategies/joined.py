@@ -105,7 +105,7 @@ class Strategies:
         return next((state for strategy in self._each if (state := strategy.plain(model)) is not None), None)
 
     def size(self, model: nn.Module) -> int:
-        """Return how many numbers a model has, held ones in few bits among them."""
+        """Return the count of a model's numbers, held ones in few bits among them."""
         return sum(p.numel() for p in model.parameters()) + sum(strategy.quantized(model) for strategy in self._each)
 
     def release(self, model: nn.Module) -> None:

@@ -81,7 +81,7 @@ class Lora(Strategy[configs.Lora]):
         return [f"{len(weights)} of them hold their weights in {bits} bits: {now:,} bytes in place of {whole:,}"]
 
     def quantized(self, model: nn.Module) -> int:
-        """Return how many numbers lie in few bits."""
+        """Return the count of numbers that lie in few bits."""
         return sum(layer.quantized.shape.numel() for layer in _quantized(model).values())
 
     def plain(self, model: nn.Module) -> State:

@@ -214,7 +214,7 @@ class Strategy(ABC, Generic[Settings]):
         return None
 
     def quantized(self, model: nn.Module) -> int:
-        """Return how many of a model's numbers lie in few bits, which are no parameters."""
+        """Return the count of a model's numbers that lie in few bits, which are no parameters."""
         return 0
 
     def release(self, model: nn.Module) -> None:
