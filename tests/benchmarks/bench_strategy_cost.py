@@ -3,8 +3,8 @@
 Both train a perceptron of two hidden layers of 1,024 on 1,400 digits in batches of 128, with AdamW, clipping and a cosine, on
 one thread of a CPU, in turns; ours also takes gradient norms, the chain of fingerprints and seeds for each step. Of
 `progressive` it is a small residual network, which reads images of several sizes; of `balancing` the targets are the digit
-and the mean brightness. A loop's seconds are those of its steps alone. Printed are the medians of the turns and the median of
-their ratios.
+and the mean brightness. Of `kept` the loop is that of `distillation`, which asks the teacher in each step. A loop's seconds
+are those of its steps alone. Printed are the medians of the turns and the median of their ratios.
 
     python tests/benchmarks/bench_strategy_cost.py [NAME ...] [--turns 5] [--epochs 4]
 """
@@ -327,6 +327,7 @@ def cases(epochs: int) -> dict[str, Case]:
     return {
         "plain": Case(plain),
         "distillation": one(distillation, name="distillation", teacher={"weights": BASE}, temperature=HEAT),
+        "kept": one(distillation, name="distillation", teacher={"weights": BASE}, temperature=HEAT, keep=True),
         "mean_teacher": one(mean_teacher, name="distillation", teacher={"ema": DECAY}, temperature=HEAT),
         "lora": one(lora, {"start": {"weights": BASE}}, name="lora", rank=8),
         "adversarial": one(adversarial, name="adversarial", epsilon=EPSILON, steps=STEPS),

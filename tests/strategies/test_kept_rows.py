@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+import mltrainer
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError
 from mltrainer.leftovers import sweep
@@ -28,7 +29,7 @@ from mltrainer.workspace import append_json_line
 from tests.strategies.test_runs import SETTING, prepared, terms
 from tests.trainers.native.digits_runs import config, train
 
-WIDE = {"name": "mlp", "hidden": [12]}
+KEYS = ("data", "model", "metric", "strategies", "batch_size", "split")
 DIGITS: dict[str, Any] = {
     "task": {"kind": "image_classification"},
     "data": {"source": "sklearn:digits"},
@@ -453,3 +454,24 @@ def test_texts_are_the_same_each_time_and_others_of_another_seed_or_temperature(
     assert not torch.equal(found[0], found[2])
     assert not torch.equal(found[0], found[3])
     assert len(files(story)) == 3
+
+
+def test_a_run_is_trained_on_exactly_those_texts_and_repeats(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(story)
+    seen: list[bytes] = []
+    forward = TextGeneration.forward
+
+    def noting(task: TextGeneration, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        if model.training and torch.is_grad_enabled():
+            seen.extend(row.numpy().tobytes() for row in batch[0])
+        return forward(task, model, batch)
+
+    monkeypatch.setattr(TextGeneration, "forward", noting)
+    keys = {name: value for name, value in taught(LANGUAGE, texts={"prompt": 4}, weight=1.0).model_dump().items() if name in KEYS}
+    digests = []
+    for _ in range(2):
+        seen.clear()
+        fit = mltrainer.fit({"kind": "text_generation"}, **keys, epochs=2, signals=False, tell=lambda _event: None)
+        digests.append(fit.result["weights_sha256"])
+        assert sorted(seen) == sorted(2 * [row.tobytes() for row in np.load(files(story)[0])])
+    assert digests[0] == digests[1]
