@@ -3,8 +3,9 @@
 Both train a perceptron of two hidden layers of 1,024 on 1,400 digits in batches of 128, with AdamW, clipping and a cosine, on
 one thread of a CPU, in turns; ours also takes gradient norms, the chain of fingerprints and seeds for each step. Of
 `progressive` it is a small residual network, which reads images of several sizes; of `balancing` the targets are the digit
-and the mean brightness. Of `kept` the loop is that of `distillation`, which asks the teacher in each step. A loop's seconds
-are those of its steps alone. Printed are the medians of the turns and the median of their ratios.
+and the mean brightness. Of `kept` the loop is that of `distillation`, which asks the teacher in each step; beside weights in 4 or
+8 bits it has whole ones. A loop's seconds are those of its steps alone. Printed are the medians of the turns and the median of
+their ratios.
 
     python tests/benchmarks/bench_strategy_cost.py [NAME ...] [--turns 5] [--epochs 4]
 """
@@ -330,6 +331,8 @@ def cases(epochs: int) -> dict[str, Case]:
         "kept": one(distillation, name="distillation", teacher={"weights": BASE}, temperature=HEAT, keep=True),
         "mean_teacher": one(mean_teacher, name="distillation", teacher={"ema": DECAY}, temperature=HEAT),
         "lora": one(lora, {"start": {"weights": BASE}}, name="lora", rank=8),
+        "lora_4bits": one(lora, {"start": {"weights": BASE}}, name="lora", rank=8, base_bits=4),
+        "lora_8bits": one(lora, {"start": {"weights": BASE}}, name="lora", rank=8, base_bits=8),
         "adversarial": one(adversarial, name="adversarial", epsilon=EPSILON, steps=STEPS),
         "curriculum": one(curriculum, name="curriculum", by="brightness", begin=EASY, epochs=epochs - 1),
         "contrastive": one(contrastive, name="contrastive", augment=AUGMENT),
