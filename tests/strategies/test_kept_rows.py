@@ -377,6 +377,18 @@ def test_smaller_inputs_first_do_not_go_with_it() -> None:
         config({**DIGITS, "strategies": strategies})
 
 
+def test_hidden_parts_of_the_same_samples_go_with_it(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(digits)
+    found = []
+    for keep_ in (False, True):
+        settings = taught(DIGITS, keep=keep_).model_dump()
+        keys = {name: value for name, value in settings.items() if name in KEYS}
+        keys["strategies"] = [{"name": "masked", "patch": 2}, *settings["strategies"]]
+        fit = mltrainer.fit({"kind": "image_classification"}, **keys, epochs=1, signals=False, tell=lambda _event: None)
+        found.append(fit.history[0]["terms"]["distillation"])
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
 def test_samples_that_are_read_anew_each_time_are_refused(tmp_path: Path) -> None:
     settings = {**IN_MEMORY, "task": {"use": "digits_task:Digits", "options": {"model": "mlp"}}}
     with pytest.raises(InputError, match="read one by one, each time anew") as refused:
