@@ -21,6 +21,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.loading import told
 from mltrainer.configs.strategies import Lora as Settings
 from mltrainer.errors import InputError
+from mltrainer.strategies.joined import Strategies
 from mltrainer.strategies.lora import WEIGHTS_FILE, reread
 from mltrainer.strategies.quantized_linear import QuantizedLinear
 from tests.strategies.test_lora import INPUTS, adapted, layers, lora, of, pictures
@@ -130,6 +131,16 @@ def test_linear_layers_with_an_adapter_are_held_in_few_bits_and_told_so(bits: in
     assert line.startswith(without)
     sizes = {8: 8 * 12 + 12 * 12 + 12 * 3 + 4 * (12 + 12 + 3), 4: (64 // 2 + 4) * (2 + 3 + 1)}
     assert f"3 of them hold their weights in {bits} bits: {sizes[bits]:,} bytes in place of 1,104" in line
+
+
+@BITS
+def test_a_models_size_is_the_same_in_few_bits(bits: int) -> None:
+    strategy, whole = lora(base_bits=bits), lora()
+    model = adapted(strategy)
+    size = Strategies([whole]).size(adapted(whole))
+    assert Strategies([strategy]).size(model) == size
+    model.load_state_dict(strategy.plain(model))  # its weights are whole then
+    assert Strategies([strategy]).size(model) == size
 
 
 @BITS
