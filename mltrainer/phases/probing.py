@@ -21,7 +21,7 @@ from mltrainer.records.event import Event
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Cost, Data, Estimate, Loader, Option, Probe, ProbeRun
-from mltrainer.records.run import ProbeResult, Rehearsal, Resumed
+from mltrainer.records.run import Memory, ProbeResult, Rehearsal, Resumed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
 from mltrainer.reproducibility.hash_seeds import hash_seeds
@@ -271,7 +271,7 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
     probe = probes.first
     # The faster one: other work on the machine can slow a probe down, but nothing speeds it up.
     step_us = min(one.step_pace_us for one in probes.both)
-    known = {
+    known: dict[str, Any] = {
         "step_time_us": step_us,
         "budget_minutes": config.budget.minutes,
         "available_mb": free_mb,
@@ -294,7 +294,19 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
         held_mb=held_mb,
         device_peak_mb=max(on_device, default=None),
         device_total_mb=probe.memory.device_total_mb,
+        parts=probe.memory.parts,
+        rest_mb=_rest_mb(probe.memory),
     )
+
+
+def _rest_mb(memory: Memory) -> float | None:
+    """Return the peak, the device's where there is one, beyond the parts that were measured one by one."""
+    parts = memory.parts
+    if parts is None:
+        return None
+    held = float(parts.weights_mb + parts.buffers_mb + parts.gradients_mb + parts.optimizer_mb)
+    peak = memory.peak_rss_mb - parts.start_mb if memory.device_peak_mb is None else memory.device_peak_mb
+    return max(0.0, float(peak) - held)
 
 
 def _seconds(config: TrainingConfig, probe: ProbeResult, validation: int, step_us: float) -> float:

@@ -7,6 +7,7 @@ on the planner's page.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -65,6 +66,7 @@ class Setup:
         processes: That train together.
         parallel: What they share, as `launch.parallel`.
         observes: Whether the first steps are observed, as `signals`.
+        checkpoints: That are on their way to the disk at once: more than one where epochs are shorter than the disk takes.
         optimizer_bytes: Of the whole state, where it is another optimizer's than the traced one's.
     """
 
@@ -73,6 +75,7 @@ class Setup:
     processes: int = 1
     parallel: Sharing = "ddp"
     observes: bool = True
+    checkpoints: int = 1
     optimizer_bytes: float | None = None
 
 
@@ -99,6 +102,11 @@ def bend(rows: list[TracedBatch]) -> float:
     share = (middle.batch - low.batch) / (high.batch - low.batch)
     expected = low.step_bytes + share * (high.step_bytes - low.step_bytes)
     return abs(middle.step_bytes - expected) / max(1.0, expected)
+
+
+def checkpoints(samples: int, step_samples: int, few: int) -> int:
+    """Return the checkpoints that are held at once: two where an epoch has few steps, after each of which one may be due."""
+    return 2 if math.ceil(samples / step_samples) <= few else 1
 
 
 def held_sums(count: int) -> int:
@@ -130,7 +138,7 @@ def parts(traced: Traced, variant: TracedVariant, setup: Setup) -> Parts:
         framework=traced.resident_bytes,
     )
     shared = _shared(whole, traced, setup)
-    checkpoint = shared.weights + shared.buffers + shared.optimizer
+    checkpoint = (shared.weights + shared.buffers + shared.optimizer) * setup.checkpoints
     layers = traced.layer_bytes
     return replace(shared, copies=layers + max(checkpoint, layers if setup.observes else 0.0))
 
@@ -148,12 +156,32 @@ def _shared(whole: Parts, traced: Traced, setup: Setup) -> Parts:
     return replace(divided, weights=min(weights, whole.weights), gradients=whole.gradients * kept)
 
 
-def calibrated(found: Parts, peak: float, low: float, high: float) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Shares:
+    """The allocator's share beyond all tensors, as it was measured on many trainings.
+
+    Attributes:
+        low: The least.
+        usual: The median.
+        high: The most.
+        noise: Bytes by which a process's own memory differs from one start to the next.
+    """
+
+    low: float
+    usual: float
+    high: float
+    noise: float
+
+
+def calibrated(found: Parts, peak: float, shares: Shares) -> tuple[float, float]:
     """Return the allocator's share and the framework's bytes, with which parts come to the peak that was measured of them.
 
-    The share is held between bounds: of a small model the framework's own noise is more than all tensors.
+    The measured share is held between the bounds, and counts beside the usual one as the tensors count beside the noise: of a
+    small model a peak says little.
     """
-    share = min(max((peak - found.framework) / found.tensors - 1, low), high)
+    measured = min(max((peak - found.framework) / found.tensors - 1, shares.low), shares.high)
+    weight = found.tensors / (found.tensors + shares.noise)
+    share = weight * measured + (1 - weight) * shares.usual
     return share, max(0.0, peak - found.tensors * (1 + share))
 
 

@@ -36,6 +36,7 @@ from mltrainer.trainers.native.optimization.gradients import is_measured_by_rows
 from mltrainer.trainers.native.preparing import prepare_model
 from mltrainer.trainers.native.session import Session
 from mltrainer.trainers.native.stepping import Stepper
+from mltrainer.trainers.result import resident_mb
 from mltrainer.workspace import write_json
 
 RATE = 1e-3  # of the traced steps: it changes no shape
@@ -75,7 +76,9 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
     determinism.switch_on(config.threads)
     seeds.seed_everything(seeds.key(config.data_seed, "task"))
     opened = Session(job, root / job.folder, events, lambda: None, root).open()
-    resident = resident_bytes()  # with all that a training's own process has imported, as this module imports its session
+    resident = round(
+        resident_mb() * 2**20
+    )  # with all that a training's own process has imported, as this module imports its session
     asked = [Variant.model_validate(one) for one in job.asked["variants"]]
     samples = len(opened.split("train"))
     found: list[TracedVariant] = []
@@ -85,7 +88,7 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
         own, row = _variant(opened, config, variant, batches_of(config.batch_size, samples))
         sizes = sizes or own
         found.append(row)
-        if own is not None and not variant.recomputed and own.blocks:
+        if own is not None and not variant.recomputed and own.blocks and job.asked["again"]:
             again = variant.model_copy(update={"recomputed": own.blocks})
             events.send("note", text=f"tracing {variant.precision}, blocks computed again")
             found.append(_variant(opened, config, again, batches_of(config.batch_size, samples))[1])
@@ -118,12 +121,6 @@ def _shortest(call: Callable[[], object]) -> float:
 def batches_of(batch: int, samples: int) -> list[int]:
     """Return the traced batch sizes, rising: half the config's, its own and twice that, as far as there are samples."""
     return sorted({min(size, samples) for size in (max(1, batch // 2), batch, 2 * batch)})
-
-
-def resident_bytes() -> int:
-    """Return this process's resident memory."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
 def _variant(

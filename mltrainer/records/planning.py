@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mltrainer.records.common import Cause, Divergence, Export, FileRow, Measured, Number, Part
-from mltrainer.records.run import Determinism, Precision, Program
+from mltrainer.records.run import Determinism, MemoryParts, Precision, Program
 
 
 class Python(Part):
@@ -229,7 +229,8 @@ class Estimate(Part):
 
     How many steps a program makes, only it knows; no time is estimated then.
 
-    `held_mb`, a part of `peak_mb`: what a whole evaluation holds beyond the probe's.
+    `held_mb`, a part of `peak_mb`: what a whole evaluation holds beyond the probe's. `parts`: of one process of the probe;
+    `rest_mb`: of its peak what is none of them, such as activations, copies and the allocator's share.
     """
 
     steps: int | None
@@ -243,6 +244,8 @@ class Estimate(Part):
     held_mb: Number | None = None
     device_peak_mb: Number | None = None
     device_total_mb: Number | None = None
+    parts: MemoryParts | None = None
+    rest_mb: Number | None = None
 
 
 class Usual(Part):

@@ -355,12 +355,23 @@ class Percentiles(Part):
     p95: Number
 
 
+class MemoryParts(Part):
+    """What a training held at its end, in MiB: the tensors of model and optimizer, and the process before a model was made."""
+
+    weights_mb: Number
+    buffers_mb: Number
+    gradients_mb: Number
+    optimizer_mb: Number
+    start_mb: Number
+
+
 class Memory(Part):
-    """Peak memory in MiB: of the process, and of the GPU where there is one."""
+    """Peak memory in MiB: of the process, and of the GPU where there is one; `parts` of a probe, None before version 0.3."""
 
     peak_rss_mb: Number
     device_peak_mb: Number | None
     device_total_mb: Number | None = None
+    parts: MemoryParts | None = None
 
 
 class Gpu(Part):

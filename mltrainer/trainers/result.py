@@ -168,6 +168,13 @@ def _summary(row: Row | None) -> Row | None:
     return None if row is None else {key: row[key] for key in SUMMARY if key in row}
 
 
+def resident_mb() -> float:
+    """Return the resident memory of this process now, in MiB."""
+    import psutil  # here: its import takes longer than most processes that read a result need
+
+    return float(psutil.Process().memory_info().rss) / 2**20
+
+
 def peak_rss_mb(of: int = resource.RUSAGE_SELF) -> float:
     """Return the peak memory of this process, or of those that it started, in MiB."""
     return resource.getrusage(of).ru_maxrss / 1024

@@ -233,6 +233,13 @@ def test_edits_are_what_differs_from_what_was_generated_before(
 # --- the estimate ---------------------------------------------------------------------------------
 
 
+PROBED: dict[str, Any] = {
+    "planned_steps": 200,
+    "rehearsal": {"seconds": 0.1, "samples": 100, "held_bytes": 0},
+    "data": {"splits": {"validation": {"samples": 50}}},
+}
+
+
 def probe(step_us: float, peak_mb: float, held_bytes: int = 0, validation: int = 50) -> ProbeResult:
     return probe_result(
         step_pace_us=step_us,
@@ -283,6 +290,16 @@ def test_the_estimate_counts_what_a_whole_evaluation_holds_of_every_sample(tmp_p
     found = probe(1000, 300, held_bytes=100 * 2**20, validation=600)  # 1 MiB per sample
     measured = estimate(config, probes(found), 8000, 2**30)
     assert (measured.held_mb, measured.peak_mb) == (1000, 1300)  # 500 more samples, held twice for a moment
+
+
+def test_the_estimate_tells_the_parts_of_the_peak_and_what_is_left_of_it(tmp_path: Path) -> None:
+    parts = {"weights_mb": 10, "buffers_mb": 1, "gradients_mb": 10, "optimizer_mb": 20, "start_mb": 200}
+    config = plan_config(context(tmp_path)).config
+    memory = {"peak_rss_mb": 300, "device_peak_mb": None, "parts": parts}
+    assert estimate(config, probes(probe_result(**PROBED, memory=memory)), 8000, 2**30).rest_mb == 300 - 200 - 41
+    on_device = {**memory, "device_peak_mb": 90}
+    assert estimate(config, probes(probe_result(**PROBED, memory=on_device)), 8000, 2**30).rest_mb == 90 - 41
+    assert estimate(config, probes(probe(1000, 300)), 8000, 2**30).rest_mb is None
 
 
 # --- secrets --------------------------------------------------------------------------------------

@@ -48,6 +48,11 @@ def test_parts_of_one_process_add_up_to_the_traced_peak_and_the_copies() -> None
     assert parts.total == 100 + 8 + 200 + 500 + parts.copies + 5000
 
 
+def test_two_checkpoints_are_held_where_an_epoch_is_shorter_than_the_disk_takes() -> None:
+    assert (memory.checkpoints(1000, 100, 6), memory.checkpoints(600, 100, 6), memory.checkpoints(601, 100, 6)) == (1, 2, 1)
+    assert found(Setup(20, checkpoints=2)).copies == 80 + 2 * (100 + 8 + 200)
+
+
 @pytest.mark.parametrize(("batch", "activations"), [(10, 200), (30, 600), (80, 1600)])
 def test_other_batches_lie_on_the_line_through_two_traced_ones(batch: int, activations: int) -> None:
     assert found(Setup(batch)).activations == activations
@@ -95,10 +100,13 @@ def test_8_bits_keep_half_a_number_for_each_in_place_of_two() -> None:
     assert memory.optimizer_bytes("lamb", whole) is None
 
 
-@pytest.mark.parametrize(("peak", "share"), [(5000, 0.0), (5000 + 1196 * 1.5, 0.5), (5000 + 1196 * 9, 1.0)])
-def test_a_measured_peak_comes_out_again_with_a_share_within_bounds(peak: float, share: float) -> None:
+@pytest.mark.parametrize(
+    ("peak", "noise", "share"),
+    [(5000, 0, 0.0), (5000 + 1196 * 1.5, 0, 0.5), (5000 + 1196 * 9, 0, 1.0), (5000 + 1196 * 9, 1196, 0.9)],
+)
+def test_a_measured_peak_comes_out_again_with_a_share_within_bounds(peak: float, noise: float, share: float) -> None:
     parts = found(Setup(20))
-    got, framework = memory.calibrated(parts, peak, 0.0, 1.0)
+    got, framework = memory.calibrated(parts, peak, memory.Shares(0.0, 0.8, 1.0, noise))
     assert got == pytest.approx(share)
     assert framework + parts.tensors * (1 + got) == pytest.approx(peak)
 

@@ -33,7 +33,7 @@ def traced(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
     write_rings(folder, WIDE.replace("{layers}", layers))
     config = TrainingConfig.model_validate({**PROJECT, "rules": 2, "batch_size": 32, **changes})
-    asked = {"variants": [Variant(precision="fp32", recomputed=[]).model_dump()]}
+    asked = {"variants": [Variant(precision="fp32", recomputed=[]).model_dump()], "again": True}
     job = ExplorationJob(
         run="plan",
         purpose="explore",

@@ -454,6 +454,17 @@ def test_the_manifest_tells_the_usual_rate_beside_the_configs_own() -> None:
     assert "fine-tuning" not in report(records.planning())
 
 
+def test_the_manifest_tells_memory_by_part_where_the_record_has_it() -> None:
+    parts = {"weights_mb": 10.5, "buffers_mb": 1.5, "gradients_mb": 10.25, "optimizer_mb": 20.75, "start_mb": 200.0}
+    found = records.planning()
+    assert "weights, and buffers" not in report(found)
+    found["evidence"]["estimate"] |= {"parts": parts, "rest_mb": 58.0}
+    text = report(found)
+    assert "| weights, and buffers | 10.50 MiB, 1.500 MiB |" in text
+    assert "| gradients, and the optimizer's state | 10.25 MiB, 20.75 MiB |" in text
+    assert "| activations, copies and the allocator, as what is left | 58.00 MiB |" in text
+
+
 def quantized() -> dict[str, Any]:
     """Return a finalization that delivered a model in 8 bits, too."""
     found = records.finalization()

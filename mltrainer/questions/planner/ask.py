@@ -59,7 +59,7 @@ def plan(
             raise InputError(what, where="task.script", mend="write it as a task of your own (task.use)")
         count = config.processes if processes is None else processes
         config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
-        traced = Traced.model_validate(exploration.ask(Asked(variants=variants(config))))
+        traced = Traced.model_validate(exploration.ask(Asked(variants=variants(config), again=True)))
         found = _Planner(exploration, traced, count, asked).found()
     return found if not (apply and found.changes) else _applied(tools, found)
 
@@ -135,7 +135,12 @@ class _Planner:
     # --- memory ---
 
     def _own_parts(self, batch: int) -> Parts:
-        return self._parts(self.own, Setup(batch, self.config.accumulate, self.processes, self._parallel, self.config.signals))
+        return self._parts(self.own, self._setup(batch, self.config.accumulate))
+
+    def _setup(self, batch: int, accumulate: int, **others: Any) -> Setup:
+        few = memory.checkpoints(self.traced.samples, self.samples, int(self.settings.probe_steps))
+        own = {"processes": self.processes, "parallel": self._parallel, "observes": self.config.signals, "checkpoints": few}
+        return Setup(batch, accumulate, **{**own, **others})
 
     @property
     def _parallel(self) -> memory.Sharing:
@@ -155,14 +160,19 @@ class _Planner:
         values = {name: getattr(parts, name) / MIB for name in names}
         return Memory(**values, tensors=parts.tensors / MIB, total=parts.total / MIB, low=bounds[0] / MIB, high=bounds[1] / MIB)
 
+    @property
+    def _shares(self) -> memory.Shares:
+        asked = self.settings
+        low, usual, high = (asked.fragmentation_low, asked.fragmentation_usual, asked.fragmentation_high)
+        return memory.Shares(float(low), float(usual), float(high), float(asked.noise_mb) * MIB)
+
     # --- what was measured ---
 
     def _probed(self, room_mb: float) -> _Probed:
         """Take a few real steps, where the most that they may need is there, and learn the allocator's share from them."""
         if self.own.not_known:
             return _Probed(None, None, f"the step could not be traced: {self.own.not_known}")
-        setup = Setup(self.config.batch_size, self.config.accumulate, observes=self.config.signals)
-        needed = self._parts(self.own, setup)
+        needed = self._own_parts(self.config.batch_size)
         if self.config.device != "cpu" or self.processes > 1:
             return _Probed(None, None, "only one process on this machine's CPU is tried")
         if needed.total / MIB > room_mb:
@@ -175,8 +185,7 @@ class _Planner:
         except MltrainerError as error:
             return _Probed(None, None, f"real steps failed: {error.message}")
         peak = float(result.memory.peak_rss_mb) * MIB
-        low, high = float(self.settings.fragmentation_low), float(self.settings.fragmentation_high)
-        self.share, self.framework_bytes = memory.calibrated(needed, peak, low, high)
+        self.share, self.framework_bytes = memory.calibrated(needed, peak, self._shares)
         span = timing.Interval(float(result.shortest_step_us) / 1e6, float(result.step_time_us.p95) / 1e6)
         return _Probed(span.times(1 / self.config.accumulate), peak, None)
 
@@ -223,8 +232,7 @@ class _Planner:
             return Way(name, changes, None, not_known=variant.not_known)
 
         def parts(batch: int, accumulate: int) -> Parts:
-            known_setup = {"parallel": self._parallel, **setup}
-            return self._parts(variant, Setup(batch, accumulate, self.processes, observes=self.config.signals, **known_setup))
+            return self._parts(variant, self._setup(batch, accumulate, **setup))
 
         return Way(name, changes, parts, refused=self._refused(changes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_t
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError
 from mltrainer.records.common import FileRow
-from mltrainer.records.run import CheckpointRow, Memory, Precision, Taught
+from mltrainer.records.run import CheckpointRow, Memory, MemoryParts, Precision, Taught
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.structures import tensors_in
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.native.costs import costs
 from mltrainer.trainers.native.evaluation import evaluate, measured, writes
@@ -132,7 +133,7 @@ def _costs(session: Session, outcome: Outcome, wall_s: float, verify_s: float) -
         step_time_us=timings.summary(),
         step_pace_us=timings.pace_us(session.readers),
         shortest_step_us=timings.shortest_us(),
-        memory=_memory(session.config.device),
+        memory=_memory(session),
         gpu=session.gpu.summary(),
     )
 
@@ -147,10 +148,31 @@ def _opened(session: Session, code: Sequence[dict[str, Any]], *, is_over: bool) 
     return found
 
 
-def _memory(device: str) -> Memory:
+def _memory(session: Session) -> Memory:
+    device = session.config.device
     on_device = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     total = torch.cuda.get_device_properties().total_memory / 2**20 if device == "cuda" else None
-    return Memory(peak_rss_mb=parts.peak_rss_mb(), device_peak_mb=on_device, device_total_mb=total)
+    found = Memory(peak_rss_mb=parts.peak_rss_mb(), device_peak_mb=on_device, device_total_mb=total)
+    return found.model_copy(update={"parts": _memory_parts(session)}) if session.job.purpose == "probe" else found
+
+
+def _memory_parts(session: Session) -> MemoryParts:
+    """Return the memory that model and optimizer hold in this process, each storage once."""
+    stepper = session.trainer.stepper
+    own = stepper.partition.own.values()
+    states = [tensor for entry in stepper.optimizer.state.values() for tensor in tensors_in(entry)]
+    return MemoryParts(
+        weights_mb=_held_mb([*session.model.parameters(), *own]),
+        buffers_mb=_held_mb(session.model.buffers()),
+        gradients_mb=_held_mb(p.grad for p in own if p.grad is not None),
+        optimizer_mb=_held_mb(states),
+        start_mb=session.start_mb,
+    )
+
+
+def _held_mb(tensors: Iterable[torch.Tensor]) -> float:
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values()) / 2**20
 
 
 def verify_checkpoints(session: Session) -> tuple[list[CheckpointRow], dict[str, Any]]:

@@ -48,7 +48,7 @@ from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.observing import at_start, of_data
 from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
-from mltrainer.trainers.result import require_planned_data
+from mltrainer.trainers.result import require_planned_data, resident_mb
 from mltrainer.workspace import Project, append_json_lines, read_if_whole, write_json
 
 INITIAL_FILE = "initial.json"
@@ -100,6 +100,7 @@ class Session:
         # Seeded anew before the task and before the model: the draws of one must not shift those of the other.
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = self.open()
+        self.start_mb = resident_mb()
         self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
         held = self._make_model()

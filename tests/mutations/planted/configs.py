@@ -113,4 +113,11 @@ FAULTS = (
         "        if count < 1:",
         "tests/trainers/native/test_tensor_parallel.py -k another_number",
     ),
+    Fault(
+        "a figure without a date is taken",
+        "mltrainer/configs/pages.py",
+        "if self.value is not None and not (self.source and self.read):",
+        "if self.value is not None and not (self.source or self.read):",
+        "tests/planner/test_devices.py",
+    ),
 )
