@@ -10,6 +10,7 @@ import typer
 
 from mltrainer.cli.common import group, path_name
 from mltrainer.cli.output import warn
+from mltrainer.configs import storage
 from mltrainer.errors import InputError, Terminated
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 app = group()
 TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
 LEAST_TOKEN = 16  # characters; chosen by us: fewer can be tried out
+NOWHERE, DATABASE = "none", "served.sqlite"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -35,6 +37,17 @@ def serve(
     allow_unchecked: Annotated[
         bool, typer.Option("--allow-unchecked", help="Serve a model whose checks do not hold, and say so in every answer.")
     ] = False,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keeps answers, ${NAME} for a variable; default: a SQLite file in the project's .mltrainer; none: nowhere.",
+        ),
+    ] = None,
+    store: Annotated[bool, typer.Option("--store", help="Keep the rows that were sent, too; it needs --keep-days.")] = False,
+    keep_days: Annotated[
+        float | None, typer.Option(min=0.0, metavar="N", help="Delete what was kept after so many days.")
+    ] = None,
     max_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that one request may bring.")] = 1000,
     max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Bytes that a request's body may have.")] = 8 << 20,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds for a body to come, and for an answer.")] = 30.0,
@@ -44,6 +57,8 @@ def serve(
     Its files and the gates of its training are checked first: exit 4 where one does not hold. Each answer has the same numbers as
     `mltrainer predict` gives, with the model's run, digests and card. /openapi.json describes the addresses. Ctrl-C ends it.
     """
+    if store and (keep_days is None or database == NOWHERE):
+        raise typer.BadParameter("it goes with --keep-days and a database.", param_hint="'--store'")
     token = token_for(host)
     from mltrainer.serving.admission import admitted
 
@@ -53,14 +68,19 @@ def serve(
     try:
         from mltrainer.serving.application import Service, application
         from mltrainer.serving.guard import Limits
+        from mltrainer.serving.keeping import Keeping
         from mltrainer.serving.server import address_of, listening
         from mltrainer.serving.server import serve as answer
+        from mltrainer.serving.store import Store
     except ModuleNotFoundError as error:
         raise InputError(f"serving needs the package {error.name}", mend="pip install 'mltrainer[serve]'") from error
 
-    limits = Limits(rows=max_rows, bytes=max_bytes, seconds=timeout)
+    limits, url = Limits(rows=max_rows, bytes=max_bytes, seconds=timeout), database_of(database, found)
+    if store and url is None:
+        raise InputError("a copy of a model away from its project keeps nothing by itself", mend="name a --database")
     with listening(host, port) as listens:
-        built = application(Service(found, loaded(found), limits), token)
+        keeping = Keeping(Store(url), store, keep_days) if url else None
+        built = application(Service(found, loaded(found), limits, keeping), token)
         print(address_of(listens), flush=True)
         warn("open this address in a browser; Ctrl-C ends the server")
         try:
@@ -88,6 +108,19 @@ def token_for(host: str) -> str | None:
     if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"expected {LEAST_TOKEN} or more printable characters without spaces", where=TOKEN, mend=make)
     return token
+
+
+def database_of(given: str | None, found: Admitted) -> str | None:
+    """Return the URL of the database that keeps a model's answers, with the environment's values in it; None where none does.
+
+    Raises:
+        InputError: It is no URL of a database, or a variable in it is not set.
+    """
+    if given == NOWHERE:
+        return None
+    if given is not None:
+        return storage.filled(given, os.environ, where="--database")
+    return f"sqlite:///{found.project.state_dir / DATABASE}" if found.project else None
 
 
 def loaded(found: Admitted) -> Predictor | Generator:

@@ -40,15 +40,20 @@ def secrets_of(url: str) -> list[str]:
     return [password for password in own + given if password]
 
 
-def filled(url: str, variables: Mapping[str, str]) -> str:
+def filled(url: str, variables: Mapping[str, str], where: str = WHERE) -> str:
     """Return a URL with its `${NAME}` replaced; in user, password and options, what has a meaning in URLs is quoted.
+
+    Args:
+        url: As written.
+        variables: The environment's.
+        where: Where it is written.
 
     Raises:
         InputError: A variable is not set, or the whole is no URL of a database.
     """
     missing = [name for name in _VARIABLE.findall(url) if not variables.get(name)]
     if missing:
-        raise InputError(f"the environment variable {missing[0]} is not set", where=WHERE, mend=f"export {missing[0]}=...")
+        raise InputError(f"the environment variable {missing[0]} is not set", where=where, mend=f"export {missing[0]}=...")
     if (whole := _VARIABLE.fullmatch(url)) is not None:
         found = variables[whole[1]]
     else:
@@ -62,7 +67,7 @@ def filled(url: str, variables: Mapping[str, str]) -> str:
             + _quoted(query, variables)
         )
     if not _KIND.match(found):
-        raise InputError(f"what the variable holds is none of {FORMS}", where=WHERE, mend="set it to the database's URL")
+        raise InputError(f"what it stands for is none of {FORMS}", where=where, mend="set it to the database's URL")
     return found
 
 

@@ -23,8 +23,10 @@ from mltrainer.serving.admission import Admitted
 from mltrainer.serving.batching import Batches, BusyError
 from mltrainer.serving.generation import Generator
 from mltrainer.serving.guard import Guard, Limits, RefusedError
+from mltrainer.serving.keeping import Keeping
 from mltrainer.serving.page import form_page
 from mltrainer.serving.predictor import Answers, Predictor, Rows
+from mltrainer.serving.store import Place
 from mltrainer.serving.strict import StrictRoute
 
 FAULTS: dict[int | str, dict[str, Any]] = {
@@ -50,10 +52,11 @@ class Service:
         admitted: The model.
         model: It in memory.
         limits: What a client may ask.
+        keeping: Where its answers are kept, if anywhere.
     """
 
-    def __init__(self, admitted: Admitted, model: Predictor | Generator, limits: Limits) -> None:
-        self.admitted, self.model, self.limits = admitted, model, limits
+    def __init__(self, admitted: Admitted, model: Predictor | Generator, limits: Limits, keeping: Keeping | None = None) -> None:
+        self.admitted, self.model, self.limits, self.keeping = admitted, model, limits, keeping
         self._identity = admitted.identity.model_dump()
         self._batches: Batches[Any, Any] = Batches(model.work, BATCH, limits.waiting)
 
@@ -65,7 +68,7 @@ class Service:
         """
         with self._refusals():
             async with asyncio.timeout(self.limits.seconds):
-                return self._said(await self.model.answer(rows, self._batches.ask))
+                return await self._said(rows, await self.model.answer(rows, self._batches.ask))
 
     async def parts(self, row: contract.Prompt) -> AsyncIterator[dict[str, Any]]:
         """Yield the parts of a continuation as they come, and then the whole answer.
@@ -79,7 +82,8 @@ class Service:
             async for part, answer in self.model.steps(row, self._ask):
                 answers = [answer]
                 yield {"part": part}
-        yield self._said(answers)
+            whole = await self._said([row], answers)
+        yield whole
 
     async def _ask(self, item: Any, size: int) -> Any:
         async with asyncio.timeout(self.limits.seconds):
@@ -96,12 +100,21 @@ class Service:
         except TimeoutError:
             raise RefusedError(503, "server", f"there was no answer within {self.limits.seconds:g} s") from None
 
-    def _said(self, answers: Answers) -> dict[str, Any]:
-        return {"id": uuid.uuid4().hex, "answers": answers, "model": self._identity}
+    async def _said(self, rows: Rows, answers: Answers) -> dict[str, Any]:
+        """Return an answer, after it was kept where answers are."""
+        name = uuid.uuid4().hex
+        if self.keeping is not None:
+            await self.keeping.keep(name, rows, answers, self.admitted.identity)
+        return {"id": name, "answers": answers, "model": self._identity}
 
-    async def close(self) -> None:
-        """Answer what waits, and end."""
-        await self._batches.close()
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer and keep what waits at the end of a block."""
+        async with contextlib.AsyncExitStack() as ending:
+            if self.keeping is not None:
+                await ending.enter_async_context(self.keeping.running())
+            yield
+            await self._batches.close()
 
 
 def _told(error: InvalidInputError) -> RefusedError:
@@ -123,8 +136,8 @@ def application(service: Service, token: str | None = None) -> Callable[..., Any
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        await service.close()
+        async with service.running():
+            yield
 
     told = service.admitted.identity
     app = FastAPI(
@@ -143,6 +156,8 @@ def application(service: Service, token: str | None = None) -> Callable[..., Any
     app.add_exception_handler(Exception, _failed)
     _add_predictions(app, service)
     _add_pages(app, service)
+    if service.keeping is not None:
+        _add_labels(app, service, service.keeping)
     return Guard(app, service.limits, token)
 
 
@@ -165,6 +180,20 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         # Before the stream begins: a prompt that cannot be continued is refused as any other request.
         first = await anext(parts)
         return EventStream(_events(first, parts))
+
+
+def _add_labels(app: FastAPI, service: Service, keeping: Keeping) -> None:
+    labels_type: Any = contract.labels_of(service.admitted.spec, service.limits.rows)
+
+    async def labels(request: Any) -> Response:
+        given = [(Place(one.id, one.row), one.label) for one in request.labels]
+        for place in await keeping.label(given):
+            where = f"labels[{[known for known, _ in given].index(place)}]"
+            raise RefusedError(422, where, f"no answer {place.id} to a row {place.row} was kept")
+        return sent({"kept": len(given)})
+
+    labels.__annotations__["request"] = labels_type
+    app.post("/labels", response_model=dict[str, int], description="What turned out to be true of answers, by their ids.")(labels)
 
 
 class EventStream(StreamingResponse):
@@ -194,8 +223,10 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def health() -> dict[str, str]:
         return {"state": "alive"}
 
-    @app.get("/ready", description="Whether the model answers: it is loaded before the server listens.")
+    @app.get("/ready", description="Whether answers can be given: the model is loaded before.")
     async def ready() -> dict[str, str]:
+        if service.keeping is not None and not await service.keeping.answers():
+            raise RefusedError(503, "database", "it does not answer, so that no answer could be kept")
         return {"state": "ready"}
 
     @app.get("/card", response_class=PlainTextResponse, description="The model's card, as Markdown.")

@@ -200,6 +200,15 @@ def request_of(row: Any, most_rows: int) -> type[BaseModel]:
     return create_model("Request", __config__=STRICT, rows=(rows, ...))
 
 
+def as_sent(row: Any) -> Any:
+    """Return a row of a request as JSON had it."""
+    if isinstance(row, BaseModel):
+        return {name: as_sent(value) for name, value in row.model_dump(by_alias=True).items()}
+    if isinstance(row, np.ndarray):
+        return row.tolist()
+    return base64.b64encode(row).decode() if isinstance(row, bytes) else row
+
+
 # --- answers --------------------------------------------------------------------------------------
 
 _Finite = float | None  # JSON has no number that is not finite
@@ -227,6 +236,27 @@ def response_of(spec: Mapping[str, Any]) -> type[BaseModel]:
     """Return the type of the answer to a request."""
     answer: Any = answer_of(spec)
     return create_model("Response", id=(str, ...), answers=(list[answer], ...), model=(Identity, ...))
+
+
+def labels_of(spec: Mapping[str, Any], most: int) -> type[BaseModel]:
+    """Return the type of a request that brings the truth of some answers.
+
+    Args:
+        spec: What the model's `inference.json` says.
+        most: How many labels there may be.
+    """
+    kind: Any = Any
+    if spec.get("output") == "targets":
+        kind = dict[str, Any]
+    elif spec.get("classes") and spec.get("output") == "logits":
+        kind = Literal[tuple(spec["classes"])]
+    elif spec.get("output") == "value":
+        kind = Number
+    name: Any = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    row: Any = Annotated[int, Field(ge=0, lt=1 << 31)]
+    label: Any = create_model("Label", __config__=STRICT, id=(name, ...), row=(row, 0), label=(kind, ...))
+    labels: Any = Annotated[list[label], Field(min_length=1, max_length=most)]
+    return create_model("Labels", __config__=STRICT, labels=(labels, ...))
 
 
 def where_of(place: Sequence[int | str]) -> str:

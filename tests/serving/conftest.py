@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from mltrainer.cli.serve import loaded
 from mltrainer.serving.admission import admitted
 from mltrainer.serving.application import Service, application
 from mltrainer.serving.guard import Limits
+from mltrainer.serving.keeping import Keeping
+from mltrainer.serving.store import Store
 
 HERE = "http://127.0.0.1"
 TABLE: dict[str, Any] = {
@@ -85,14 +87,19 @@ def deliver(folder: Path, spec: dict[str, Any]) -> Path:
     return folder
 
 
-Asking = Callable[..., contextlib.AbstractContextManager[TestClient]]
-
-
 @contextlib.contextmanager
-def asking(folder: Path, limits: Limits | None = None, token: str | None = None, unchecked: bool = True) -> Iterator[TestClient]:
+def asking(
+    folder: Path,
+    limits: Limits | None = None,
+    token: str | None = None,
+    unchecked: bool = True,
+    store: Store | None = None,
+    with_inputs: bool = False,
+) -> Iterator[TestClient]:
     """Yield a client of a model's server, in this process."""
     found = admitted(folder, allow_unchecked=unchecked)
-    app = application(Service(found, loaded(found), limits or Limits()), token)
+    keeping = Keeping(store, with_inputs) if store else None
+    app = application(Service(found, loaded(found), limits or Limits(), keeping), token)
     with TestClient(app, base_url=HERE, raise_server_exceptions=False) as client:
         yield client
 

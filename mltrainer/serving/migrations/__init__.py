@@ -1,0 +1,1 @@
+"""Migrations of the served predictions' tables, by alembic."""
