@@ -69,8 +69,8 @@ def server(tmp_path: Path) -> Iterator[str]:
     given = [word for name, value in (options | {"StrictModes": "no"}).items() for word in ("-o", f"{name}={value}")]
     assert SSHD is not None
     with subprocess.Popen([SSHD, "-D", "-e", "-p", port, *given], stderr=subprocess.DEVNULL) as process:
-        hosts = f"-o UserKnownHostsFile={tmp_path / 'known'} -o StrictHostKeyChecking=accept-new -o LogLevel=ERROR -o BatchMode=yes"
-        yield f"{CLIENT} -F none -p {port} -i {tmp_path / 'own'} {hosts}"
+        hosts = f"-o UserKnownHostsFile={tmp_path / 'known'} -o StrictHostKeyChecking=accept-new"
+        yield f"{CLIENT} -F none -p {port} -i {tmp_path / 'own'} {hosts} -o LogLevel=ERROR -o BatchMode=yes"
         process.terminate()
 
 
