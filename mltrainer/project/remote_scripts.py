@@ -114,7 +114,7 @@ Modal reads its keys from MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or from where `
 
 import os
 import shutil
-import subprocess
+from subprocess import run
 
 import modal
 
@@ -135,7 +135,7 @@ image = (
 
 
 def commit(folder: str) -> str:
-    return subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
+    return run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
 
 
 @app.function(image=image, volumes={{"/project": volume}}, {asked})
@@ -143,7 +143,7 @@ def phases() -> int:
     if commit("/project") != commit("/committed"):  # else what an interrupted run left is newer
         shutil.copytree("/committed", "/project", dirs_exist_ok=True)
     try:
-        return subprocess.run({command}, cwd="/project").returncode
+        return run({command}, cwd="/project").returncode
     finally:
         volume.commit()
 
