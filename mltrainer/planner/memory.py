@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from mltrainer.records.planner import Traced, TracedBatch, TracedVariant
 
 Sharing = Literal["ddp", "zero1", "fsdp"]
-# Numbers of 4 bytes that an optimizer keeps of each parameter; of 8 bits a block of 256 has a scale beside it (Dettmers et al.,
-# 2022, arXiv 2110.02861). Of those that are not named the trace alone tells.
-STATES = {"sgd": 1.0, "adam": 2.0, "adamw": 2.0, "adamw_8bit": 0.5 + 2 / 256}
-SMALL_8BIT = 4096  # numbers of a parameter whose moments stay in 32 bits
+# Of 4 bytes: two moments of a byte for each parameter, and for each block of 256 of them a scale (Dettmers et al., 2022, arXiv
+# 2110.02861). Those of parameters with fewer than 4096 numbers stay in 32 bits, which is not counted.
+EIGHT_BIT_STATE = 2 / 4 + 2 / 256
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def parts(traced: Traced, variant: TracedVariant, setup: Setup) -> Parts:
     """
     step, update = at_batch(variant.rows, setup.batch)
     gradients = float(traced.trainable_bytes)
-    activations = max(step, update) - gradients
+    activations = max(step, update, variant.evaluation_bytes) - gradients
     own = max(1, setup.accumulate // setup.processes)  # micro-batches that this process adds up
     sums = held_sums(own) if setup.accumulate > 1 else 0
     state = float(traced.optimizer_bytes if setup.optimizer_bytes is None else setup.optimizer_bytes)
@@ -190,10 +188,6 @@ def with_fragmentation(found: Parts, share: float) -> Parts:
     return replace(found, fragmentation=found.tensors * share)
 
 
-def optimizer_bytes(name: str, traced: Traced, options: Mapping[str, float] | None = None) -> float | None:
-    """Return the bytes of an optimizer's state for the trained parameters; None where only a trace could tell."""
-    states = STATES.get(name)
-    if states is None:
-        return None
-    has_none = name == "sgd" and (options or {}).get("momentum") == 0
-    return 0.0 if has_none else states * traced.trainable_bytes
+def eight_bit_bytes(traced: Traced) -> float:
+    """Return the bytes of the state of AdamW in 8 bits for the trained parameters."""
+    return EIGHT_BIT_STATE * traced.trainable_bytes

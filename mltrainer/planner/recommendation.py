@@ -107,9 +107,7 @@ def _of_own_way(found: Choice, batch: int, accumulate: int, limit_told: str) -> 
     if found.batch == batch:
         more = "" if accumulate == 1 else ", and no larger micro-batch of the same step does"
         return Recommendation(found, {}, f"the config fits into {limit_told} as it is{more}: nothing to set")
-    reason = (
-        f"{found.batch} samples at a time fit into {limit_told}: a step needs {found.accumulate} passes instead of {accumulate}"
-    )
+    reason = f"{found.batch} samples at a time fit into {limit_told}: accumulate {found.accumulate} in place of {accumulate}"
     return Recommendation(found, _sizes(found, batch, accumulate), reason)
 
 

@@ -20,14 +20,6 @@ class Interval:
         return Interval(self.low * factor, self.high * factor)
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What a few real steps of the config took: seconds of a micro-batch, and the process's peak in bytes."""
-
-    micro_batch: Interval
-    peak_bytes: float
-
-
 def row_at(rows: list[TracedBatch], batch: int) -> TracedBatch:
     """Return a batch's row: the operations of any batch, and the work that grows with it on the line of two traced rows."""
     if len(rows) == 1:
@@ -45,24 +37,25 @@ def row_at(rows: list[TracedBatch], batch: int) -> TracedBatch:
     return low.model_copy(update={"batch": batch, **changes})
 
 
-def work_s(row: TracedBatch, rates: Rates) -> float:
-    """Return the seconds of a micro-batch at a machine's best rates, one after the other; a real one takes longer."""
-    return row.flops / rates.flops_per_s + row.moved_bytes / rates.bytes_per_s + row.operations * rates.overhead_s
+def work_s(row: TracedBatch, accumulate: int, rates: Rates) -> float:
+    """Return the seconds of a step of so many micro-batches at a machine's best rates; a real one takes longer."""
+    each = row.flops / rates.flops_per_s
+    each += (row.moved_bytes - row.update_moved_bytes) / rates.bytes_per_s
+    each += (row.operations - row.update_operations) * rates.overhead_s
+    return accumulate * each + row.update_moved_bytes / rates.bytes_per_s + row.update_operations * rates.overhead_s
 
 
-def scaled(measured: Interval, own: TracedBatch, other: TracedBatch, rates: Rates, error: float) -> Interval:
-    """Return the time of another micro-batch of the same precision, from the config's own that was measured.
+def scaled(measured: Interval, own_s: float, other_s: float, error: float) -> Interval:
+    """Return the time of another step of the same precision, from the config's own that was measured.
 
     Args:
         measured: The config's own.
-        own: Its work.
-        other: The other's work.
-        rates: The machine's.
+        own_s: Its work, as `work_s` gives it.
+        other_s: The other's work.
         error: How far such a time may be off, as a share; none where the work is the same.
     """
-    factor = work_s(other, rates) / work_s(own, rates)
-    off = error if other != own else 0.0
-    return Interval(measured.low * factor * (1 - off), measured.high * factor * (1 + off))
+    off = error if other_s != own_s else 0.0
+    return Interval(measured.low * (1 - off), measured.high * (1 + off)).times(other_s / own_s)
 
 
 def on_device(row: TracedBatch, device: Device, precision: Precise) -> Interval | str:

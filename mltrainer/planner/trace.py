@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode
 
 from mltrainer.configs.loading import validate_values
@@ -30,9 +32,19 @@ from mltrainer.tasks.opening import OpenTask, make_model
 from mltrainer.tasks.structures import mapped, tensors_in
 from mltrainer.tasks.updating import Length
 from mltrainer.tools.program import Events
-from mltrainer.trainers.native.data.addresses import Plan, Step, altered, plan_for, training_steps
+from mltrainer.trainers.native.data.addresses import (
+    EVALUATION_BATCH,
+    Plan,
+    Step,
+    altered,
+    evaluation_batches,
+    plan_for,
+    training_steps,
+)
+from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import is_measured_by_rows
+from mltrainer.trainers.native.optimization.precision import full
 from mltrainer.trainers.native.preparing import prepare_model
 from mltrainer.trainers.native.session import Session
 from mltrainer.trainers.native.stepping import Stepper
@@ -128,16 +140,17 @@ def _variant(
 ) -> tuple[_Sizes | None, TracedVariant]:
     sizes: _Sizes | None = None
     rows: list[TracedBatch] = []
+    evaluation = 0
     for batch in batches:
         try:
             changed = traceable(config, variant, batch)
             step = _first_step(opened, changed)
-            sizes, row = _one(opened, changed, step)
+            sizes, row, evaluation = _one(opened, changed, step)
         except Exception as error:  # whatever the user's code or torch finds that a tensor without content cannot do
             reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:LONGEST_REASON]
-            return sizes, TracedVariant(variant=variant, rows=[], not_known=reason)
+            return sizes, TracedVariant(variant=variant, rows=[], evaluation_bytes=0, not_known=reason)
         rows.append(row)
-    return sizes, TracedVariant(variant=variant, rows=rows, not_known=None)
+    return sizes, TracedVariant(variant=variant, rows=rows, evaluation_bytes=evaluation, not_known=None)
 
 
 def traceable(config: TrainingConfig, variant: Variant, batch: int) -> TrainingConfig:
@@ -167,8 +180,8 @@ def _first_step(opened: OpenTask, config: TrainingConfig) -> Step:
     return next(iter(altered(steps, plan, 0, opened.alterations)))
 
 
-def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[_Sizes, TracedBatch]:
-    """Return a model's sizes, and what a step of it takes."""
+def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[_Sizes, TracedBatch, int]:
+    """Return a model's sizes, what a step of it takes, and the bytes of an evaluation's batch."""
     # Copied: they are views of a block of many steps, whose whole storage would count.
     micro_batches = [mapped(torch.clone, micro) for micro in step.micro_batches]
     mode, ledger = FakeTensorMode(allow_non_fake_inputs=True), Ledger()
@@ -184,6 +197,7 @@ def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[_Sizes, 
         gc.collect()  # what the first step left in circles is of torch's own first use, and no part of later ones
         with _sections(stepper, ledger) as peaks:
             stepper.take(STEPS, RATE, fake)
+        evaluation = _evaluation_peak(opened, config, stepper, mode, ledger)
         # A step of its own: the counter's hooks hold tensors.
         with FlopCounterMode(display=False) as counted:
             stepper.take(STEPS + 1, RATE, fake)
@@ -194,8 +208,23 @@ def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[_Sizes, 
         flops=counted.get_total_flops(),
         moved_bytes=peaks["moved"],
         operations=peaks["operations"],
+        update_moved_bytes=peaks["moved"] - peaks["moved_before"],
+        update_operations=peaks["operations"] - peaks["operations_before"],
     )
-    return sizes, row
+    return sizes, row, max(0, evaluation - own)
+
+
+def _evaluation_peak(opened: OpenTask, config: TrainingConfig, stepper: Stepper, mode: FakeTensorMode, ledger: Ledger) -> int:
+    """Return the most that lives while the first batch of the validation samples is measured."""
+    samples = opened.split("validation")
+    positions = np.arange(min(len(samples), EVALUATION_BATCH))
+    with _disable_current_modes():
+        batch = next(iter(evaluation_batches(samples, positions, config, "validation")))
+    ledger.reset()
+    with torch.no_grad(), evaluating(stepper.model), stepper._autocast:
+        outputs, targets = opened.task.forward(stepper.model, mapped(mode.from_tensor, batch))
+        opened.task.loss(full(outputs), targets)
+    return ledger.peak
 
 
 def _stepper(opened: OpenTask, config: TrainingConfig) -> Stepper:
@@ -220,7 +249,7 @@ def _sections(stepper: Stepper, ledger: Ledger) -> Iterator[dict[str, int]]:
     update = taken._update
 
     def noted(number: int, step: Step, gradients: list[torch.Tensor], total: torch.Tensor) -> None:
-        peaks["step"] = ledger.peak
+        peaks.update({"step": ledger.peak, "moved_before": ledger.moved, "operations_before": ledger.operations})
         ledger.peak = ledger.live
         update(number, step, gradients, total)
 

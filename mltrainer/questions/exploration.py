@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mltrainer.configs.loading import Changes, as_assignments
+from mltrainer.configs.loading import Changes, as_assignments, parse_assignment
 from mltrainer.configs.pages import phase_page, tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, KilledError, StoppedError
@@ -90,8 +90,9 @@ class Exploration:
             raise
 
     def command(self, changes: dict[str, Any]) -> str:
-        """Return the command that plans with the same `--set` and some changes."""
-        values = [*self.assignments, *(f"{key}={value}" for key, value in changes.items())]
+        """Return the command that plans with the same `--set` and some changes, which take the place of those of the same key."""
+        others = [typed for typed in self.assignments if parse_assignment(typed)[0] not in changes]
+        values = [*others, *(f"{key}={value}" for key, value in changes.items())]
         return shlex.join(["mltrainer", "phase", "run", "planning", *(part for value in values for part in ("--set", value))])
 
     def kept(self, found: AnyExplored) -> AnyExplored:

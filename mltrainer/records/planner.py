@@ -26,6 +26,8 @@ class TracedBatch(Part):
         flops: Of matrix products, convolutions and attention, forward and backward.
         moved_bytes: What all operations read and write.
         operations: Their number.
+        update_moved_bytes: The update's share of them, which a step has once however many micro-batches it has.
+        update_operations: Likewise.
     """
 
     batch: int
@@ -34,13 +36,20 @@ class TracedBatch(Part):
     flops: int
     moved_bytes: int
     operations: int
+    update_moved_bytes: int
+    update_operations: int
 
 
 class TracedVariant(Part):
-    """A variant at rising batch sizes; `not_known` is the reason where it cannot be traced, and there are no rows then."""
+    """A variant at rising batch sizes; `not_known` is the reason where it cannot be traced, and there are no rows then.
+
+    `evaluation_bytes`: the most that lives while a batch of an evaluation is measured, beyond what stays: gradients of the last
+    step and what the forward pass holds; an evaluation's batch is not the training's.
+    """
 
     variant: Variant
     rows: list[TracedBatch]
+    evaluation_bytes: int
     not_known: str | None
 
 

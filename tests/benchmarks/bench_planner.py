@@ -240,8 +240,8 @@ def compared(first: Found, other: Found) -> dict[str, Any]:
     }
     if other.config.precision != first.config.precision:
         return row
-    factor = timing.work_s(other.row, first.traced.rates) / timing.work_s(first.row, first.traced.rates)
-    time_us = first.step_us / first.config.accumulate * factor * other.config.accumulate
+    work = [timing.work_s(one.row, one.config.accumulate, first.traced.rates) for one in (first, other)]
+    time_us = first.step_us * work[1] / work[0]
     return {**row, "predicted_us": time_us, "measured_us": other.step_us, "time_error": time_us / other.step_us - 1}
 
 

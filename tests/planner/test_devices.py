@@ -11,7 +11,8 @@ from mltrainer.errors import InputError
 from mltrainer.planner import devices, timing
 from mltrainer.records.planner import TracedBatch
 
-ROW = TracedBatch(batch=1, step_bytes=0, update_bytes=0, flops=10**12, moved_bytes=0, operations=0)
+NOTHING = {"step_bytes": 0, "update_bytes": 0, "moved_bytes": 0, "operations": 0, "update_moved_bytes": 0, "update_operations": 0}
+ROW = TracedBatch(batch=1, flops=10**12, **NOTHING)
 FIGURE = {"value": 10, "source": "a data sheet", "read": "2026-01-02"}
 
 

@@ -12,11 +12,22 @@ RATES = Rates(flops_per_s=1e9, bytes_per_s=1e9, overhead_s=1e-6)
 
 
 def row(batch: int, step: int, update: int = 100) -> TracedBatch:
-    return TracedBatch(batch=batch, step_bytes=step, update_bytes=update, flops=batch * 1000, moved_bytes=0, operations=0)
+    return TracedBatch(
+        batch=batch,
+        step_bytes=step,
+        update_bytes=update,
+        flops=batch * 1000,
+        moved_bytes=0,
+        operations=0,
+        update_moved_bytes=0,
+        update_operations=0,
+    )
 
 
-def traced(*rows: TracedBatch, **changes: int) -> Traced:
-    variant = TracedVariant(variant=Variant(precision="fp32", recomputed=[]), rows=list(rows), not_known=None)
+def traced(*rows: TracedBatch, evaluation: int = 0, **changes: int) -> Traced:
+    variant = TracedVariant(
+        variant=Variant(precision="fp32", recomputed=[]), rows=list(rows), evaluation_bytes=evaluation, not_known=None
+    )
     values = {
         "parameters": 25,
         "parameter_bytes": 100,
@@ -62,6 +73,10 @@ def test_the_update_decides_where_it_takes_more_than_the_backward_pass() -> None
     assert found(Setup(20), row(10, 300, 700), row(20, 500, 700)).activations == 600
 
 
+def test_an_evaluation_decides_where_its_batch_takes_more_than_a_step() -> None:
+    assert found(Setup(20), evaluation=900).activations == 800
+
+
 def test_a_trace_that_bends_is_seen() -> None:
     assert memory.bend(list(THREE)) == 0
     assert memory.bend([row(10, 100), row(20, 400), row(40, 1600)]) == pytest.approx(0.333, abs=0.01)
@@ -94,10 +109,8 @@ def test_nothing_is_divided_where_no_parameter_is_large() -> None:
 
 
 def test_8_bits_keep_half_a_number_for_each_in_place_of_two() -> None:
-    whole = traced(*THREE)
-    assert memory.optimizer_bytes("adamw", whole) == 200
-    assert memory.optimizer_bytes("adamw_8bit", whole) == pytest.approx(100 * (0.5 + 2 / 256))
-    assert memory.optimizer_bytes("lamb", whole) is None
+    eight_bit = memory.eight_bit_bytes(traced(*THREE))  # 25 parameters of two moments of a byte, and scales of 4 bytes
+    assert eight_bit == pytest.approx(25 * 2 * (1 + 4 / 256))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +127,18 @@ def test_a_measured_peak_comes_out_again_with_a_share_within_bounds(peak: float,
 # --- time -----------------------------------------------------------------------------------------
 
 
-def test_the_time_of_another_batch_grows_with_its_work_and_by_the_error_alone() -> None:
+def test_work_counts_the_update_once_and_each_micro_batch() -> None:
+    one = row(10, 300).model_copy(
+        update={"moved_bytes": 3000, "operations": 30, "update_moved_bytes": 1000, "update_operations": 10}
+    )
+    # 10 us of operations, 2 us of bytes and 20 us of overhead each; 1 us of bytes and 10 us of overhead once.
+    assert timing.work_s(one, 1, RATES) == pytest.approx(43e-6)
+    assert timing.work_s(one, 4, RATES) == pytest.approx(139e-6)
+
+
+def test_the_time_of_another_step_grows_with_its_work_and_by_the_error_alone() -> None:
     measured = timing.Interval(1.0, 2.0)
-    own, double = timing.row_at(list(THREE), 20), timing.row_at(list(THREE), 40)
-    assert timing.scaled(measured, own, own, RATES, 0.2) == measured
-    scaled = timing.scaled(measured, own, double, RATES, 0.2)
+    own, double = (timing.work_s(timing.row_at(list(THREE), batch), 1, RATES) for batch in (20, 40))
+    assert timing.scaled(measured, own, own, 0.2) == measured
+    scaled = timing.scaled(measured, own, double, 0.2)
     assert (scaled.low, scaled.high) == (pytest.approx(1.6), pytest.approx(4.8))

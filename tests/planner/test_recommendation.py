@@ -40,7 +40,7 @@ def test_a_smaller_micro_batch_comes_with_the_accumulation_that_keeps_the_step()
 def test_a_larger_micro_batch_needs_fewer_passes() -> None:
     found = advice([way("own", 10)], 2, 4, 1000)
     assert found.set == {"batch_size": 8, "accumulate": 1}
-    assert "1 passes instead of 4" in found.reason
+    assert "accumulate 1 in place of 4" in found.reason
 
 
 def test_the_first_way_that_fits_is_taken_with_its_own_keys_and_one_that_is_refused_is_not() -> None:

@@ -13,6 +13,7 @@ from mltrainer.planner import memory, trace
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.planner import Traced, Variant
 from mltrainer.reproducibility import determinism
+from mltrainer.tasks.opening import open_task
 from mltrainer.tools.program import Events
 from tests.projects import PROJECT, TASK, write_rings
 
@@ -27,27 +28,30 @@ def switches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(determinism, "switch_on", lambda *_args, **_kwargs: None)
 
 
-def traced(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Traced:
-    """Return the trace of a task with a model of some layers."""
+def job_of(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> ExplorationJob:
+    """Return the job of a trace of a task with a model of some layers."""
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
     write_rings(folder, WIDE.replace("{layers}", layers))
-    config = TrainingConfig.model_validate({**PROJECT, "rules": 2, "batch_size": 32, **changes})
     asked = {"variants": [Variant(precision="fp32", recomputed=[]).model_dump()], "again": True}
-    job = ExplorationJob(
+    return ExplorationJob(
         run="plan",
         purpose="explore",
         question="plan",
         folder="scratch",
-        config=config,
+        config=TrainingConfig.model_validate({**PROJECT, "rules": 2, "batch_size": 32, **changes}),
         contract={},
         threads=1,
         settings={},
         asked=asked,
     )
+
+
+def traced(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Traced:
+    """Return the trace of a task with a model of some layers."""
     events = Events(None)
     monkeypatch.setattr(events, "send", lambda *_args, **_values: None)
-    return trace.traced(job, folder, events)
+    return trace.traced(job_of(folder, layers, monkeypatch, **changes), folder, events)
 
 
 def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +65,8 @@ def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: p
     # Five products of 2 * 64 pairs: two forward, and backward those for both weights and for the inputs of the second layer.
     assert [row.flops for row in variant.rows] == [row.batch * 5 * 2 * 128 for row in variant.rows]
     assert memory.bend(variant.rows) < 0.02
+    assert variant.evaluation_bytes > found.trainable_bytes  # the last step's gradients, and an evaluation's outputs
+    assert all(0 < row.update_operations < row.operations for row in variant.rows)
 
 
 def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +88,14 @@ def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: P
 def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, "nn.Linear(2, 2)", monkeypatch, clip={"norm": 1.0}, batch_size=200)
     assert [row.batch for row in found.variants[0].rows] == [100, 200, found.samples]
+
+
+@pytest.mark.slow
+def test_micro_batches_hold_as_many_sums_as_the_arithmetic_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = job_of(tmp_path, "nn.Linear(2, 512), nn.Linear(512, 512), nn.Linear(512, 2)", monkeypatch, batch_size=4).config
+    opened, held = open_task(config, tmp_path), []
+    for count in (1, 2, 4):
+        several = trace.traceable(config, Variant(precision="fp32", recomputed=[]), 4).model_copy(update={"accumulate": count})
+        sizes, row, _ = trace._one(opened, several, trace._first_step(opened, several))
+        held.append(round(row.step_bytes / sizes.trainable_bytes, 1))
+    assert held == [1 + memory.held_sums(count) for count in (1, 2, 4)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from mltrainer.configs.pages import tool_page
 from mltrainer.questions.planner.findings import PlannerSettings
@@ -67,3 +68,14 @@ def test_a_task_that_looks_at_numbers_is_told_as_not_known(tmp_path: Path, cli: 
     assert said.code == 0
     assert "memory: not known" in said.out
     assert "no recommendation: DataDependentOutputException" in said.out
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_recommended_keys_are_written_with_those_that_were_asked_about(rings: Project, cli: Cli) -> None:
+    asked = ["--set", "batch_size=16", "--set", "accumulate=4", "--set", "optimizer.lr=0.002"]
+    said = cli("plan", "--apply", "--project", rings.root, *asked)
+    assert said.code == 0
+    assert "written: configs/baseline_template.yaml" in said.out
+    written = yaml.safe_load((rings.root / "configs/baseline_template.yaml").read_text())
+    assert (written["batch_size"], written["accumulate"], written["optimizer"]["lr"]) == (64, 1, 0.002)

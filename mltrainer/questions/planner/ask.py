@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mltrainer.configs.loading import Changes, assign, validate_values
+from mltrainer.configs.loading import Changes, as_assignments, assign, parse_assignment, validate_values
 from mltrainer.configs.pages import Device
 from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
@@ -61,11 +61,13 @@ def plan(
         config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
         traced = Traced.model_validate(exploration.ask(Asked(variants=variants(config), again=True)))
         found = _Planner(exploration, traced, count, asked).found()
-    return found if not (apply and found.changes) else _applied(tools, found)
+    return found if not (apply and found.changes) else _applied(tools, found, set)
 
 
-def _applied(tools: Tools, found: FoundPlan) -> FoundPlan:
-    written = apply_fix(tools, found.changes)
+def _applied(tools: Tools, found: FoundPlan, assigned: Changes | None) -> FoundPlan:
+    """Write the recommended keys, and with them the changes of the config that they were found for."""
+    changes = dict(map(parse_assignment, as_assignments(assigned))) | found.changes
+    written = apply_fix(tools, changes)
     return found.model_copy(update={"applied": [file.path for file in written.files]})
 
 
@@ -81,7 +83,7 @@ def variants(config: TrainingConfig) -> list[Variant]:
 class _Probed:
     """What was measured of the config's own steps, or why nothing was."""
 
-    micro_batch: timing.Interval | None
+    step: timing.Interval | None
     peak_bytes: float | None
     not_known: str | None
 
@@ -187,7 +189,7 @@ class _Planner:
         peak = float(result.memory.peak_rss_mb) * MIB
         self.share, self.framework_bytes = memory.calibrated(needed, peak, self._shares)
         span = timing.Interval(float(result.shortest_step_us) / 1e6, float(result.step_time_us.p95) / 1e6)
-        return _Probed(span.times(1 / self.config.accumulate), peak, None)
+        return _Probed(span, peak, None)
 
     def _probe_job(self) -> TrainingJob:
         folder = self.exploration.folder / "probe"
@@ -218,7 +220,7 @@ class _Planner:
         # What leaves the numbers as they are before what changes them.
         ways.sort(key=lambda way: len({"precision"} & way.changes.keys()))
         if self.config.optimizer.name in ("adam", "adamw"):
-            state = memory.optimizer_bytes(EIGHT_BIT, self.traced)
+            state = memory.eight_bit_bytes(self.traced)
             ways.append(self._way("8-bit AdamW", {"optimizer.name": EIGHT_BIT}, self.own, optimizer_bytes=state))
         for parallel in ("zero1", "fsdp") if self.processes > 1 else ():
             told = {"zero1": "ZeRO-1", "fsdp": "FSDP2"}[parallel]
@@ -263,16 +265,15 @@ class _Planner:
 
     def _step(self, way: Way, choice: Choice | None, probed: _Probed) -> tuple[Span | None, str | None]:
         """Return the time of a whole step of a way: of the precision that was measured, and of one process."""
-        if choice is None or probed.micro_batch is None:
+        if choice is None or probed.step is None:
             return None, probed.not_known
         if not way.changes.keys() <= {RECOMPUTED}:
             return None, "its steps were not measured; `mltrainer plan` with its keys measures them"
         variant = self._variant_of(way)
-        own = timing.row_at(self.own.rows, self.config.batch_size)
-        other = timing.row_at(variant.rows, choice.batch)
-        error = float(self.settings.time_error)
-        taken = timing.scaled(probed.micro_batch, own, other, self.traced.rates, error).times(choice.accumulate)
-        return _span(taken), None
+        rates, error = self.traced.rates, float(self.settings.time_error)
+        own_s = timing.work_s(timing.row_at(self.own.rows, self.config.batch_size), self.config.accumulate, rates)
+        other_s = timing.work_s(timing.row_at(variant.rows, choice.batch), choice.accumulate, rates)
+        return _span(timing.scaled(probed.step, own_s, other_s, error)), None
 
     def _variant_of(self, way: Way) -> TracedVariant:
         recomputed = way.changes.get(RECOMPUTED, self.own.variant.recomputed)
@@ -334,6 +335,8 @@ class _Planner:
             lines.append(
                 f"memory does not grow in proportion to the batch ({names}): beyond twice the config's it may be too low"
             )
+        if self.config.tensor_parallel > 1 or self.config.launch.parallel == "pipeline":
+            lines.append("a process has a part of the model alone, and is told here as one that has all of it")
         if self.config.compile:
             lines.append("compile: true was traced without the compiler, whose kernels hold less or more")
         if self.config.device != "cpu" or self.devices:
@@ -350,7 +353,7 @@ def _named(changes: dict[str, Any]) -> str:
 
 
 def _measured(probed: _Probed) -> Measured:
-    step = None if probed.micro_batch is None else _span(probed.micro_batch)
+    step = None if probed.step is None else _span(probed.step)
     peak = None if probed.peak_bytes is None else probed.peak_bytes / MIB
     return Measured(step=step, peak_mb=peak, not_known=probed.not_known)
 

@@ -66,7 +66,7 @@ class Span(Findings):
 
 
 class Measured(Findings):
-    """A few real steps of the config: the shortest micro-batch and the 95th percentile, and the process's peak; or why not."""
+    """A few real steps of the config: the shortest step and the 95th percentile, and the process's peak; or why not."""
 
     step: Span | None
     peak_mb: Value | None

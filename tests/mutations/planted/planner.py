@@ -9,8 +9,8 @@ FAULTS = (
     Fault(
         "the update's own memory counts nothing",
         "mltrainer/planner/memory.py",
-        "activations = max(step, update) - gradients",
-        "activations = step - gradients",
+        "activations = max(step, update, variant.evaluation_bytes) - gradients",
+        "activations = max(step, variant.evaluation_bytes) - gradients",
         MEMORY,
     ),
     Fault(
