@@ -34,6 +34,7 @@ STATE_DIR = ".mltrainer"  # of what is found again by digest and stays out of gi
 MODEL_FOLDER = "final_model"  # in finalization's folder: what is delivered
 MODEL_CARD = "README.md"
 LOCK_FILE = "lock"  # in the state folder: whoever runs a phase holds it
+SERVED_FILE = "served.sqlite"  # in the state folder: the answers of `mltrainer serve`
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")  # endings of picture files
 MOST_BYTES = 1 << 26  # of a file that is read at once: a record of 20,000 evaluations
 MOST_VALUES = 4_000_000  # of a JSON text: some 400 MB in memory

@@ -12,6 +12,7 @@ from mltrainer.cli.common import group, path_name
 from mltrainer.cli.output import warn
 from mltrainer.configs import storage
 from mltrainer.errors import InputError, Terminated
+from mltrainer.workspace import SERVED_FILE
 
 if TYPE_CHECKING:
     from mltrainer.serving.admission import Admitted
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 app = group()
 TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
 LEAST_TOKEN = 16  # characters; chosen by us: fewer can be tried out
-NOWHERE, DATABASE = "none", "served.sqlite"
+NOWHERE = "none"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -120,7 +121,7 @@ def database_of(given: str | None, found: Admitted) -> str | None:
         return None
     if given is not None:
         return storage.filled(given, os.environ, where="--database")
-    return f"sqlite:///{found.project.state_dir / DATABASE}" if found.project else None
+    return f"sqlite:///{found.project.state_dir / SERVED_FILE}" if found.project else None
 
 
 def loaded(found: Admitted) -> Predictor | Generator:

@@ -28,7 +28,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.reading import sound_record
 from mltrainer.redaction import scan_text
 from mltrainer.runs.launcher import Tell, Tools
-from mltrainer.workspace import LOCK_FILE, Project, digest, locked, write_json
+from mltrainer.workspace import LOCK_FILE, SERVED_FILE, Project, digest, locked, write_json
 
 RESULT_FILE = "result.json"
 NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
@@ -148,7 +148,7 @@ def require_no_secret(values: Any) -> None:
 def files(project: Project, scratch: Path) -> dict[str, tuple[int, int]]:
     """Return size and time of last change, in ns, of each file of a project; a file that was only rewritten shows, too.
 
-    Left out are the scratch folder, the lock, what Python compiles, and hidden folders other than `.mltrainer`, such as `.git`.
+    Left out are the scratch folder, the lock, a server's answers, what Python compiles, and hidden folders but `.mltrainer`.
     """
     return {project.relative(path): (found.st_size, found.st_mtime_ns) for path, found in _stats(project, scratch)}
 
@@ -159,7 +159,7 @@ def _stats(project: Project, scratch: Path) -> Iterator[tuple[Path, os.stat_resu
         # In place: os.walk then never enters what is left out.
         inner[:] = [name for name in inner if _counts(project, place / name, scratch)]
         for path in (place / name for name in names):
-            if path != project.state_dir / LOCK_FILE:
+            if path != project.state_dir / LOCK_FILE and not path.name.startswith(SERVED_FILE):
                 with contextlib.suppress(FileNotFoundError):  # somebody else's, and gone since
                     # lstat: a link counts as itself, and one that leads nowhere must not stop the look.
                     yield path, path.lstat()

@@ -305,11 +305,13 @@ def test_a_stop_leaves_nothing_behind(new: Project, cli: Cli, monkeypatch: pytes
     assert sorted(path.name for path in new.state_dir.iterdir()) == ["lock"]
 
 
-def test_a_file_that_changes_meanwhile_is_told(new: Project, cli: Cli) -> None:
-    (new.root / "my_task.py").write_text(TASK + "\nimport pathlib\npathlib.Path('notes.txt').write_text('x')\n")
+def test_a_file_that_changes_meanwhile_is_told_and_a_servers_answers_are_not(new: Project, cli: Cli) -> None:
+    written = "".join(f"pathlib.Path('{name}').write_text('x')\n" for name in ("notes.txt", ".mltrainer/served.sqlite-wal"))
+    (new.root / "my_task.py").write_text(f"{TASK}\nimport pathlib\n{written}")
     said = cli("profile", "--steps", "1", "--project", new.root)
     assert said.code == 0
     assert "these files changed meanwhile, by somebody else or by your code: notes.txt" in said.out
+    assert "served" not in said.out
 
 
 # --- policy and weight ----------------------------------------------------------------------------
