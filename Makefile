@@ -11,10 +11,11 @@ WHEEL  := build/wheel
 PEERS  := build/peers
 TRACKIO := build/trackio
 RAY    := build/ray
+LITSERVE := build/litserve
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -89,6 +90,18 @@ scorecard-builtin: $(STAMP)  ## the scorecard's rows for this trainer's own task
 scorecard-strategies: $(STAMP)  ## the scorecard's rows for this trainer with each training strategy, into docs/SCORECARD.md
 	$(BIN)/python -m tests.benchmarks.scorecard --strategies --jobs $(JOBS)
 
+# LitServe brings packages of its own: it is installed beside what it borrows from .venv, as Trackio is.
+$(LITSERVE)/.installed: $(STAMP)
+	rm -rf $(LITSERVE)
+	$(BIN)/python -m venv --without-pip $(LITSERVE)
+	$(BIN)/python -m pip --python $(LITSERVE)/bin/python install --quiet --disable-pip-version-check --constraint constraints.txt litserve
+	@printf '%s\n' "$(CURDIR)" "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		> $$($(LITSERVE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
+	@touch $@
+
+bench-serving: $(LITSERVE)/.installed  ## a served model under load beside LitServe; about ten minutes
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_serving.py --rounds 2 --peer $(LITSERVE)/bin/python
+
 bench-tables: $(STAMP)  ## the default and a tuned model on tables beside scikit-learn's, into docs/TABLES.md; about an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_tables.py --write
 
@@ -127,12 +140,11 @@ $(RAY)/.installed: $(STAMP)
 		> $$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
 	@touch $@
 
-services: $(STAMP)  ## the tests on SLURM, Ray and SSH where these are here; of the others the reason why not
-	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors tests/project
+services: $(STAMP)  ## the tests on SLURM and Ray where these are here; of the others the reason why not
+	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors
 
-test-services: $(RAY)/.installed  ## the same, where SLURM, SSH (as root, from Debian's packages) and Ray are installed and started first
+test-services: $(RAY)/.installed  ## the same, where SLURM (as root, from Debian's packages) and Ray are installed and started first
 	.ci/slurm
-	.ci/ssh
 	$(MAKE) services
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party

@@ -155,6 +155,7 @@ RAW = {
     "checkpointing/format.py": (1, "tensors, and a manifest that was redacted before it was sealed"),
     "checkpointing/deployment.py": (6, "the model, the user's preprocessing, our own program, and digests of files"),
     "phases/finalization.py": (1, "digests of files"),
+    "serving/watching.py": (1, "the user's own rows with their labels, where they are asked for"),
     "runs/predict.py": (1, "predictions for the user's own rows"),
     "tasks/images/pictures.py": (1, "the user's own data, prepared"),
     "tasks/tables/table_cache.py": (2, "the user's own data, prepared"),

@@ -48,6 +48,7 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
         "checkpoints": Entry("mltrainer.cli.checkpoints", "List, verify and export checkpoints."),
         "predict": Entry("mltrainer.cli.checkpoints", "Predict new rows, texts or pictures with the delivered model."),
         "serve": Entry("mltrainer.cli.serve", "Answer requests with the delivered model over HTTP, with a form."),
+        "watch": Entry("mltrainer.cli.watch", "Is what a served model is asked, and how right it is, still as in training?"),
     },
     EXPLORE: {},
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,25 +61,60 @@ def drifted(folder: Path, rows: Path) -> list[Drift]:
         No column where the model reads no table, or for fewer than 50 rows.
     """
     spec = json.loads((folder / "inference.json").read_text("utf-8"))
-    columns = [column for column in spec.get("columns") or [] if "training" in column]
-    if not columns:
+    if not _columns(spec):
         return []
     from mltrainer.checkpointing import inference_script
 
     table = inference_script.read_rows(rows, spec.get("header", True))
     if len(table) < LEAST_ROWS:
         return []
-    missing = spec.get("missing", inference_script.MISSING)
-    found = []
-    for column in columns:
-        values = inference_script.parsed(table, column, missing)
-        index, gone = _index(partial(_Training, column["training"]), values)
-        found.append(Drift(column["name"], index, gone))
+    found = (Drift(row.column, row.index, row.actual[-1]) for row in compared(spec, table))
     return sorted((row for row in found if row.index > ANOTHER), key=lambda row: -row.index)
 
 
-def _index(training: _Training, values: Any) -> tuple[float, float]:
-    """Return the index of some values and the share of missing ones, which are a bin of their own."""
+@dataclass(frozen=True)
+class Shares:
+    """A column's values by bins, the last of which is of missing ones.
+
+    Attributes:
+        column: Its name.
+        expected: The shares of the training rows in each bin.
+        actual: Those of the new rows.
+    """
+
+    column: str
+    expected: list[float]
+    actual: list[float]
+
+    @property
+    def index(self) -> float:
+        """The population stability index."""
+        return stability_index(self.expected, self.actual)
+
+
+def compared(spec: Mapping[str, Any], table: list[dict[str, str]]) -> list[Shares]:
+    """Return the columns' values beside the training rows', whose distribution a model's description holds.
+
+    Args:
+        spec: The model's `inference.json`.
+        table: The new rows, as text.
+    """
+    from mltrainer.checkpointing import inference_script
+
+    missing = spec.get("missing", inference_script.MISSING)
+    found = []
+    for column in _columns(spec):
+        values = inference_script.parsed(table, column, missing)
+        found.append(Shares(column["name"], *_shares(partial(_Training, column["training"]), values)))
+    return found
+
+
+def _columns(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [column for column in spec.get("columns") or [] if "training" in column]
+
+
+def _shares(training: _Training, values: Any) -> tuple[list[float], list[float]]:
+    """Return the shares of the training rows and of some values in the same bins; missing ones are a bin of their own."""
     import numpy as np
 
     # -1 is the code of a category that is missing, or that training did not have.
@@ -90,9 +126,13 @@ def _index(training: _Training, values: Any) -> tuple[float, float]:
         counts = np.histogram(values[~gone], bins=[-math.inf, *training.edges, math.inf])[0]
         expected = training.bins
     actual = [*(counts / len(values)), float(gone.mean())]
-    pairs = zip([*expected, training.missing], actual, strict=True)
+    return [*expected, training.missing], [float(share) for share in actual]
+
+
+def stability_index(expected: Iterable[float], actual: Iterable[float]) -> float:
+    """Return the population stability index of two distributions, by their shares in the same bins."""
     # A bin that is empty on one side would make the logarithm infinite, and with it the index.
-    return sum(_part(max(p, 1e-4), max(float(q), 1e-4)) for p, q in pairs), float(gone.mean())
+    return sum(_part(max(float(p), 1e-4), max(float(q), 1e-4)) for p, q in zip(expected, actual, strict=True))
 
 
 def _part(p: float, q: float) -> float:

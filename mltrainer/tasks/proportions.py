@@ -23,8 +23,10 @@ def wilson(share: float, count: int, z: float) -> tuple[float, float]:
     return centre - half, centre + half
 
 
-def share_difference(before: float, after: float, count: int, comparisons: int = 1) -> tuple[float, float] | None:
-    """Return the interval of by how much a share of as many rows is larger than another one.
+def share_difference(
+    before: float, after: float, count: int, comparisons: int = 1, after_count: int | None = None
+) -> tuple[float, float] | None:
+    """Return the interval of by how much a share of rows is larger than another one.
 
     Newcombe, 1998, Interval Estimation for the Difference Between Independent Proportions, Statistics in Medicine 17:873-890,
     method 10. The same rows answered by both agree more than independent ones, so that the interval is rather too wide.
@@ -34,14 +36,16 @@ def share_difference(before: float, after: float, count: int, comparisons: int =
         after: Another one.
         count: The rows of each.
         comparisons: How many there are, of which each has its part of the level (Bonferroni).
+        after_count: The rows of the other one, where they are not as many.
 
     Returns:
         Both ends; None where the two are no shares of any rows.
     """
-    if count < 1 or not (0 <= before <= 1 and 0 <= after <= 1):
+    others = count if after_count is None else after_count
+    if min(count, others) < 1 or not (0 <= before <= 1 and 0 <= after <= 1):
         return None
     z = statistics.NormalDist().inv_cdf(1 - LEVEL / (2 * comparisons))
-    (low_before, high_before), (low_after, high_after) = wilson(before, count, z), wilson(after, count, z)
+    (low_before, high_before), (low_after, high_after) = wilson(before, count, z), wilson(after, others, z)
     down = math.hypot(after - low_after, high_before - before)
     up = math.hypot(high_after - after, before - low_before)
     return after - before - down, after - before + up

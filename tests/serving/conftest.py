@@ -57,7 +57,7 @@ VALUE: dict[str, Any] = {**TABLE, "output": "value", "classes": None, "conformal
 def linear(path: Path, shape: tuple[int, ...], outputs: int, dtype: int = TensorProto.FLOAT) -> None:
     """Write a model of one layer, whose weights are drawn; missing values count as 0."""
     width, random = int(np.prod(shape)), np.random.default_rng(3)
-    weights = numpy_helper.from_array((random.normal(size=(width, outputs)) / 50).astype(np.float32), "w")
+    weights = numpy_helper.from_array((random.normal(size=(width, outputs)) / 20_000).astype(np.float32), "w")
     zero = numpy_helper.from_array(np.zeros((), np.float32), "zero")
     size = numpy_helper.from_array(np.array([-1, width], np.int64), "size")
     nodes = [

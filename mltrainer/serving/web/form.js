@@ -108,3 +108,5 @@ form.addEventListener("submit", async (event) => {
     shown.removeAttribute("aria-busy");
   }
 });
+
+form.querySelector("button").disabled = false; // before, a click would have sent the form as a page

@@ -68,4 +68,25 @@ FAULTS = (
         "",
         "tests/serving/test_store.py::test_what_is_older_than_it_may_be_is_deleted_with_its_labels",
     ),
+    Fault(
+        "an accuracy that chance explains is told as worse",
+        "mltrainer/serving/watching.py",
+        "is_worse=ends[1] < 0)",
+        "is_worse=live < test)",
+        "tests/serving/test_watching.py -k chance_does_not",
+    ),
+    Fault(
+        "chance alone raises alarms of few rows",
+        "mltrainer/serving/watching.py",
+        "ALARM = 0.01 ",
+        "ALARM = 0.5 ",
+        "tests/serving/test_watching.py -k chance_alone",
+    ),
+    Fault(
+        "answers of an earlier model count",
+        "mltrainer/serving/store.py",
+        ".where(PREDICTIONS.c.weights_sha256 == weights_sha256, PREDICTIONS.c.at >= after)",
+        ".where(PREDICTIONS.c.at >= after)",
+        "tests/serving/test_watching.py::test_the_command_tells_what_differs_and_sends_it_on",
+    ),
 )
