@@ -54,6 +54,7 @@ def serve(app: Callable[..., Any], listens: socket.socket) -> None:
         server_header=False,
         proxy_headers=False,
         ws="none",
+        http="h11",  # the one whose heads can be limited
         h11_max_incomplete_event_size=MOST_HEADERS,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_S,

@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.serving.conftest import ROW, TABLE, deliver
 
 PEER = Path(__file__).with_name("serving_peer.py")
@@ -74,19 +76,26 @@ def asked(port: int, body: bytes, until: float, taken: list[float], errors: list
             errors.append(str(response.status))
 
 
-def load(port: int, clients: int, seconds: float, rows: int) -> dict[str, Any]:
-    """Return what some clients met within some seconds."""
+def processor_s(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time of a server and its workers so far: other work on the machine changes it least."""
+    own = psutil.Process(process.pid)
+    return sum(sum(one.cpu_times()[:2]) for one in (own, *own.children(recursive=True)))
+
+
+def load(process: subprocess.Popen[bytes], port: int, clients: int, seconds: float, rows: int) -> dict[str, Any]:
+    """Return what some clients of a server met within some seconds."""
     body = json.dumps({"rows": [ROW] * rows}).encode()
     warm: list[float] = []
     asked(port, body, time.perf_counter() + 1, warm, [])
     taken: list[float] = []
     errors: list[str] = []
-    until = time.perf_counter() + seconds
+    before, until = processor_s(process), time.perf_counter() + seconds
     threads = [threading.Thread(target=asked, args=(port, body, until, taken, errors)) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    used = processor_s(process) - before
     marks = statistics.quantiles(taken, n=100)
     return {
         "answers": len(taken),
@@ -95,6 +104,7 @@ def load(port: int, clients: int, seconds: float, rows: int) -> dict[str, Any]:
         "p50_ms": round(marks[49] * 1e3, 2),
         "p99_ms": round(marks[98] * 1e3, 2),
         "worst_ms": round(max(taken) * 1e3, 1),
+        "processor_ms": round(used / len(taken) * 1e3, 3),
     }
 
 
@@ -127,8 +137,8 @@ def main() -> None:
             for name, command in servers(folder, Path(scratch), given.peer).items():
                 for rows in given.rows:
                     port = free_port()
-                    with started(command(port), port):
-                        found = load(port, given.clients, given.seconds, rows)
+                    with started(command(port), port) as process:
+                        found = load(process, port, given.clients, given.seconds, rows)
                     told = {"server": name, "round": number, "clients": given.clients, "rows": rows, "seconds": given.seconds}
                     print(json.dumps(told | found), flush=True)
 

@@ -89,4 +89,18 @@ FAULTS = (
         ".where(PREDICTIONS.c.at >= after)",
         "tests/serving/test_watching.py::test_the_command_tells_what_differs_and_sends_it_on",
     ),
+    Fault(
+        "a body without a length may be as large as it likes",
+        "mltrainer/serving/guard.py",
+        "        if size > most:\n",
+        "        if len(parts[-1]) > most:\n",
+        "tests/serving/test_guard.py -k larger_than_may_be",
+    ),
+    Fault(
+        "a body may come as slowly as it likes",
+        "mltrainer/serving/guard.py",
+        "async with asyncio.timeout(self._limits.seconds):",
+        "async with asyncio.timeout(None):",
+        "tests/serving/test_guard.py -k in_time",
+    ),
 )
