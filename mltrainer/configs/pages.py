@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, create_model, model_validator
+from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 
 from mltrainer import handbook
 from mltrainer.configs import yaml
@@ -106,6 +107,13 @@ class Figure(Strict):
     value: Annotated[float, Field(gt=0)] | None = None
     source: str | None = Field(None, description="the address of the page that it was read on, or the command that measured it")
     read: str | None = Field(None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="the date of that")
+
+    @field_validator("read")
+    @classmethod
+    def _is_a_day(cls, value: str | None) -> str | None:
+        if value is not None:
+            date.fromisoformat(value)
+        return value
 
     @model_validator(mode="after")
     def _has_a_source(self) -> Self:

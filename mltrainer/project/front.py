@@ -60,8 +60,8 @@ class Project:
     Progress shows on standard error, as on the command line; a method that takes `tell` calls it with each event in place of
     that: "phase", "note", "progress", "row" (an evaluation), "trial". Changes of the config, `set`, are given by dotted name,
     `{"optimizer.lr": 3e-4, "model.hidden": [256, 256]}`, or as they are typed, `["optimizer.lr=3e-4"]`. Questions are methods,
-    too: `rows`, `ablate`, `components`, `seeds`, `try_fixes`, `apply_fix`, `lr_find`, `batch_size`, `plan`, `profile`,
-    `extrapolate` and `landscape`, each of which takes `tell`, and returns what its command prints with `--json`.
+    too: `rows`, `ablate`, `components`, `seeds`, `try_fixes`, `apply_fix`, `lr_find`, `batch_size`, `plan`, `cost`,
+    `profile`, `extrapolate` and `landscape`, each of which takes `tell`, and returns what its command prints with `--json`.
 
     Args:
         folder: The folder that holds `mltrainer.yaml`, or one below it; by default the current one.

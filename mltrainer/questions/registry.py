@@ -71,6 +71,7 @@ QUESTIONS = (
     Question("learning_rate", ("lr_find",), EXPLORER, "lr-find", "Find a learning rate, on a copy."),
     Question("batch_size", ("batch_size",), EXPLORER, "batch-size", "Find a batch size by memory and throughput."),
     Question("planner", ("plan",), PLANNER, "plan", "What a training will take in memory and time, and how to make it fit."),
+    Question("cost", ("cost",), PLANNER, "cost", "What phases and answers cost, by offer, and the cheapest that is in time."),
     Question("profile", ("profile",), EXPLORER, "profile", "Where a step's time goes."),
     Question("data_scaling", ("extrapolate",), EXPLORER, "extrapolate", "Whether more data or more epochs would help."),
     Question(

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from mltrainer import handbook
 from mltrainer.configs.loading import validate
 from mltrainer.configs.pages import DevicesPage, DiagnosticPage, GuidePage, PhasePage, ToolPage, VerificationPage, declared
+from mltrainer.configs.prices import PRICES, PricesPage
 from tests.handbook.reading import commands, links, unknown_part
 
 pytestmark = pytest.mark.wheel
@@ -65,6 +66,8 @@ def model_of(path: str) -> type[BaseModel]:
         return VerificationPage
     if path == "tools/planner/devices.md":
         return DevicesPage
+    if path.startswith(PRICES):
+        return PricesPage
     return ToolPage if folder.startswith("tools/") else GuidePage
 
 

@@ -22,6 +22,7 @@ class PlannerSettings(Findings):
         memory_share: Of a memory that may be planned with.
         time_error: How far the time of another batch may be off, as a share; measured.
         probe_steps: Real steps that are taken to measure.
+        stale_days: Days after which a price that was read is named.
     """
 
     first_use_mb: Value
@@ -32,6 +33,7 @@ class PlannerSettings(Findings):
     memory_share: Value
     time_error: Value
     probe_steps: Value
+    stale_days: Value
 
 
 class Asked(Findings):

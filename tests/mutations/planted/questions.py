@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.fault import Fault
 
 TABLE, SEEDS = "tests/questions/test_contributions.py", "tests/questions/test_seed_variance.py"
+COST = "tests/questions/test_cost.py"
 FAULTS = (
     Fault(
         "an ablation's interval has half the confidence that it is said to have",
@@ -96,5 +97,33 @@ FAULTS = (
         "exclude_unset=True",
         "exclude_unset=False",
         "tests/questions/test_decisions.py",
+    ),
+    Fault(
+        "a time is billed to the second where the minimum is a minute",
+        "mltrainer/questions/cost/decisions.py",
+        "    return steps * minimum_s / HOUR_S",
+        "    return max(hours, minimum_s / HOUR_S)",
+        COST,
+    ),
+    Fault(
+        "the cheapest is taken among those that end late",
+        "mltrainer/questions/cost/decisions.py",
+        "if hours and money and hours.high <= deadline_h]",
+        "if hours and money]",
+        f"{COST} -k cheapest",
+    ),
+    Fault(
+        "the comparison of a search trains one side alone",
+        "mltrainer/questions/cost/ask.py",
+        "high=all_trials.high + trial.high + 2 * seeds",
+        "high=all_trials.high + trial.high + seeds",
+        f"{COST} -k worth",
+    ),
+    Fault(
+        "a price is old on the last day that it is not",
+        "mltrainer/questions/cost/decisions.py",
+        "(today - oldest).days) > days:",
+        "(today - oldest).days) >= days:",
+        f"{COST} -k stale",
     ),
 )
