@@ -23,7 +23,6 @@ app = group()
 TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
 LEAST_TOKEN = 16  # characters; chosen by us: fewer can be tried out
 NOWHERE = "none"
-LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 @app.command(epilog="Example: mltrainer serve")
@@ -33,7 +32,7 @@ def serve(
     ] = Path("."),
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help=f"Where to listen; beyond this machine a token is needed, in {TOKEN}.")
-    ] = LOCAL[0],
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="The port; 0 for one that is free.")] = 8000,
     allow_unchecked: Annotated[
         bool, typer.Option("--allow-unchecked", help="Serve a model whose checks do not hold, and say so in every answer.")
@@ -100,9 +99,11 @@ def token_for(host: str) -> str | None:
     Raises:
         InputError: It is needed and not set, or short enough to be found by trying.
     """
+    from mltrainer.serving.admission import LOOPBACK
+
     token = os.environ.get(TOKEN)
     make = f"export {TOKEN}=$(python3 -c 'import secrets; print(secrets.token_urlsafe(24))')"
-    if token is None and host not in LOCAL:
+    if token is None and host not in LOOPBACK:
         raise InputError(
             "whoever can reach this address could ask the model", where=f"--host {host}", mend=f"set a token: {make}"
         )

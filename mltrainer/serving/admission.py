@@ -24,6 +24,7 @@ from mltrainer.workspace import (
     sha256_file,
 )
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")  # this machine's names, under which it may be asked without a token
 UNCHECKED = "--allow-unchecked serves it all the same, and says so in every answer"
 
 

@@ -10,7 +10,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+from mltrainer.serving.admission import LOOPBACK
+
 OPEN = ("/", "/health", "/ready", "/form.js", "/style.css")  # what is sent to anybody: it holds nothing of the model's inputs
 POLICY = "; ".join(
     (

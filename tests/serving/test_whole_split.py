@@ -64,7 +64,7 @@ def finished(cli: Cli, folder: Path, data: Path, *more: str, **values: Any) -> O
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **values}, sort_keys=False))
     for path in (folder / "configs").glob("*.yaml"):
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join("epochs: 4\n" if line.startswith("epochs:") else line for line in lines))
+        path.write_text("".join("epochs: 6\n" if line.startswith("epochs:") else line for line in lines))
     commit(folder)
     said = cli("run", "--project", folder)
     assert said.code == 0, said.out + said.err
