@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mltrainer.configs.pages import devices_page
 from mltrainer.configs.prices import PRICES, PricesPage, prices_pages
@@ -15,6 +16,7 @@ from mltrainer.configs.templates import PRODUCTION, TUNING
 from mltrainer.errors import InputError
 from mltrainer.questions.cost import ask, decisions, report
 from mltrainer.questions.cost.findings import FoundCost, Range
+from mltrainer.questions.planner.findings import FoundPlan, OnDevice, Span
 from mltrainer.runs.launcher import tools_of
 from mltrainer.workspace import Project
 from tests.conftest import Cli
@@ -261,6 +263,33 @@ def test_what_is_no_number_or_no_device_is_refused_before_anything_is_traced(
     assert said.code == 1
     assert told in said.err
     assert not (rings.state_dir / "plan").exists()
+
+
+def test_a_program_that_trains_by_itself_has_no_known_time_and_is_not_traced(rings: Project, cli: Cli) -> None:
+    (rings.root / "own.py").write_text("")
+    text = yaml.safe_load((rings.root / "mltrainer.yaml").read_text())
+    text["task"] = {"script": "python own.py --seed {seed}", "metrics": "metrics.json"}
+    (rings.root / "mltrainer.yaml").write_text(yaml.safe_dump(text))
+    said = cli("cost", "--project", rings.root)
+    assert said.code == 0, said.err
+    assert "a program that trains by itself, whose steps no plan sees: give --hours" in said.out
+    assert said.out.startswith("worth of trainings: baseline 1.00, ")
+    assert not (rings.state_dir / "plan").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"fits": False, "step": Span(low=1, high=2), "not_known": []}, "does not fit into its memory"),
+        ({"fits": True, "step": None, "not_known": ["memory: blank", "time: nobody measured it"]}, "nobody measured it"),
+    ],
+)
+def test_a_device_that_is_too_small_or_that_nobody_measured_has_no_time(row: dict[str, Any], told: str) -> None:
+    plan = FoundPlan.model_construct(devices=[OnDevice.model_construct(name="a", **row)])
+    step, reason = ask._step(plan, "a")
+    assert step is None
+    assert told in reason
+    assert ask._step(plan, "b") == (None, "the page of devices has no 'b'")
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ from mltrainer.search.points import mean_of
 ONCE = Range(low=1, high=1)
 TWICE = Range(low=2, high=2)
 HOUR_US = 3.6e9
-TAKEN = "all epochs are counted: early stopping and pruning make it less"
+TAKEN = "all trials and epochs are counted: early stopping, pruning, and a baseline that needs no search make it less"
 ONE_BY_ONE = "one device, one training at a time, each phase a rental of its own; planning, diagnosis and exports are not counted"
 SEARCHED = (
     "a trial's epoch takes between as long as the config's and as much longer as the batch sizes of its space mean more steps"
@@ -85,13 +85,18 @@ def cost(
     chosen, reason = (None, None) if deadline is None else cheapest(offers, deadline)
     return FoundCost(
         date=day.isoformat(),
-        epochs=config.epochs,
+        epochs=None if config.task.is_opaque else config.epochs,
         trainings=worth,
         offers=offers,
         deadline_h=deadline,
         cheapest=chosen,
         reason=reason,
-        assumptions=[ONE_BY_ONE, TAKEN, SEARCHED, *([STEPS_ONLY] if any(how != "--hours" for _, how in known.values()) else [])],
+        assumptions=[
+            ONE_BY_ONE,
+            TAKEN,
+            *([SEARCHED] if worth["optimization"].low < worth["optimization"].high else []),
+            *([STEPS_ONLY] if any(how != "--hours" for _, how in known.values()) else []),
+        ],
         stale=stale(pages, day, int(settings.stale_days)),
     )
 

@@ -76,8 +76,8 @@ class FoundCost(Findings):
 
     Attributes:
         date: The day that the ages of prices are counted to.
-        epochs: Of one training.
-        trainings: By phase, how many trainings of so many epochs it is worth.
+        epochs: Of one training; None: a program that trains by itself has none that are known.
+        trainings: By phase, how many such trainings it is worth.
         offers: In the order of their pages.
         deadline_h: Within which all phases shall end; None: none was given.
         cheapest: The offer to take; None without a deadline, or where none is known to meet it.
@@ -87,7 +87,7 @@ class FoundCost(Findings):
     """
 
     date: str
-    epochs: int
+    epochs: int | None
     trainings: dict[str, Range]
     offers: list[OfferCost]
     deadline_h: Value | None

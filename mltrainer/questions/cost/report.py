@@ -36,7 +36,8 @@ def _trainings(found: FoundCost) -> list[str]:
     worth = ", ".join(
         f"{phase} {_range(count, lambda value: number(float(value), 3))}" for phase, count in found.trainings.items()
     )
-    return [f"worth of trainings of {counted(found.epochs, 'epoch')}: {worth}"]
+    each = "" if found.epochs is None else f" of {counted(found.epochs, 'epoch')}"
+    return [f"worth of trainings{each}: {worth}"]
 
 
 def _table(title: str, rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:
