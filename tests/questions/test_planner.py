@@ -61,6 +61,16 @@ def test_a_plan_tells_parts_that_add_up_and_leaves_the_project_as_it_is(rings: P
 
 
 @pytest.mark.slow
+@pytest.mark.long
+def test_a_devices_memory_holds_neither_checkpoints_nor_python(rings: Project, cli: Cli) -> None:
+    found = cli("plan", "--json", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA T4").json
+    peak = found["ways"][0]["peak"]
+    assert peak["framework"] == peak["fragmentation"] == 0
+    assert peak["total"] == peak["high"] < found["memory"]["tensors"]
+    assert found["reason"] == "the config fits into 90% of NVIDIA T4's 16 GiB as it is: nothing to set"
+
+
+@pytest.mark.slow
 def test_a_task_that_looks_at_numbers_is_told_as_not_known(tmp_path: Path, cli: Cli, tools_here: None) -> None:
     source = TASK.replace("        time.sleep(self.pause)", "        time.sleep(self.pause * float(outputs.sum()))")
     project = write_rings(tmp_path, source)

@@ -24,7 +24,7 @@ def text(found: FoundPlan) -> str:
     lines = [
         *_memory(found),
         *_measured(found),
-        "ways to train with the same samples in a step:",
+        f"ways to train with the same samples in a step, within {found.limit}:",
         table([_way(row) for row in found.ways], ["way", "largest micro-batch", "accumulate", "peak", "step"]).rstrip("\n"),
         *(f"  {row.name}: {row.why_not}" for row in found.ways if row.why_not),
         *(line for device in found.devices for line in _device(device)),
