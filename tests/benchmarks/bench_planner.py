@@ -179,7 +179,7 @@ def one(what: str, project: Path, changes: Changes) -> None:
 
 
 def child(what: str, project: Path, changes: Changes) -> dict[str, Any]:
-    """Return what `one` prints in a process of its own."""
+    """Return the answer of `one` in a process of its own."""
     command = [sys.executable, "-m", "tests.benchmarks.bench_planner", "--one", what, str(project), json.dumps(changes)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     said = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -206,6 +206,12 @@ class Found(NamedTuple):
         setup = Setup(self.config.batch_size, self.config.accumulate, observes=self.config.signals, checkpoints=held)
         found = memory.parts(self.traced, self.traced.variants[0], setup)
         return replace(found, framework=found.framework + float(settings["first_use_mb"]) * MIB)
+
+    @property
+    def has_full_steps(self) -> bool:
+        """Whether the shortest step that was measured is of a full batch: the last one of an epoch has fewer samples."""
+        steps = tool_page("planner", None).settings["probe_steps"]
+        return self.traced.samples >= steps * self.config.batch_size * self.config.accumulate
 
     @property
     def row(self) -> TracedBatch:
@@ -238,7 +244,7 @@ def compared(first: Found, other: Found) -> dict[str, Any]:
         "share": (other.peak_mb * MIB - parts.framework) / parts.tensors - 1,
         "time_error": None,
     }
-    if other.config.precision != first.config.precision:
+    if other.config.precision != first.config.precision or not other.has_full_steps:
         return row
     work = [timing.work_s(one.row, one.config.accumulate, first.traced.rates) for one in (first, other)]
     time_us = first.step_us * work[1] / work[0]
@@ -270,7 +276,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         changed = ", ".join(f"`{key}`: {value}" for key, value in row["changes"].items())
-        time = "not predicted" if row["time_error"] is None else f"{row['time_error']:+.0%}"
+        time = "not compared" if row["time_error"] is None else f"{row['time_error']:+.0%}"
         sizes = " | ".join(f"{row[key]:.0f}" for key in ("tensors_mb", "predicted_mb", "measured_mb"))
         lines.append(f"| {row['family']} | {changed} | {sizes} | {row['memory_error']:+.1%} | {time} |")
     return "\n".join([*lines, "", *summary(rows)])

@@ -157,7 +157,7 @@ class _Planner:
         return memory.with_fragmentation(found, share)
 
     def _on_the_device(self, parts: Parts) -> Parts:
-        """Return what of some parts lies in the first device's memory: checkpoints, data and Python lie in the host's."""
+        """Return the parts that lie in the first device's memory: checkpoints, data and Python lie in the host's."""
         framework = float(self.devices[0].framework_mb.value or 0) * MIB
         return replace(parts, copies=self.traced.layer_bytes, framework=framework, fragmentation=0.0)
 
@@ -195,7 +195,10 @@ class _Planner:
             return _Probed(None, None, f"real steps failed: {error.message}")
         peak = float(result.memory.peak_rss_mb) * MIB
         self.share, self.framework_bytes = memory.calibrated(needed, peak, self._shares)
-        span = timing.Interval(float(result.shortest_step_us) / 1e6, float(result.step_time_us.p95) / 1e6)
+        # Of an epoch that ends within the probe, the shortest step may be its last one, which has fewer samples.
+        is_whole = self._setup(1, 1).checkpoints == 1
+        shortest = result.shortest_step_us if is_whole else result.step_time_us.median
+        span = timing.Interval(float(shortest) / 1e6, float(result.step_time_us.p95) / 1e6)
         return _Probed(span, peak, None)
 
     def _probe_job(self) -> TrainingJob:
