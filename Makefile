@@ -140,11 +140,12 @@ $(RAY)/.installed: $(STAMP)
 		> $$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
 	@touch $@
 
-services: $(STAMP)  ## the tests on SLURM and Ray where these are here; of the others the reason why not
-	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors
+services: $(STAMP)  ## the tests on SLURM, Ray and SSH where these are here; of the others the reason why not
+	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors tests/project
 
-test-services: $(RAY)/.installed  ## the same, where SLURM (as root, from Debian's packages) and Ray are installed and started first
+test-services: $(RAY)/.installed  ## the same, where SLURM, SSH (as root, from Debian's packages) and Ray are installed and started first
 	.ci/slurm
+	.ci/ssh
 	$(MAKE) services
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party

@@ -9,30 +9,60 @@ import typer
 from mltrainer.cli.common import Folder, group, one_of, open_project
 from mltrainer.cli.output import printable
 from mltrainer.project.cluster_scripts import Cluster, script_for
+from mltrainer.project.remote_scripts import Remote, remote_script
 from mltrainer.workspace import PHASES, PhaseName
 
 CLUSTERS: tuple[Cluster, ...] = ("slurm", "jobset")
+REMOTES: tuple[Remote, ...] = ("ssh", "modal", "skypilot")
 app = group()
 launch = group("launch", help="What starts a project's phases elsewhere.", epilog="Example: mltrainer launch print --for slurm")
 app.add_typer(launch)
 
 
-@launch.command(name="print", epilog="Example: mltrainer launch print --for slurm")
+@launch.command(name="print", epilog="Example: mltrainer launch print --for ssh > there.sh && bash there.sh me@host")
 def print_script(
-    cluster: Annotated[
-        Cluster, typer.Option("--for", parser=one_of(CLUSTERS), metavar="CLUSTER", help="slurm, or jobset of Kubernetes.")
+    place: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            parser=one_of((*CLUSTERS, *REMOTES)),
+            metavar="PLACE",
+            help="slurm or jobset, which see the project's folder; ssh, modal or skypilot, where it goes along.",
+        ),
     ],
     phase: Annotated[
         PhaseName | None,
         typer.Option(parser=one_of(PHASES), metavar="PHASE", help="Run this phase alone; default: walk all."),
     ] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="KIND", help="The kind of GPU to rent, for modal and skypilot.")] = None,
     folder: Folder = None,
 ) -> int:
-    """Print what a cluster is given to run the phases on one machine of it: a batch script for sbatch, or a JobSet.
+    """Print what starts the phases elsewhere: a batch script for sbatch, a JobSet, an app of Modal, a task of SkyPilot, or SSH.
 
     What it asks for (cores, GPUs, memory, time) follows from the plan and from what planning measured.
     """
-    print(script_for(open_project(folder), cluster, phase), end="")
+    project = open_project(folder)
+    remote = next((one for one in REMOTES if one == place), None)
+    cluster = next((one for one in CLUSTERS if one == place), None)
+    if gpu is not None and place not in ("modal", "skypilot"):
+        raise typer.BadParameter(f"--gpu belongs to modal and skypilot; --for {place} takes the machine as it is.")
+    if remote is not None:
+        print(remote_script(project, remote, phase, gpu), end="")
+    elif cluster is not None:
+        print(script_for(project, cluster, phase), end="")
+    return 0
+
+
+@launch.command(epilog="Example: mltrainer launch keys > .env.example")
+def keys(
+    environment: Annotated[str, typer.Option("--env", metavar="NAME", help="What the keys are for, such as dev.")] = "dev",
+    folder: Folder = None,
+) -> int:
+    """Print the keys that rented machines ask for as placeholders, and where each is obtained: an .env.example."""
+    from mltrainer.configs.project import load_project
+    from mltrainer.project.platform_keys import env_example
+
+    print(env_example(load_project(open_project(folder).file).name, environment), end="")
     return 0
 
 

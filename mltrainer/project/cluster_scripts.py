@@ -118,7 +118,7 @@ def script_for(project: Project, cluster: Cluster, phase: str | None = None) -> 
         InputError: The project has no plan yet, or a file of it is not valid.
     """
     config = planned_config(project)
-    needs, name = needs_of(project, config), _label(load_project(project.file).name)
+    needs, name = needs_of(project, config), label_of(load_project(project.file).name)
     arguments = ["run"] if phase is None else ["phase", "run", phase]
     if cluster == "jobset":
         _refuse_machines(needs.machines)
@@ -160,7 +160,7 @@ def _refuse_machines(machines: int) -> None:
         raise InputError(what, where="launch.machines", mend="--for slurm, or launch.machines: 1")
 
 
-def _label(name: str) -> str:
+def label_of(name: str) -> str:
     """Return a name for a project's job as Kubernetes takes one: letters, digits, hyphens, the first a letter (RFC 1035)."""
     return f"mltrainer-{re.sub('[^a-z0-9]+', '-', name.lower())[:MOST_LABEL].strip('-')}"
 

@@ -1,0 +1,50 @@
+"""The keys of rented machines' platforms, as placeholders: the text of an `.env.example`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HEAD = """# Copy this file to .env, which git does not keep, put your keys in, then read it into the environment:
+#   set -a; . ./.env; set +a
+"""
+
+
+class Key(NamedTuple):
+    """A key that a platform asks for.
+
+    Attributes:
+        variable: The environment variable that holds it.
+        obtained: Where one is made.
+        read: By what, and how where that does not read the variable itself.
+    """
+
+    variable: str
+    obtained: str
+    read: str
+
+
+KEYS = (
+    Key("MODAL_TOKEN_ID", "https://modal.com/settings/tokens", "Modal reads it"),
+    Key("MODAL_TOKEN_SECRET", "https://modal.com/settings/tokens, shown once", "Modal reads it"),
+    Key(
+        "LAMBDA_API_KEY",
+        "https://cloud.lambda.ai/api-keys",
+        'SkyPilot reads a file: echo "api_key = $LAMBDA_API_KEY" > ~/.lambda_cloud/lambda_keys',
+    ),
+    Key(
+        "RUNPOD_API_KEY",
+        "the console of RunPod, Credentials, API Keys",
+        "SkyPilot reads what `runpod config` keeps, which asks for it",
+    ),
+)
+
+
+def env_example(project: str, environment: str) -> str:
+    """Return the text of an `.env.example`, each key a placeholder that names the project and the environment.
+
+    Args:
+        project: Its name.
+        environment: Such as dev, or production.
+    """
+    lines = (f"\n# {key.obtained}\n# {key.read}\n{key.variable}={project}_{environment}_your_key_here\n" for key in KEYS)
+    return HEAD + "".join(lines)
