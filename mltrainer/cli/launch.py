@@ -19,7 +19,7 @@ launch = group("launch", help="What starts a project's phases elsewhere.", epilo
 app.add_typer(launch)
 
 
-@launch.command(name="print", epilog="Example: mltrainer launch print --for ssh > there.sh && bash there.sh me@host")
+@launch.command(name="print", epilog="Example: mltrainer launch print --for ssh")
 def print_script(
     place: Annotated[
         str,
@@ -53,7 +53,7 @@ def print_script(
     return 0
 
 
-@launch.command(epilog="Example: mltrainer launch keys > .env.example")
+@launch.command(epilog="Example: mltrainer launch keys")
 def keys(
     environment: Annotated[str, typer.Option("--env", metavar="NAME", help="What the keys are for, such as dev.")] = "dev",
     folder: Folder = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mltrainer.cli.common import group, path_name
+from mltrainer.cli.common import Folder, group, path_name
 from mltrainer.cli.output import warn
 from mltrainer.configs import storage
 from mltrainer.errors import InputError, Terminated
@@ -23,13 +23,15 @@ app = group()
 TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
 LEAST_TOKEN = 16  # characters; chosen by us: fewer can be tried out
 NOWHERE = "none"
+Model = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FOLDER]", parser=path_name, help="A project, or a folder final_model; default: here."),
+]
 
 
 @app.command(epilog="Example: mltrainer serve")
 def serve(
-    model: Annotated[
-        Path, typer.Argument(metavar="[FOLDER]", parser=path_name, help="A project, or a folder final_model; default: here.")
-    ] = Path("."),
+    model: Model = None,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help=f"Where to listen; beyond this machine a token is needed, in {TOKEN}.")
     ] = "127.0.0.1",
@@ -51,6 +53,7 @@ def serve(
     max_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that one request may bring.")] = 1000,
     max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Bytes that a request's body may have.")] = 8 << 20,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds for a body to come, and for an answer.")] = 30.0,
+    folder: Folder = None,
 ) -> int:
     """Answer requests with the delivered model, over HTTP, and show a form for people in the browser.
 
@@ -62,7 +65,7 @@ def serve(
     token = token_for(host)
     from mltrainer.serving.admission import admitted
 
-    found = admitted(model, allow_unchecked)
+    found = admitted(served(model, folder), allow_unchecked)
     for fault in found.identity.unchecked:
         warn(f"unchecked: {fault}")
     try:
@@ -91,6 +94,13 @@ def serve(
         except KeyboardInterrupt:
             return 0
     return 0
+
+
+def served(model: Path | None, folder: Path | None) -> Path:
+    """Return the folder of the model that is asked for, which may be named in two ways."""
+    if model and folder and model != folder:
+        raise typer.BadParameter(f"FOLDER is {str(model)!r} and --project is {str(folder)!r}: name it once.")
+    return model or folder or Path()
 
 
 def token_for(host: str) -> str | None:

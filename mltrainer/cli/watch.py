@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mltrainer.cli.common import AsJson, group, path_name
+from mltrainer.cli.common import AsJson, Folder, group, path_name
 from mltrainer.cli.output import emit, printable, warn
-from mltrainer.cli.serve import NOWHERE, database_of
+from mltrainer.cli.serve import NOWHERE, Model, database_of, served
 from mltrainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,15 +21,14 @@ DIFFERS = 5  # the exit code of what differs from the record
 
 @app.command(epilog="Example: mltrainer watch --days 7")
 def watch(
-    model: Annotated[
-        Path, typer.Argument(metavar="[FOLDER]", parser=path_name, help="A project, or a folder final_model; default: here.")
-    ] = Path("."),
+    model: Model = None,
     days: Annotated[float, typer.Option(min=0.001, metavar="N", help="How far back to look.")] = 30.0,
     database: Annotated[str | None, typer.Option(metavar="URL", help="Where the answers are kept, as `serve` was told.")] = None,
     rows: Annotated[
         Path | None,
         typer.Option(parser=path_name, metavar="FILE", help="Write the kept rows that have a label, one a line, as JSON."),
     ] = None,
+    folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
     """Compare what a served model was asked, and how right it was, with its training.
@@ -39,11 +38,12 @@ def watch(
     """
     from mltrainer.serving.admission import admitted
 
-    found = admitted(model, allow_unchecked=True)
+    place = served(model, folder)
+    found = admitted(place, allow_unchecked=True)
     url = database_of(database, found)
     if url is None or database == NOWHERE:
         raise InputError(
-            "this model keeps its answers nowhere by itself", where=str(model), mend="name the --database of `serve`"
+            "this model keeps its answers nowhere by itself", where=str(place), mend="name the --database of `serve`"
         )
     try:
         from mltrainer.serving.store import Store

@@ -188,8 +188,9 @@ def test_json_is_one_object_and_nothing_else(project: Project, cli: Cli, line: s
 def test_every_command_with_json_is_tried_here() -> None:
     with_json = {name for name, command in ALL.items() if any("--json" in parameter.opts for parameter in command.params)}
     tried = {name for name in ALL for line in JSON if f"{line} ".startswith(f"{name} ")}
-    # Tested where runs are trained, as every question is, and where they may go.
-    assert with_json == tried | {question.command for question in QUESTIONS} | {"reproduce", "fork", "wrap", "runs pack"}
+    # Tested where runs are trained, as every question is, where they may go, and where answers were kept.
+    elsewhere = {"reproduce", "fork", "wrap", "runs pack", "watch"}
+    assert with_json == tried | {question.command for question in QUESTIONS} | elsewhere
 
 
 def test_the_status_has_the_promised_keys(project: Project, cli: Cli) -> None:

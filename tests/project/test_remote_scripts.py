@@ -202,6 +202,7 @@ def test_an_index_is_never_asked_for_mltrainer_itself(planned: Project, machine:
     assert (code, "MLTRAINER: what pip installs there" in said) == (1, True), said
 
 
+@pytest.mark.slow
 @pytest.mark.service
 @pytest.mark.skipif(not HAS_SSHD, reason="there is no sshd here, or no right to start it: make test-services")
 def test_a_server_of_ssh_is_reached_as_a_user_reaches_it(planned: Project, machine: Path, server: str, tmp_path: Path) -> None:
