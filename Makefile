@@ -140,12 +140,13 @@ $(RAY)/.installed: $(STAMP)
 		> $$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth
 	@touch $@
 
-services: $(STAMP)  ## the tests on SLURM, Ray and SSH where these are here; of the others the reason why not
-	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors tests/project
+services: $(STAMP)  ## the tests on SLURM, Ray, SSH and PostgreSQL where these are here; of the others the reason why not
+	$$(test -e $(RAY)/.installed && echo $(RAY) || echo $(VENV))/bin/python -m pytest -m service tests/executors tests/project tests/serving
 
-test-services: $(RAY)/.installed  ## the same, where SLURM, SSH (as root, from Debian's packages) and Ray are installed and started first
+test-services: $(RAY)/.installed  ## the same, where SLURM, SSH, PostgreSQL (as root, from Debian's packages) and Ray are installed and started first
 	.ci/slurm
 	.ci/ssh
+	.ci/postgres
 	$(MAKE) services
 
 # The wheel is installed, without its dependencies, into an environment of its own that borrows the third-party

@@ -49,6 +49,7 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
         "predict": Entry("mltrainer.cli.checkpoints", "Predict new rows, texts or pictures with the delivered model."),
         "serve": Entry("mltrainer.cli.serve", "Answer requests with the delivered model over HTTP, with a form."),
         "watch": Entry("mltrainer.cli.watch", "Is what a served model is asked, and how right it is, still as in training?"),
+        "integrate": Entry("mltrainer.cli.integrate", "Files for your own stack: FastAPI, Next.js, Supabase, Docker."),
     },
     EXPLORE: {},
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 app = group()
 TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
 LEAST_TOKEN = 16  # characters; chosen by us: fewer can be tried out
+PLACEHOLDER = "_your_key_here"  # how those end that `mltrainer integrate` writes
 NOWHERE = "none"
 Model = Annotated[
     Path | None,
@@ -117,6 +118,8 @@ def token_for(host: str) -> str | None:
         raise InputError(
             "whoever can reach this address could ask the model", where=f"--host {host}", mend=f"set a token: {make}"
         )
+    if token is not None and token.endswith(PLACEHOLDER):
+        raise InputError("expected a token of your own, found the placeholder of .env.example", where=TOKEN, mend=make)
     if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"expected {LEAST_TOKEN} or more printable characters without spaces", where=TOKEN, mend=make)
     return token

@@ -25,7 +25,7 @@ from mltrainer.workspace import (
 )
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")  # this machine's names, under which it may be asked without a token
-UNCHECKED = "--allow-unchecked serves it all the same, and says so in every answer"
+UNCHECKED = "--allow-unchecked takes it all the same, and says so wherever the model is named"
 
 
 class Identity(BaseModel):

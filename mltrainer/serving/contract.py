@@ -95,6 +95,22 @@ def input_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
+Form = Literal["raw", "named", "table", "texts", "prompt", "picture", "images", "array"]
+
+
+def form_of(spec: Mapping[str, Any]) -> Form:
+    """Return the form of a model's rows: what its own module prepares, named arrays, cells, a text, a prompt and so on."""
+    given = input_of(spec)
+    if "preprocess" in spec:
+        return "raw"
+    if "model_inputs" in spec:
+        return "named"
+    if "picture" in given:
+        return "picture"
+    name = given.get("name")
+    return name if name in ("table", "texts", "prompt", "images") else "array"
+
+
 def columns_of(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the columns that a row must have, by name: those of the matrix, and the dates of which it holds differences."""
     found: dict[str, dict[str, Any]] = {}
@@ -187,6 +203,19 @@ class Prompt(BaseModel):
     tokens: int = Field(default=200, ge=1, le=MOST_TOKENS)
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     temperature: float = Field(default=1.0, gt=0.0, le=100.0, allow_inf_nan=False)
+
+
+def row_of(spec: Mapping[str, Any]) -> Any:
+    """Return the type of a row in a request."""
+    match form_of(spec):
+        case "table":
+            return table_row(spec)
+        case "named":
+            return named_arrays(spec["model_inputs"])
+        case "images":
+            return array(input_of(spec)["shape"])
+        case form:
+            return {"raw": Any, "texts": Text, "prompt": Prompt, "picture": Picture, "array": Array}[form]
 
 
 def request_of(row: Any, most_rows: int) -> type[BaseModel]:

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from mltrainer.serving.admission import Admitted
-from mltrainer.serving.contract import columns_of, input_of
+from mltrainer.serving.contract import columns_of, form_of, input_of
 
 MOST_CHOICES = 200  # categories in a list to choose from; of more the field takes any text
 _HINTS = {
@@ -28,19 +28,16 @@ def form_page(admitted: Admitted) -> str:
     text = (resources.files("mltrainer.serving") / "web" / "form.html").read_text("utf-8")
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(text)
     spec = admitted.spec
-    return template.render(model=admitted.identity, kind=kind_of(spec), fields=_fields(spec), shape=_shape(spec))
+    return template.render(model=admitted.identity, kind=kind_of(spec), fields=fields_of(spec), shape=_shape(spec))
 
 
 def kind_of(spec: Mapping[str, Any]) -> str:
     """Return the kind of form: table, texts, picture or array."""
-    given = input_of(spec)
-    name = given.get("name")
-    if "preprocess" in spec or "model_inputs" in spec:
-        return "array"
-    return name if name in ("table", "texts", "prompt") else "picture" if "picture" in given else "array"
+    form = form_of(spec)
+    return form if form in ("table", "texts", "prompt", "picture") else "array"
 
 
-def _fields(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+def fields_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the fields of a table's form: name, kind, hint and the categories to choose from."""
     if kind_of(spec) != "table":
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +17,29 @@ Answers = list[dict[str, Any]]
 Ask = Callable[[Any, int], Awaitable[Any]]  # what gives an item of a size to the batches, and its result back
 
 
-@dataclass(frozen=True)
-class Reader:
-    """How a model reads the rows of a request.
-
-    Attributes:
-        row: The type of a row in a request.
-        inputs: Makes rows of that type the model's input.
-    """
-
-    row: Any
-    inputs: Callable[[Rows], Inputs]
-
-
-def reader_of(spec: Mapping[str, Any], folder: Path) -> Reader:
-    """Return the reader for what a model's `inference.json` says of its inputs.
+def reader_of(spec: Mapping[str, Any], folder: Path) -> Callable[[Rows], Inputs]:
+    """Return the function that makes the rows of a request, of the contract's type, the model's input.
 
     Raises:
         InvalidInputError: A package is missing.
     """
     said = dict(spec)
-    given = contract.input_of(said)
-    if "preprocess" in said:
-        function = inference_script.open_preprocess(said, folder)
-        return Reader(Any, lambda rows: _raw(function, list(rows), said))
-    if "model_inputs" in said:
-        return Reader(contract.named_arrays(said["model_inputs"]), lambda rows: _named(rows, said["model_inputs"]))
-    if given.get("name") == "table":
-        return Reader(contract.table_row(said), lambda rows: inference_script.to_matrix(_cells(rows), said))
-    if given.get("name") == "texts":
-        tokenizer = inference_script.open_tokenizer(said, folder)
-        return Reader(contract.Text, lambda rows: inference_script.to_tokens(list(rows), said, tokenizer))
-    if "picture" in given:
-        return Reader(contract.Picture, lambda rows: _pictures(rows, said))
-    if given.get("name") == "images":
-        return Reader(contract.array(given["shape"]), lambda rows: _images(rows, said))
-    return Reader(contract.Array, _stacked)
+    match contract.form_of(said):
+        case "raw":
+            function = inference_script.open_preprocess(said, folder)
+            return lambda rows: _raw(function, list(rows), said)
+        case "named":
+            return lambda rows: _named(rows, said["model_inputs"])
+        case "table":
+            return lambda rows: inference_script.to_matrix(_cells(rows), said)
+        case "texts":
+            tokenizer = inference_script.open_tokenizer(said, folder)
+            return lambda rows: inference_script.to_tokens(list(rows), said, tokenizer)
+        case "picture":
+            return lambda rows: _pictures(rows, said)
+        case "images":
+            return lambda rows: _images(rows, said)
+    return _stacked
 
 
 def _raw(function: Callable[[list[Any], dict[str, Any]], Any], rows: list[Any], spec: dict[str, Any]) -> Inputs:
@@ -108,8 +94,8 @@ class Predictor:
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self._spec = spec
-        self._reader = reader_of(spec, folder)
-        self.row = self._reader.row
+        self._read = reader_of(spec, folder)
+        self.row = contract.row_of(spec)
         self._run = inference_script.open_model(folder)
 
     async def answer(self, rows: Rows, ask: Ask) -> Answers:
@@ -133,7 +119,7 @@ class Predictor:
 
     def _inputs(self, rows: Rows) -> Inputs | InvalidInputError:
         try:
-            return _typed(self._reader.inputs(rows), getattr(self._run, "types", {}))
+            return _typed(self._read(rows), getattr(self._run, "types", {}))
         except InvalidInputError as error:
             return error
 

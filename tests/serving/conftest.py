@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import pwd
+import signal
+import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +17,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import uvicorn
 from onnx import TensorProto, helper, numpy_helper
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
 from starlette.testclient import TestClient
 
 from mltrainer.checkpointing.deployment import SCRIPT, write_checksums
@@ -20,6 +30,7 @@ from mltrainer.serving.admission import admitted
 from mltrainer.serving.application import Service, application
 from mltrainer.serving.guard import Limits
 from mltrainer.serving.keeping import Keeping
+from mltrainer.serving.server import address_of, listening
 from mltrainer.serving.store import Store
 
 HERE = "http://127.0.0.1"
@@ -115,3 +126,49 @@ def client(table: Path) -> Iterator[TestClient]:
     """A client of the table's model."""
     with asking(table) as found:
         yield found
+
+
+@contextlib.contextmanager
+def listening_at(folder: Path, token: str | None = None, store: Store | None = None) -> Iterator[str]:
+    """Yield the address of a model's server that others reach over HTTP."""
+    found = admitted(folder, allow_unchecked=True)
+    keeping = Keeping(store, with_inputs=False) if store else None
+    app = application(Service(found, loaded(found), Limits(), keeping), token)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
+    with listening("127.0.0.1", 0) as listens:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listens]})
+        thread.start()
+        try:
+            yield address_of(listens)
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+@pytest.fixture
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server that ends with the test."""
+    pytest.importorskip("psycopg")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found or os.geteuid() != 0:
+        pytest.skip("PostgreSQL is not installed here, or this user is not root: make test-services")
+    folder, programs = Path(f"/tmp/served-{os.getpid()}"), found[-1].parent
+    folder.mkdir()
+    os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
+    as_postgres: dict[str, Any] = {"user": "postgres", "group": "postgres", "cwd": folder, "stdout": subprocess.DEVNULL}
+    subprocess.run([programs / "initdb", "-D", folder / "data", "-A", "trust"], check=True, **as_postgres)
+    start = [programs / "postgres", "-D", folder / "data", "-k", folder, "-c", "listen_addresses="]
+    process = subprocess.Popen(start, stderr=subprocess.DEVNULL, **as_postgres)
+    url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+    try:
+        for _ in range(100):
+            try:
+                create_engine(url, poolclass=NullPool).connect().close()
+                break
+            except OperationalError:
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.send_signal(signal.SIGINT)  # the fast end: the other one waits for open connections
+        process.wait(20)
+        subprocess.run(["rm", "-r", folder], check=True)

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, select, text
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.pool import NullPool
 from starlette.testclient import TestClient
 
 from mltrainer.cli.serve import database_of
@@ -278,37 +277,8 @@ def test_a_server_that_is_told_to_stop_answers_what_is_under_way(table: Path, ur
 # --- PostgreSQL ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a PostgreSQL server that ends with the test."""
-    pytest.importorskip("psycopg")
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found or os.geteuid() != 0:
-        pytest.skip("PostgreSQL is not installed here, or this user may not start it as another one")
-    folder, programs = Path(f"/tmp/served-{os.getpid()}"), found[-1].parent
-    folder.mkdir()
-    os.chown(folder, *((entry := __import__("pwd").getpwnam("postgres")).pw_uid, entry.pw_gid))
-    as_postgres: dict[str, Any] = {"user": "postgres", "group": "postgres", "cwd": folder, "stdout": subprocess.DEVNULL}
-    subprocess.run([programs / "initdb", "-D", folder / "data", "-A", "trust"], check=True, **as_postgres)
-    start = [programs / "postgres", "-D", folder / "data", "-k", folder, "-c", "listen_addresses="]
-    process = subprocess.Popen(start, stderr=subprocess.DEVNULL, **as_postgres)
-    url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
-    try:
-        for _ in range(100):
-            try:
-                create_engine(url, poolclass=NullPool).connect().close()
-                break
-            except OperationalError:
-                time.sleep(0.1)
-        yield url
-    finally:
-        process.send_signal(signal.SIGINT)  # the fast end: the other one waits for open connections
-        process.wait(20)
-        subprocess.run(["rm", "-r", folder], check=True)
-
-
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.service
 def test_postgresql_keeps_the_same(table: Path, postgres: str) -> None:
     store = Store(postgres)
     with asking(table, store=store, with_inputs=True) as client:

@@ -1,0 +1,5 @@
+"""Files by which a team's own stack asks the delivered model, made from the types of its requests and answers.
+
+`schemas` has these types as JSON Schema, `languages` writes them in Python, TypeScript and SQL, `rendering` fills the templates
+beside this file, and `writing` puts the files into the project, where no file that a person changed is overwritten.
+"""
