@@ -119,7 +119,7 @@ def _written(kind: Kind, model: Identity, digest: str) -> list[str]:
 
 
 def _fields(schema: Schema) -> dict[str, Any]:
-    """Return what templates write of a type: its fields by their names, and whether it has no others."""
+    """Return a type for the templates: its fields by their names, and closed where it has no others."""
     names, needed = attributes(schema["properties"]), schema.get("required", [])
     fields = [
         {"name": name, "attribute": names[name], "schema": part, "needed": name in needed}
