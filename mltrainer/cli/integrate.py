@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from mltrainer.cli.common import Folder, group, one_of, open_project
 from mltrainer.cli.output import printable
+from mltrainer.serving.templates import KINDS, Kind
 
-Kind = Literal["fastapi", "nextjs", "supabase", "docker"]
-KINDS: tuple[Kind, ...] = ("fastapi", "nextjs", "supabase", "docker")
 app = group()
 
 

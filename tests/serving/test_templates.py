@@ -18,14 +18,13 @@ from starlette.testclient import TestClient
 
 from mltrainer.checkpointing.deployment import write_checksums
 from mltrainer.checkpointing.inference_script import as_text, to_matrix
-from mltrainer.cli.integrate import KINDS, Kind
 from mltrainer.cli.serve import token_for
 from mltrainer.errors import InputError
 from mltrainer.redaction import redact
 from mltrainer.serving.admission import Admitted, Identity, admitted
 from mltrainer.serving.contract import Form, form_of
 from mltrainer.serving.store import Store
-from mltrainer.serving.templates import writing
+from mltrainer.serving.templates import KINDS, Kind, writing
 from mltrainer.serving.templates.languages import attributes, identifier, sql_literal
 from mltrainer.serving.templates.rendering import Place, files_of
 from mltrainer.serving.templates.schemas import schemas_of

@@ -3,3 +3,10 @@
 `schemas` has these types as JSON Schema, `languages` writes them in Python, TypeScript and SQL, `rendering` fills the templates
 beside this file, and `writing` puts the files into the project, where no file that a person changed is overwritten.
 """
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["fastapi", "nextjs", "supabase", "docker"]
+KINDS: tuple[Kind, ...] = ("fastapi", "nextjs", "supabase", "docker")

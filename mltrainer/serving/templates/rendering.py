@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
@@ -14,7 +14,7 @@ import mltrainer
 from mltrainer.serving import contract
 from mltrainer.serving.admission import Identity
 from mltrainer.serving.page import fields_of
-from mltrainer.serving.templates import languages
+from mltrainer.serving.templates import Kind, languages
 from mltrainer.serving.templates.languages import (
     PYTHON,
     TYPESCRIPT,
@@ -27,9 +27,7 @@ from mltrainer.serving.templates.languages import (
 )
 from mltrainer.serving.templates.schemas import Schema, row_schema, schemas_of
 
-Kind = Literal["fastapi", "nextjs", "supabase", "docker"]
 UNSEALED = "0" * 64  # where `writing` puts a file's digest
-ENVIRONMENTS = {"fastapi": "dev", "nextjs": "dev", "supabase": "dev", "docker": "prod"}
 _ENV = ("env.example", ".env.example")
 # Of a kind: each template, and the name of its file.
 FILES: dict[Kind, tuple[tuple[str, str], ...]] = {
@@ -90,7 +88,7 @@ def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place)
         "written": _written(kind, model, digest),
         "name": name,
         "variable": name.upper(),
-        "secret": f"{name}_{ENVIRONMENTS[kind]}_your_key_here",
+        "secret": f"{name}_{'prod' if kind == 'docker' else 'dev'}_your_key_here",
         "title": model.name,
         "model": model,
         "place": place,

@@ -12,7 +12,8 @@ from mltrainer.records.reading import sound_record
 from mltrainer.redaction import redact
 from mltrainer.reproducibility.pins import normal, requirements_file
 from mltrainer.serving.admission import admitted
-from mltrainer.serving.templates.rendering import UNSEALED, Kind, Place, files_of
+from mltrainer.serving.templates import Kind
+from mltrainer.serving.templates.rendering import UNSEALED, Place, files_of
 from mltrainer.workspace import Project, read_whole, sha256_bytes, write_text
 
 _SEAL = re.compile(rb"written_sha256: ([0-9a-f]{64})")
