@@ -235,11 +235,11 @@ def masked(_model: nn.Module, _epochs: int) -> ByHand:
 
 def progressive(_model: nn.Module, epochs: int) -> ByHand:
     """Begin with smaller images, the full size in the last epoch."""
-    steps = (epochs - 1) * -(-ROWS // BATCH)
-    place = itertools.count()
+    steps, per_epoch = itertools.count(), -(-ROWS // BATCH)
 
     def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        share = (*SHARES, 1.0)[min(next(place) * len(SHARES) // steps, len(SHARES))]
+        stage = next(steps) // per_epoch * len(SHARES) // (epochs - 1)
+        share = SHARES[stage] if stage < len(SHARES) else 1.0
         sides = [round(share * side) for side in x.shape[2:]]
         return entropy(model, x if share == 1 else functional.interpolate(x, sides, mode="bilinear", antialias=True), y)
 
