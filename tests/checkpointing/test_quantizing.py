@@ -107,6 +107,7 @@ class Columns(nn.Module):
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_preprocessing_stays_in_fp32(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -172,6 +173,7 @@ class Members(nn.Module):
         return found.transpose(0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_products_with_several_matrices_at_once_stay_in_fp32(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -227,6 +229,7 @@ def test_where_the_other_format_would_do_it_is_named(tmp_path: Path) -> None:
     assert "or try onnx_int8_static, which quantizes Conv" in (row.reason or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_one_whose_metric_fell_too_far_does_not_agree(name: str, mlp: nn.Module, tmp_path: Path) -> None:
     row = export_one(mlp, name, tmp_path, value=0.78)

@@ -334,6 +334,7 @@ def asked_of(folder: Path, lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["lac", "aps"])
 def test_the_delivered_model_answers_with_the_sets_whose_coverage_was_measured(job: dict[str, Any], score: str) -> None:
     result = export_run(with_doubt(job, score=score))
@@ -352,6 +353,7 @@ def test_the_delivered_model_answers_with_the_sets_whose_coverage_was_measured(j
     assert all(answer["set"][0] == answer["prediction"] for answer in answers)
 
 
+@pytest.mark.slow
 def test_without_the_key_nothing_is_said_of_sets(job: dict[str, Any]) -> None:
     result = export_run({**job, "formats": ["torch_export"]})
     assert "conformal" not in result

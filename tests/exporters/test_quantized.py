@@ -83,6 +83,7 @@ def test_exported_again_the_folder_has_the_same_bytes(job: dict[str, Any]) -> No
     assert "latency_ms" not in (Path(job["out"]) / "manifest.json").read_text()
 
 
+@pytest.mark.slow
 def test_one_whose_metric_fell_too_far_leaves_the_test_split_sealed(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter([0.9, 0.8])
     monkeypatch.setattr(quantizing, "_metric", lambda *_: next(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ BLOCKS = f"nn.Linear(2, 64), nn.Sequential(*({BLOCK} for _ in range(8))), nn.Lin
 
 
 @pytest.fixture(autouse=True)
-def switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave torch's switches as they are for the other tests of this process."""
+def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave torch's switches, and the task's module, as they are for the other tests of this process."""
     monkeypatch.setattr(determinism, "switch_on", lambda *_args, **_kwargs: None)
+    yield
+    sys.modules.pop("my_task", None)
 
 
 def job_of(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> ExplorationJob:
@@ -69,6 +72,7 @@ def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: p
     assert all(0 < row.update_operations < row.operations for row in variant.rows)
 
 
+@pytest.mark.slow
 def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, BLOCKS, monkeypatch)
     own, again = found.variants
@@ -85,6 +89,7 @@ def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: P
     assert "DataDependentOutputException" in str(variant.not_known)
 
 
+@pytest.mark.slow
 def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, "nn.Linear(2, 2)", monkeypatch, clip={"norm": 1.0}, batch_size=200)
     assert [row.batch for row in found.variants[0].rows] == [100, 200, found.samples]

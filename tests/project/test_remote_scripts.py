@@ -125,6 +125,7 @@ def test_the_phases_end_is_the_scripts_end(planned: Project, machine: Path) -> N
     assert (planned.root / "phases/02_baseline/baseline_results.md").exists()  # came back all the same
 
 
+@pytest.mark.slow
 def test_a_lost_connection_ends_nothing_and_the_same_command_follows_on(planned: Project, machine: Path) -> None:
     equip(machine, seconds=4)
     first = started(planned, machine)
@@ -146,6 +147,7 @@ def test_changes_that_are_not_committed_do_not_go_there(planned: Project, machin
     assert not (machine / "told").exists()
 
 
+@pytest.mark.slow
 def test_a_new_commit_goes_there_though_reports_were_written_meanwhile(planned: Project, machine: Path) -> None:
     equip(machine)
     assert ended(started(planned, machine))[0] == 0

@@ -97,6 +97,7 @@ def test_a_plan_whose_record_is_not_sound_is_not_called_new(content: bytes | Non
     assert "next: mltrainer phase run planning" in said.err
 
 
+@pytest.mark.slow
 def test_an_upgrade_plans_anew_and_leaves_nothing_to_upgrade(tmp_path: Path, cli: Cli) -> None:
     write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 60}})
     small: tuple[Any, ...] = ("--set", "epochs=1", "--set", "batch_size=6", "--project", tmp_path)

@@ -349,6 +349,7 @@ def test_two_processes_and_a_run_that_was_stopped_give_the_bits_of_one(tmp_path:
     assert bits(train(stopped, stops=(2, 6), **setting), stopped) == found
 
 
+@pytest.mark.slow
 def test_each_target_is_predicted_as_well_as_by_a_model_of_its_own(tmp_path: Path) -> None:
     changes = {**RUN, "accumulate": 1, "batch_size": 16, "epochs": 40, "early_stopping": None}
     changes["model"] = {"name": "mlp", "hidden": [64, 64]}
