@@ -88,6 +88,7 @@ def test_a_task_that_fails_with_all_it_knows_leaves_no_secret_in_its_project(tmp
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_program_that_says_all_it_knows_leaves_no_secret_in_its_project(tmp_path: Path, cli: Cli) -> None:
     project = write_program(tmp_path, LOUD + PROGRAM.replace("found = {", 'found = {"note": SAYS, f"of {SAYS}": 1.0, '))
     for phase in ("planning", "baseline"):

@@ -213,7 +213,8 @@ Heard = tuple[dict[str, Any], Path]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heard", ["transformers", pytest.param("lightning", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.parametrize("heard", ["transformers", "lightning"], indirect=True)
+@pytest.mark.long
 def test_the_weights_are_the_same_heard_unheard_and_without_the_callback(
     tmp_path: Path, heard: Heard, request: pytest.FixtureRequest
 ) -> None:

@@ -94,6 +94,7 @@ def evidence(project: Project) -> Record:
     return found
 
 
+@pytest.mark.long
 def test_a_project_with_sets_walks_to_a_model_that_answers_with_them(finished: Path, cli: Cli, tmp_path: Path) -> None:
     record = evidence(Project(finished))
     doubt, coverage = record["conformal"], record["test"]["coverage"]

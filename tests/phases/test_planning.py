@@ -517,6 +517,7 @@ def test_a_change_given_to_the_baseline_is_planned_first_and_a_template_that_cha
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_planning_with_two_processes_names_what_they_cannot_share_and_else_shows_that_the_bits_are_those_of_one(
     tmp_path: Path, cli: Cli
 ) -> None:

@@ -221,6 +221,7 @@ def test_a_program_that_repeats_but_for_what_it_leaves_ends_at_finalization(tmp_
     assert evidence(project, "finalization")["reproduction"]["outputs"] == {"model.pt": False}
 
 
+@pytest.mark.long
 def test_a_program_that_can_be_gone_on_with_is_shown_to_and_one_that_forgets_is_caught(tmp_path: Path, cli: Cli) -> None:
     good = write_program(tmp_path / "good", resume="python train.py --resume")
     assert cli("phase", "run", "planning", "--project", good.root).code == 0
@@ -272,7 +273,8 @@ def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_this_run_s(tmp_
     assert len(evidence(project, "baseline")["run"]["history"]) == 4
 
 
-@pytest.mark.parametrize("fault", ["fails", *(pytest.param(f, marks=pytest.mark.long) for f in list(FAULTS)[1:])])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.long
 def test_what_a_program_does_wrong_is_told_and_nothing_is_recorded(tmp_path: Path, cli: Cli, fault: str) -> None:
     before, after, told = FAULTS[fault]
     project = write_program(tmp_path, PROGRAM.replace(before, after))
@@ -345,7 +347,8 @@ def test_a_search_promotes_nothing_where_the_program_takes_no_seed(tmp_path: Pat
     assert (item.verdict, item.evidence["rule"].startswith(OFFERED)) == ("not_applicable", True)
 
 
-@pytest.mark.parametrize("metrics", ["metrics.json", pytest.param(None, marks=pytest.mark.long)])
+@pytest.mark.parametrize("metrics", ["metrics.json", None])
+@pytest.mark.long
 def test_what_a_program_tells_of_itself_is_recorded_where_hooks_see_nothing(
     tmp_path: Path, cli: Cli, metrics: str | None
 ) -> None:

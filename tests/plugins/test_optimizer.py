@@ -119,6 +119,7 @@ def record(project: Project, phase: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_tools")
+@pytest.mark.long
 def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

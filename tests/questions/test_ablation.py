@@ -253,6 +253,7 @@ def command(project: Project, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupted_ablation_goes_on_repeats_nothing_and_its_runs_are_like_any_other(rings: Project, cli: Cli) -> None:
     process = subprocess.Popen(command(rings), cwd=rings.root, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     while process.poll() is None and not results(rings):

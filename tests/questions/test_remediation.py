@@ -184,6 +184,7 @@ def test_where_nothing_is_suggested_nothing_is_written(digits: Project, monkeypa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_rate_that_is_far_too_low_is_cured_and_the_cure_is_taken_over(tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "digits"
     succeed("init", folder, "--example", "digits")

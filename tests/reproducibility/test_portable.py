@@ -17,6 +17,7 @@ def evidence(project: Project) -> dict[str, object]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_portable_numerics_are_another_class_and_their_cost_is_measured(tmp_path: Path, cli: Cli) -> None:
     native, portable = write_rings(tmp_path / "native"), write_rings(tmp_path / "portable")
     for project, numerics in ((native, "native"), (portable, "portable")):

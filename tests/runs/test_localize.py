@@ -98,6 +98,7 @@ def test_planning_names_the_cause_of_a_difference(tmp_path: Path, cli: Cli, faul
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_tools")
+@pytest.mark.long
 def test_planning_names_an_order_that_depends_on_hash_values(tmp_path: Path, cli: Cli) -> None:
     assert_named(tmp_path, cli, "a set of strings")
 

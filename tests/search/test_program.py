@@ -250,6 +250,7 @@ def test_a_study_shows_failures_compares_on_the_same_splits_and_trains_nothing_t
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupted_study_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
     task = {"use": "my_task:Rings", "options": {"n": 100, "pause": 0.02}}
     job = {**study({"optimizer.lr": SPACE["optimizer.lr"]}, 3, task=task), "seeds": 1}
@@ -362,6 +363,7 @@ def test_two_machines_of_which_one_is_killed_have_the_table_of_one(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_trial_in_a_used_worker_has_the_bits_of_a_fresh_process(tmp_path: Path) -> None:
     root = write_rings(tmp_path).root
     job = {**study({"optimizer.lr": SPACE["optimizer.lr"]}, 4), "workers": 1}

@@ -428,6 +428,7 @@ def adapting(digits: Project, root: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_adapters_are_trained_delivered_and_predict_through_all_phases(digits: Project, tmp_path: Path, cli: Cli) -> None:
     root = tmp_path / "adapted"
     adapting(digits, root)
@@ -521,6 +522,7 @@ class Rings(""",
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_planning_tells_a_model_that_passes_its_adapters_by(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, TIED, strategies=[{"name": "lora", "rank": 2, "layers": ["first"]}])
     assert cli("phase", "run", "planning", "--project", tmp_path).code == 4

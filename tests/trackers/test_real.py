@@ -74,6 +74,7 @@ def accuracies(result: dict[str, Any]) -> list[tuple[int, float]]:
     return [(row["step"], pytest.approx(row["validation"]["accuracy"], rel=1e-5)) for row in result["history"]]
 
 
+@pytest.mark.long
 def test_tensorboard_has_one_run_whole(tracked: Project, result: dict[str, Any]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

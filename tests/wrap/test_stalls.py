@@ -34,6 +34,7 @@ def test_a_step_begins_the_minute_anew() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_wrap_tells_of_a_program_that_makes_no_step(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stalls, "FIRST_S", 0.5)
     monkeypatch.chdir(write_program(tmp_path, SLEEPS).root)
@@ -42,6 +43,7 @@ def test_wrap_tells_of_a_program_that_makes_no_step(tmp_path: Path, cli: Cli, mo
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_planning_tells_of_a_program_that_makes_no_step(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, tools_here: None
 ) -> None:

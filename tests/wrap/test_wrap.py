@@ -147,6 +147,7 @@ threads = [threading.Thread(target=train, args=(number,)) for number in range(3)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "code"), [pytest.param((), 0, marks=pytest.mark.long), (("noise",), 5)])
+@pytest.mark.long
 def test_trainings_in_threads_repeat_in_whichever_order_their_steps_come(
     tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
@@ -177,6 +178,7 @@ def test_a_program_that_cannot_be_traced_is_told_so(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "code"), [pytest.param("none", 0, marks=pytest.mark.long), ("momentum", 5)])
+@pytest.mark.long
 def test_resuming_is_compared_with_the_undisturbed_run(tmp_path: Path, fault: str, code: int) -> None:
     again = f"{sys.executable} train.py {fault} --resume"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "7", fault=fault)
@@ -197,6 +199,7 @@ def test_what_a_function_has_let_go_of_by_the_end_is_compared_whole(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
     again = f"{sys.executable} train.py none"
     done = wrap(tmp_path, "--steps", "2", "--resume-check", again, "--kill-at", "3")
@@ -206,6 +209,7 @@ def test_a_kill_before_the_first_checkpoint_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_program_that_something_starts_again_is_not_judged_as_one_that_was_killed(tmp_path: Path) -> None:
     (tmp_path / "watch.py").write_text(WATCH)
     watched, again = (sys.executable, "watch.py"), f"{sys.executable} train.py none --resume"

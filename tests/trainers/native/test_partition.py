@@ -97,6 +97,7 @@ def test_every_row_has_one_process_and_blocks_end_where_a_vector_ends(shape: tup
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_training_goes_on_with_another_number_and_another_way_to_share(tmp_path: Path) -> None:
     root, one = make(tmp_path / "run"), make(tmp_path / "one")
     more = {**WIDE, "epochs": 30, "early_stopping": None, "checkpoint": {"every_n_steps": 10, "keep": 2}}

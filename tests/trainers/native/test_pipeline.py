@@ -57,6 +57,7 @@ def test_two_stages_have_the_bits_of_one_process(tmp_path: Path) -> None:
         "bf16, recomputed",
     ],
 )
+@pytest.mark.long
 def test_the_number_of_stages_does_not_matter(tmp_path: Path, processes: int, given: dict[str, Any]) -> None:
     require_same(tmp_path, processes, given)
 

@@ -118,6 +118,7 @@ def test_channels_last_repeats_and_resumes_in_the_same_bits(tmp_path: Path, monk
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_compiled_model_repeats_and_resumes_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for name, stops in (("whole", ()), ("halves", (3,))):  # the second half finds what the first one compiled

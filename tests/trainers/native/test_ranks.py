@@ -150,6 +150,7 @@ def test_a_killed_process_ends_all_and_any_number_goes_on(tmp_path: Path, rank: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "restarts", "epochs"), [(2, 1, 60), pytest.param(4, 2, 60, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_a_killed_training_goes_on_by_itself_with_the_bits_of_an_undisturbed_one(
     tmp_path: Path, processes: int, restarts: int, epochs: int
 ) -> None:

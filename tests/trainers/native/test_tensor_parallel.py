@@ -33,6 +33,7 @@ def of(model: str, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_trainings_of_a_split_model_have_one_chain_that_is_near_a_whole_ones(tmp_path: Path) -> None:
     first, second, whole = (make(tmp_path / name) for name in ("first", "second", "whole"))
     found = train_on(first, None, **of("planned"))  # mltrainer starts the two by itself
