@@ -72,6 +72,7 @@ def export_config(
         str, typer.Option("--for", parser=one_of(("transformers",)), metavar="TRAINER", help="transformers: its Trainer.")
     ],
     to: Annotated[str, typer.Option(metavar="DIR", help="The folder for the files, within the project.")] = "transformers",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that a person made or changed.")] = False,
     folder: Folder = None,
 ) -> int:
     """Write the planned config for another trainer: its arguments with a reason each, and a script that trains with them.
@@ -81,6 +82,6 @@ def export_config(
     """
     from mltrainer.project.argument_files import write_arguments
 
-    for line in write_arguments(open_project(folder), to):
+    for line in write_arguments(open_project(folder), to, force):
         print(printable(line))
     return 0

@@ -10,17 +10,19 @@ from typing import Any
 from mltrainer.configs import yaml
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.generated_files import DIGEST, folder_within, write_generated
 from mltrainer.phases.planning import planned_config
 from mltrainer.project.training_arguments import Exported, Field, exported, installed, known_to, listed
 from mltrainer.records.reading import sound_record
-from mltrainer.workspace import Project, machine_faults, read_whole, write_text
+from mltrainer.workspace import Project, machine_faults, read_whole
 
 ARGUMENTS, ACCELERATE, DEEPSPEED, SCRIPT = "training_arguments.yaml", "accelerate.yaml", "deepspeed.json", "train.py"
 OUTPUT = Field("output_dir", "out", "where checkpoints and the model go, from where the script is started")
 MAX_BYTES = 1 << 20
 PICKLES = (".bin", ".pt", ".pth")
 
-TRAIN = '''"""Trains the project's task by transformers' Trainer, with the arguments beside this file.
+TRAIN = '''{head}
+"""Trains the project's task by transformers' Trainer, with the arguments beside this file.
 
     accelerate launch --config_file {folder}/accelerate.yaml {folder}/train.py
 """
@@ -47,20 +49,26 @@ if __name__ == "__main__":
 '''
 
 
-def write_arguments(project: Project, folder: str) -> list[str]:
+def write_arguments(project: Project, folder: str, force: bool = False) -> list[str]:
     """Write a planned project's files for transformers' Trainer into a folder of the project, and return what to tell.
 
+    Args:
+        project: The project.
+        folder: Within it.
+        force: Overwrite files that a person made or changed.
+
     Raises:
-        InputError: The project is not planned, or its config has something without a counterpart that decides everything.
+        InputError: The project is not planned, or its config has something without a counterpart that decides everything; the
+            folder lies outside the project, or a file there is a person's.
     """
+    target = folder_within(project, folder)
     config = planned_config(project)
     found = exported(config, _training_samples(project))
     version = installed()
     if version is not None:
         found = known_to(found, *version)
-    files = files_of(config, found, folder)
-    for name, text in files.items():
-        write_text(project.root / folder / name, text)
+    files = files_of(config, found, folder.rstrip("/"))
+    write_generated(project, {target / name: text for name, text in files.items()}, force)
     checked = "transformers is not installed: no field was looked up" if version is None else f"for transformers {version[0]}"
     return [
         f"wrote {', '.join(files)} in {folder}/, {checked}",
@@ -79,16 +87,21 @@ def _training_samples(project: Project) -> int:
 def files_of(config: TrainingConfig, found: Exported, folder: str) -> dict[str, str]:
     """Return the text of each file by its name."""
     files = {
-        ARGUMENTS: _commented(["TrainingArguments of transformers, from phases/01_planning/training_config.yaml."], found),
+        ARGUMENTS: _arguments(found),
         ACCELERATE: _accelerate(config),
         SCRIPT: _script(config, folder),
     }
     return files | ({DEEPSPEED: _deepspeed(config)} if _uses_deepspeed(config) else {})
 
 
-def _commented(head: Iterable[str], found: Exported) -> str:
-    lines = [*head, *(f"Not carried over: {line}." for line in listed(found.left_out))]
-    return "".join(f"# {line}\n" for line in lines) + "\n" + _lines([OUTPUT, *found.fields])
+def _arguments(found: Exported) -> str:
+    """Return the fields, below the keys that none of them says."""
+    left_out = "".join(f"# Not carried over: {line}.\n" for line in listed(found.left_out))
+    return _head("TrainingArguments of transformers") + left_out + "\n" + _lines([OUTPUT, *found.fields])
+
+
+def _head(what: str) -> str:
+    return f"# {what}, by `mltrainer export-config` from phases/01_planning/training_config.yaml.\n# Yours to change. {DIGEST}\n"
 
 
 def _lines(fields: Iterable[Field]) -> str:
@@ -125,7 +138,7 @@ def _accelerate(config: TrainingConfig) -> str:
     if kind == "FSDP":
         options = {"fsdp_version": 2, "fsdp_reshard_after_forward": True, "fsdp_state_dict_type": "FULL_STATE_DICT"}
         fields.append(Field("fsdp_config", options, "torch's fully_shard; a checkpoint holds whole tensors"))
-    return "# What `accelerate launch --config_file` reads.\n\n" + _lines(fields)
+    return _head("What `accelerate launch --config_file` reads") + "\n" + _lines(fields)
 
 
 def _deepspeed(config: TrainingConfig) -> str:
@@ -142,11 +155,11 @@ def _deepspeed(config: TrainingConfig) -> str:
 
 
 def _script(config: TrainingConfig, folder: str) -> str:
-    stopping = config.early_stopping
+    head, stopping = _head("A script").rstrip(), config.early_stopping
     if stopping is None or not config.checkpoint.save_best:
-        return TRAIN.format(folder=folder, imports="", callbacks="")
+        return TRAIN.format(head=head, folder=folder, imports="", callbacks="")
     stop = f"EarlyStoppingCallback({stopping.patience}, {stopping.min_delta})"
-    return TRAIN.format(folder=folder, imports="EarlyStoppingCallback, ", callbacks=f", callbacks=[{stop}]")
+    return TRAIN.format(head=head, folder=folder, imports="EarlyStoppingCallback, ", callbacks=f", callbacks=[{stop}]")
 
 
 def read_arguments(path: Path) -> dict[str, Any]:

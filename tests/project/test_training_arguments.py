@@ -144,6 +144,30 @@ def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path
     assert cli("export-config", "--for", "trl", "--project", project.root).code == 2
 
 
+def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_its_own(tmp_path: Path, cli: Cli) -> None:
+    root = kept("0.2/digits", tmp_path / "project").folder
+    again = ("export-config", "--for", "transformers", "--project", root)
+    assert cli(*again).code == 0
+    arguments, config = root / "transformers/training_arguments.yaml", root / "phases/01_planning/training_config.yaml"
+    config.write_text(config.read_text().replace("epochs: 12", "epochs: 13"))
+    assert cli(*again).code == 0  # as it was written
+    assert "num_train_epochs: 13" in arguments.read_text()
+    arguments.write_text(arguments.read_text().replace("num_train_epochs: 13", "num_train_epochs: 99"))
+    said = cli(*again)
+    assert (said.code, "transformers/training_arguments.yaml: made or changed by a person" in said.err) == (1, True)
+    assert "num_train_epochs: 99" in arguments.read_text()
+    assert cli(*again, "--force").code == 0
+    assert "num_train_epochs: 13" in arguments.read_text()
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "../beside", ".", "a b"])
+def test_a_folder_outside_the_project_is_refused(tmp_path: Path, cli: Cli, folder: str) -> None:
+    root = kept("0.2/digits", tmp_path / "project").folder
+    said = cli("export-config", "--for", "transformers", "--to", folder, "--project", root)
+    assert (said.code, f"--to {folder}: expected" in said.err) == (1, True), said.err
+    assert not (tmp_path / "beside").exists()
+
+
 def test_accelerate_and_deepspeed_are_told_what_is_launched() -> None:
     zero = planned(accumulate=2, launch={"processes": 2, "parallel": "zero1"}, precision="bf16", device="cuda")
     files = files_of(zero, exported(zero, SAMPLES), "there")

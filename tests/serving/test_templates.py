@@ -20,6 +20,7 @@ from mltrainer.checkpointing.deployment import write_checksums
 from mltrainer.checkpointing.inference_script import as_text, to_matrix
 from mltrainer.cli.serve import token_for
 from mltrainer.errors import InputError
+from mltrainer.generated_files import is_as_written, with_digest
 from mltrainer.redaction import redact
 from mltrainer.serving.admission import Admitted, Identity, admitted
 from mltrainer.serving.contract import Form, form_of
@@ -28,7 +29,7 @@ from mltrainer.serving.templates import KINDS, Kind, writing
 from mltrainer.serving.templates.languages import attributes, identifier, sql_literal
 from mltrainer.serving.templates.rendering import Place, files_of
 from mltrainer.serving.templates.schemas import schemas_of
-from mltrainer.serving.templates.writing import integrate, is_as_written, seal
+from mltrainer.serving.templates.writing import integrate
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.serving.conftest import IMAGES, PICTURES, ROW, TABLE, VALUE, asking, deliver, listening_at
@@ -211,7 +212,7 @@ def test_the_head_of_each_file_says_the_command_and_the_model_on_lines_of_its_ow
         assert "Unchecked: a?b" in text
         assert not re.search(r"^(planted|; drop)", text, re.MULTILINE)
         assert redact(text) == text, "nothing in it looks like a secret"
-        assert is_as_written(seal(text).encode())
+        assert is_as_written(with_digest(text).encode())
 
 
 def test_text_of_the_models_stands_in_typescript_in_one_file_as_values() -> None:

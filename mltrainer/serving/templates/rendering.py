@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 import mltrainer
+from mltrainer.generated_files import DIGEST
 from mltrainer.serving import contract
 from mltrainer.serving.admission import Identity
 from mltrainer.serving.page import fields_of
@@ -27,7 +28,6 @@ from mltrainer.serving.templates.languages import (
 )
 from mltrainer.serving.templates.schemas import Schema, row_schema, schemas_of
 
-UNSEALED = "0" * 64  # where `writing` puts a file's digest
 _ENV = ("env.example", ".env.example")
 # Of a kind: each template, and the name of its file.
 FILES: dict[Kind, tuple[tuple[str, str], ...]] = {
@@ -112,7 +112,7 @@ def _written(kind: Kind, model: Identity, digest: str) -> list[str]:
         f"Written by `mltrainer integrate {kind}` ({mltrainer.__version__}) for the model {comment(model.name)}{run}",
         f"weights_sha256: {comment(digest)}",
         *(f"Unchecked: {comment(told)}" for told in model.unchecked),
-        f"Yours to change: it is then not overwritten. written_sha256: {UNSEALED}",
+        f"Yours to change: it is then not overwritten. {DIGEST}",
     ]
 
 

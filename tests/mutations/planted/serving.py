@@ -104,13 +104,6 @@ FAULTS = (
         "tests/serving/test_guard.py -k in_time",
     ),
     Fault(
-        "a file that a person changed is overwritten",
-        "mltrainer/serving/templates/writing.py",
-        "    return sha256_bytes(data[:low] + UNSEALED.encode() + data[high:]) == match[1].decode()",
-        "    return low > 0",
-        "tests/serving/test_templates.py::test_a_file_that_a_person_changed_is_not_overwritten_and_no_other_is_written",
-    ),
-    Fault(
         "a name of a project goes on in a comment's next line",
         "mltrainer/serving/templates/languages.py",
         """    return re.sub(r"[^\\x20-\\x7e]", "?", text)""",
