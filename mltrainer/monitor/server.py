@@ -22,6 +22,7 @@ from mltrainer.monitor import pages
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.shown import sent
+from mltrainer.page_headers import page_headers
 from mltrainer.workspace import Project, machine_faults, read_whole
 
 LOOPBACK = "127.0.0.1"
@@ -36,21 +37,7 @@ STATIC = {
     "uPlot.js": ("uPlot.iife.min.js", "text/javascript; charset=utf-8"),
     "uPlot.css": ("uPlot.min.css", "text/css; charset=utf-8"),
 }
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect")),
-        *(f"{kind} 'none'" for kind in ("base-uri", "form-action", "frame-ancestors")),
-    )
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+HEADERS = page_headers("script", "style", "img", "connect")
 Answer = tuple[bytes, str]  # body and its type
 
 

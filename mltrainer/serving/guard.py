@@ -10,23 +10,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mltrainer.page_headers import page_headers
 from mltrainer.serving.admission import LOOPBACK
 
 OPEN = ("/", "/health", "/ready", "/form.js", "/style.css")  # what is sent to anybody: it holds nothing of the model's inputs
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        *(f"{kind}-src 'self'" for kind in ("script", "style", "connect")),
-        *(f"{kind} 'none'" for kind in ("base-uri", "form-action", "frame-ancestors")),
-    )
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+HEADERS = page_headers("script", "style", "connect")
 
 
 @dataclass(frozen=True)

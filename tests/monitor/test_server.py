@@ -16,7 +16,7 @@ import pytest
 
 from mltrainer.errors import MachineError
 from mltrainer.monitor.follower import Follower
-from mltrainer.monitor.server import POLICY, STATIC, Server
+from mltrainer.monitor.server import STATIC, Server
 from mltrainer.workspace import Project
 from tests.monitor.invented import Training, empty_project
 
@@ -121,9 +121,9 @@ def test_it_listens_on_the_loopback_interface_alone(server: Server) -> None:
 @pytest.mark.parametrize("path", ["", "app.js", "steps?run=0123456789ab", "report/nothing.md", "guide/diagnostics/leakage.md"])
 def test_no_page_may_load_or_send_anything_elsewhere(server: Server, path: str) -> None:
     _, headers, _ = below(server, path)
-    assert headers["Content-Security-Policy"] == POLICY
-    assert "default-src 'none'" in POLICY
-    assert "unsafe" not in POLICY
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
     kept = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
     assert {name: headers[name] for name in kept} == kept
 
