@@ -121,14 +121,14 @@ def parts(traced: Traced, variant: TracedVariant, setup: Setup) -> Parts:
     that share of the optimizer's state is divided.
     """
     step, update = at_batch(variant.rows, setup.batch)
-    gradients = float(traced.trainable_bytes)
+    gradients = float(traced.own.trainable_bytes)
     activations = max(step, update, variant.evaluation_bytes) - gradients
     own = max(1, setup.accumulate // setup.processes)  # micro-batches that this process adds up
     sums = held_sums(own) if setup.accumulate > 1 else 0
-    state = float(traced.optimizer_bytes if setup.optimizer_bytes is None else setup.optimizer_bytes)
+    state = float(traced.own.optimizer_bytes if setup.optimizer_bytes is None else setup.optimizer_bytes)
     whole = Parts(
-        weights=traced.parameter_bytes,
-        buffers=traced.buffer_bytes,
+        weights=traced.own.parameter_bytes,
+        buffers=traced.own.buffer_bytes,
         gradients=gradients * (1 + sums),
         optimizer=state,
         activations=max(0.0, activations),
@@ -137,20 +137,20 @@ def parts(traced: Traced, variant: TracedVariant, setup: Setup) -> Parts:
     )
     shared = _shared(whole, traced, setup)
     checkpoint = (shared.weights + shared.buffers + shared.optimizer) * setup.checkpoints
-    layers = traced.layer_bytes
+    layers = traced.own.layer_bytes
     return replace(shared, copies=layers + max(checkpoint, layers if setup.observes else 0.0))
 
 
 def _shared(whole: Parts, traced: Traced, setup: Setup) -> Parts:
     """Return the parts of one of several processes."""
-    if setup.processes == 1 or setup.parallel == "ddp" or not traced.trainable_bytes:
+    if setup.processes == 1 or setup.parallel == "ddp" or not traced.own.trainable_bytes:
         return whole
-    large = traced.shared_bytes / traced.trainable_bytes
+    large = traced.own.shared_bytes / traced.own.trainable_bytes
     kept = 1 - large + large / setup.processes  # of what is divided
     divided = replace(whole, optimizer=whole.optimizer * kept)
     if setup.parallel == "zero1":
         return divided
-    weights = whole.weights - traced.shared_bytes * (1 - 1 / setup.processes) + traced.largest_block_bytes
+    weights = whole.weights - traced.own.shared_bytes * (1 - 1 / setup.processes) + traced.own.largest_block_bytes
     return replace(divided, weights=min(weights, whole.weights), gradients=whole.gradients * kept)
 
 
@@ -190,4 +190,4 @@ def with_fragmentation(found: Parts, share: float) -> Parts:
 
 def eight_bit_bytes(traced: Traced) -> float:
     """Return the bytes of the state of AdamW in 8 bits for the trained parameters."""
-    return EIGHT_BIT_STATE * traced.trainable_bytes
+    return EIGHT_BIT_STATE * traced.own.trainable_bytes

@@ -11,7 +11,7 @@ import gc
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.planner.ledger import Ledger
 from mltrainer.records.job import ExplorationJob
-from mltrainer.records.planner import Rates, Traced, TracedBatch, TracedVariant, Variant
+from mltrainer.records.planner import Rates, Sizes, Traced, TracedBatch, TracedVariant, Variant
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.tasks.opening import OpenTask, make_model
 from mltrainer.tasks.structures import mapped, tensors_in
@@ -57,21 +57,6 @@ LONGEST_REASON = 200  # characters
 REPEATS = 20  # of what is timed for the machine's rates
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """A model's own bytes, which the batch does not change."""
-
-    parameters: int
-    parameter_bytes: int
-    trainable_bytes: int
-    layer_bytes: int
-    buffer_bytes: int
-    optimizer_bytes: int
-    largest_block_bytes: int
-    shared_bytes: int
-    blocks: list[str]
-
-
 def work(job: ExplorationJob, root: Path, events: Events) -> int:
     """Trace the variants that a job asks for; the answer goes to `result.json` in the job's folder."""
     write_json(root / job.folder / "result.json", traced(job, root, events).written())
@@ -88,13 +73,12 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
     determinism.switch_on(config.threads)
     seeds.seed_everything(seeds.key(config.data_seed, "task"))
     opened = Session(job, root / job.folder, events, lambda: None, root).open()
-    resident = round(
-        resident_mb() * 2**20
-    )  # with all that a training's own process has imported, as this module imports its session
+    # With all that a training's own process has imported, as this module imports its session.
+    resident = round(resident_mb() * 2**20)
     asked = [Variant.model_validate(one) for one in job.asked["variants"]]
     samples = len(opened.split("train"))
     found: list[TracedVariant] = []
-    sizes: _Sizes | None = None
+    sizes: Sizes | None = None
     for variant in asked:
         events.send("note", text=f"tracing {variant.precision}{', blocks computed again' if variant.recomputed else ''}")
         own, row = _variant(opened, config, variant, batches_of(config.batch_size, samples))
@@ -104,8 +88,7 @@ def traced(job: ExplorationJob, root: Path, events: Events) -> Traced:
             again = variant.model_copy(update={"recomputed": own.blocks})
             events.send("note", text=f"tracing {variant.precision}, blocks computed again")
             found.append(_variant(opened, config, again, batches_of(config.batch_size, samples))[1])
-    known = sizes or _Sizes(0, 0, 0, 0, 0, 0, 0, 0, [])
-    return Traced(samples=samples, resident_bytes=resident, rates=rates(), variants=found, **vars(known))
+    return Traced(sizes=sizes, samples=samples, resident_bytes=resident, rates=rates(), variants=found)
 
 
 def rates() -> Rates:
@@ -137,8 +120,8 @@ def batches_of(batch: int, samples: int) -> list[int]:
 
 def _variant(
     opened: OpenTask, config: TrainingConfig, variant: Variant, batches: list[int]
-) -> tuple[_Sizes | None, TracedVariant]:
-    sizes: _Sizes | None = None
+) -> tuple[Sizes | None, TracedVariant]:
+    sizes: Sizes | None = None
     rows: list[TracedBatch] = []
     evaluation = 0
     for batch in batches:
@@ -180,7 +163,7 @@ def _first_step(opened: OpenTask, config: TrainingConfig) -> Step:
     return next(iter(altered(steps, plan, 0, opened.alterations)))
 
 
-def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[_Sizes, TracedBatch, int]:
+def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[Sizes, TracedBatch, int]:
     """Return a model's sizes, what a step of it takes, and the bytes of an evaluation's batch."""
     # Copied: they are views of a block of many steps, whose whole storage would count.
     micro_batches = [mapped(torch.clone, micro) for micro in step.micro_batches]
@@ -260,12 +243,12 @@ def _sections(stepper: Stepper, ledger: Ledger) -> Iterator[dict[str, int]]:
     taken._update = update
 
 
-def _sizes(stepper: Stepper) -> _Sizes:
+def _sizes(stepper: Stepper) -> Sizes:
     model: nn.Module = stepper.model
     trained = [p for p in model.parameters() if p.requires_grad]
     blocks = [sum(_bytes(p) for p in module.parameters(recurse=False)) for module in model.modules()]
     states = {id(t.untyped_storage()): t for entry in stepper.optimizer.state.values() for t in tensors_in(entry)}
-    return _Sizes(
+    return Sizes(
         parameters=sum(p.numel() for p in model.parameters()),
         parameter_bytes=sum(map(_bytes, model.parameters())),
         trainable_bytes=sum(map(_bytes, trained)),

@@ -61,8 +61,8 @@ class Rates(Part):
     overhead_s: Number
 
 
-class Traced(Part):
-    """What a config's step takes, by its tensors.
+class Sizes(Part):
+    """A model's own bytes, which the batch does not change.
 
     Attributes:
         parameters: Numbers in all parameters.
@@ -74,10 +74,6 @@ class Traced(Part):
         largest_block_bytes: Of the parameters that one block of the model has, which FSDP makes whole together.
         shared_bytes: Of parameters large enough that ZeRO-1 and FSDP cut them.
         blocks: Patterns of the names of the blocks that repeat, which can be computed again in the backward pass.
-        samples: Training samples.
-        resident_bytes: Of the process with torch loaded and the data opened, before a model was made.
-        rates: Of this machine, with the config's threads.
-        variants: The config's own first.
     """
 
     parameters: int
@@ -89,7 +85,27 @@ class Traced(Part):
     largest_block_bytes: int
     shared_bytes: int
     blocks: list[str]
+
+
+class Traced(Part):
+    """What a config's step takes, by its tensors.
+
+    Attributes:
+        sizes: Of the model; None where no variant could be traced.
+        samples: Training samples.
+        resident_bytes: Of the process with torch loaded and the data opened, before a model was made.
+        rates: Of this machine, with the config's threads.
+        variants: The config's own first.
+    """
+
+    sizes: Sizes | None
     samples: int
     resident_bytes: int
     rates: Rates
     variants: list[TracedVariant]
+
+    @property
+    def own(self) -> Sizes:
+        """The model's sizes, which are known where a variant has rows."""
+        assert self.sizes is not None, "no variant could be traced"
+        return self.sizes

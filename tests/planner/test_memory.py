@@ -6,7 +6,7 @@ import pytest
 
 from mltrainer.planner import memory, timing
 from mltrainer.planner.memory import Setup
-from mltrainer.records.planner import Rates, Traced, TracedBatch, TracedVariant, Variant
+from mltrainer.records.planner import Rates, Sizes, Traced, TracedBatch, TracedVariant, Variant
 
 RATES = Rates(flops_per_s=1e9, bytes_per_s=1e9, overhead_s=1e-6)
 
@@ -28,7 +28,7 @@ def traced(*rows: TracedBatch, evaluation: int = 0, **changes: int) -> Traced:
     variant = TracedVariant(
         variant=Variant(precision="fp32", recomputed=[]), rows=list(rows), evaluation_bytes=evaluation, not_known=None
     )
-    values = {
+    sizes = {
         "parameters": 25,
         "parameter_bytes": 100,
         "trainable_bytes": 100,
@@ -37,11 +37,10 @@ def traced(*rows: TracedBatch, evaluation: int = 0, **changes: int) -> Traced:
         "optimizer_bytes": 200,
         "largest_block_bytes": 40,
         "shared_bytes": 80,
-        "samples": 1000,
-        "resident_bytes": 5000,
         **changes,
     }
-    return Traced(**values, blocks=[], rates=RATES, variants=[variant])  # type: ignore[arg-type]
+    own = Sizes.model_validate({**sizes, "blocks": []})
+    return Traced(sizes=own, samples=1000, resident_bytes=5000, rates=RATES, variants=[variant])
 
 
 THREE = (row(10, 300), row(20, 500), row(40, 900))
@@ -93,10 +92,8 @@ def test_accumulation_holds_sums_of_gradients() -> None:
 
 
 def test_sharing_divides_what_the_trainer_divides_and_no_more() -> None:
-    alone, ddp, zero1, fsdp = (
-        found(Setup(20, 4, processes, parallel))  # type: ignore[arg-type]
-        for processes, parallel in ((1, "ddp"), (4, "ddp"), (4, "zero1"), (4, "fsdp"))
-    )
+    setups = (Setup(20, 4, 1, "ddp"), Setup(20, 4, 4, "ddp"), Setup(20, 4, 4, "zero1"), Setup(20, 4, 4, "fsdp"))
+    alone, ddp, zero1, fsdp = map(found, setups)
     assert ddp.optimizer == alone.optimizer == 200
     assert zero1.optimizer == fsdp.optimizer == 200 * (0.2 + 0.8 / 4)
     assert (zero1.weights, fsdp.weights) == (100, 100 - 80 * 3 / 4 + 40)

@@ -60,15 +60,15 @@ def traced(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes
 def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, "nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2)", monkeypatch)
     numbers = 2 * 64 + 64 + 64 * 2 + 2
-    assert (found.parameters, found.parameter_bytes, found.trainable_bytes) == (numbers, 4 * numbers, 4 * numbers)
-    assert found.layer_bytes == 4 * (2 * 64 + 64 * 2)
-    assert found.optimizer_bytes == 2 * 4 * numbers + 4 * 4  # both moments, and a count of steps for each tensor
+    assert (found.own.parameters, found.own.parameter_bytes, found.own.trainable_bytes) == (numbers, 4 * numbers, 4 * numbers)
+    assert found.own.layer_bytes == 4 * (2 * 64 + 64 * 2)
+    assert found.own.optimizer_bytes == 2 * 4 * numbers + 4 * 4  # both moments, and a count of steps for each tensor
     (variant,) = found.variants
     assert [row.batch for row in variant.rows] == [16, 32, 64]
     # Five products of 2 * 64 pairs: two forward, and backward those for both weights and for the inputs of the second layer.
     assert [row.flops for row in variant.rows] == [row.batch * 5 * 2 * 128 for row in variant.rows]
     assert memory.bend(variant.rows) < 0.02
-    assert variant.evaluation_bytes > found.trainable_bytes  # the last step's gradients, and an evaluation's outputs
+    assert variant.evaluation_bytes > found.own.trainable_bytes  # the last step's gradients, and an evaluation's outputs
     assert all(0 < row.update_operations < row.operations for row in variant.rows)
 
 
@@ -76,7 +76,7 @@ def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: p
 def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, BLOCKS, monkeypatch)
     own, again = found.variants
-    assert again.variant.recomputed == found.blocks == [r"^1\.\d+$"]
+    assert again.variant.recomputed == found.own.blocks == [r"^1\.\d+$"]
     assert again.rows[-1].step_bytes < own.rows[-1].step_bytes
     assert again.rows[-1].flops > own.rows[-1].flops
 
@@ -85,7 +85,7 @@ def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: P
     looks = "type('Looks', (nn.Module,), {'forward': lambda self, x: x * float(x.mean().item() > 0)})()"
     found = traced(tmp_path, f"nn.Linear(2, 2), {looks}", monkeypatch)
     (variant,) = found.variants
-    assert variant.rows == []
+    assert (variant.rows, found.sizes) == ([], None)  # not known, and not 0
     assert "DataDependentOutputException" in str(variant.not_known)
 
 

@@ -159,7 +159,7 @@ class _Planner:
     def _on_the_device(self, parts: Parts) -> Parts:
         """Return the parts that lie in the first device's memory: checkpoints, data and Python lie in the host's."""
         framework = float(self.devices[0].framework_mb.value or 0) * MIB
-        return replace(parts, copies=self.traced.layer_bytes, framework=framework, fragmentation=0.0)
+        return replace(parts, copies=self.traced.own.layer_bytes, framework=framework, fragmentation=0.0)
 
     def _memory(self, parts: Parts, on_device: bool = False) -> Memory:
         low, high = (float(self.settings.fragmentation_low), float(self.settings.fragmentation_high))
@@ -335,7 +335,7 @@ class _Planner:
     def _device_bytes(self, batch: int) -> float:
         """Return the bytes that a device's memory holds: the tensors; framework, data and checkpoints lie in the host's."""
         found = self._own_parts(batch)
-        return found.tensors - found.copies + self.traced.layer_bytes
+        return found.tensors - found.copies + self.traced.own.layer_bytes
 
     def _sizes(self) -> list[int]:
         return [size for size in range(self.samples, 0, -1) if self.samples % size == 0]

@@ -16,7 +16,7 @@ FAULTS = (
     Fault(
         "FSDP holds no block whole",
         "mltrainer/planner/memory.py",
-        "(1 - 1 / setup.processes) + traced.largest_block_bytes",
+        "(1 - 1 / setup.processes) + traced.own.largest_block_bytes",
         "(1 - 1 / setup.processes)",
         MEMORY,
     ),
