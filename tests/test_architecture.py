@@ -31,8 +31,8 @@ FLOORS = [
     {"configs"},
     {"handbook"},
     {"executors"},
-    {"workspace", "leftovers"},
-    {"looking", "redaction", "plugins"},
+    {"workspace", "leftovers", "generated_files"},
+    {"looking", "redaction", "plugins", "page_headers"},
     {"errors", "validation", "callbacks", "__init__"},
 ]
 TORCH_FREE = [
@@ -54,6 +54,8 @@ TORCH_FREE = [
     "executors",
     "workspace",
     "leftovers",
+    "generated_files",
+    "page_headers",
     "looking",
     "redaction",
     "plugins",

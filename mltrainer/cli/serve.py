@@ -26,7 +26,7 @@ PLACEHOLDER = "_your_key_here"  # how those end that `mltrainer integrate` write
 NOWHERE = "none"
 Model = Annotated[
     Path | None,
-    typer.Argument(metavar="[FOLDER]", parser=path_name, help="A project, or a folder final_model; default: here."),
+    typer.Argument(metavar="FOLDER", parser=path_name, help="A project, or a folder final_model; default: here."),
 ]
 
 

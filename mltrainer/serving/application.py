@@ -271,8 +271,12 @@ async def _invalid(_: Request, error: Exception) -> Response:
 
 async def _elsewhere(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    where = f"{request.method} {request.url.path}"[:200]
-    words = {404: "there is nothing at this address: /openapi.json lists what there is", 405: "this address has another method"}
+    where = "body" if error.status_code == 400 else f"{request.method} {request.url.path}"[:200]
+    words = {
+        400: "expected JSON, and this is none",
+        404: "there is nothing at this address: /openapi.json lists what there is",
+        405: "this address has another method",
+    }
     response = RefusedError(error.status_code, where, words.get(error.status_code, error.detail)).response()
     response.headers.update(error.headers or {})
     return response

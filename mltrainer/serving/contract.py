@@ -302,8 +302,8 @@ def what_of(error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return "there is no such name here"
     if error["type"] == "too_long":
-        return f"at most {limits['max_length']} were expected, found {limits.get('actual_length') or 'more'}"
+        return f"a list of at most {limits['max_length']} was expected, found one of {limits.get('actual_length') or 'more'}"
     if error["type"] == "too_short":
-        return f"at least {limits['min_length']} were expected, found {limits['actual_length']}"
+        return f"a list of at least {limits['min_length']} was expected, found one of {limits['actual_length']}"
     found = "" if error["type"] in ("array", "cell", "text", "picture") else f", found {_shown(error.get('input'))}"
     return f"{error['msg'][0].lower()}{error['msg'][1:]}{found}"
