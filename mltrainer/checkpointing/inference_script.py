@@ -630,6 +630,11 @@ def open_model(folder: Path) -> Callable[[Inputs], np.ndarray]:
             return opener(folder / name)
         except ImportError as error:
             failures.append(f"{name} needs {error.name}")
+        except Exception as error:  # each library has its own for a damaged file
+            told = str(error).partition("\n")[0]
+            raise InvalidInputError(
+                f"{name} cannot be read ({type(error).__name__}: {told}); bring it as it was delivered"
+            ) from error
     raise InvalidInputError(f"no model can be run: {'; '.join(failures)}")
 
 

@@ -168,7 +168,7 @@ def _one(opened: OpenTask, config: TrainingConfig, step: Step) -> tuple[Sizes, T
     # Copied: they are views of a block of many steps, whose whole storage would count.
     micro_batches = [mapped(torch.clone, micro) for micro in step.micro_batches]
     mode, ledger = FakeTensorMode(allow_non_fake_inputs=True), Ledger()
-    with mode, ledger:
+    with mode, ledger, _converting():
         batch = [mapped(mode.from_tensor, micro) for micro in micro_batches]
         stepper = _stepper(opened, config)
         ledger.note(tensors_in(batch))
@@ -243,6 +243,27 @@ def _sections(stepper: Stepper, ledger: Ledger) -> Iterator[dict[str, int]]:
     taken._update = update
 
 
+@contextlib.contextmanager
+def _converting() -> Iterator[None]:
+    """Let modules be converted, as by `.to(device)`: torch swaps tensors without content, and a weak reference forbids that."""
+
+    def convert(module: nn.Module, call: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+        for child in module.children() if recurse else ():
+            convert(child, call)
+        for name, p in module._parameters.items():
+            if p is not None and (found := call(p)) is not p:
+                module._parameters[name] = nn.Parameter(found.detach(), p.requires_grad)
+        module._buffers.update({name: call(buffer) for name, buffer in module._buffers.items() if buffer is not None})
+        return module
+
+    own = nn.Module._apply
+    nn.Module._apply = convert  # type: ignore[method-assign]  # for the length of a trace, in a process of its own
+    try:
+        yield
+    finally:
+        nn.Module._apply = own  # type: ignore[method-assign]  # likewise
+
+
 def _sizes(stepper: Stepper) -> Sizes:
     model: nn.Module = stepper.model
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -265,7 +286,8 @@ def repeated_blocks(model: nn.Module) -> list[str]:
     r"""Return patterns of the names of a model's outermost repeated blocks, such as `^blocks\.\d+$`; empty where none is."""
     found: list[str] = []
     for name, module in model.named_modules():
-        children = [child for child in module.children() if any(True for _ in child.parameters())]
+        numbered = {place: child for place, child in module.named_children() if place.isdigit()}
+        children = [child for child in numbered.values() if any(True for _ in child.parameters())]
         is_alike = len({type(child) for child in children}) == 1 and all([*child.children()] for child in children)
         is_repeated = isinstance(module, nn.ModuleList | nn.Sequential) and len(children) > 1 and is_alike
         if is_repeated and not any(re.search(pattern, name.rpartition(".")[0]) for pattern in found):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.planner import memory, trace
@@ -87,6 +89,26 @@ def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: P
     (variant,) = found.variants
     assert (variant.rows, found.sizes) == ([], None)  # not known, and not 0
     assert "DataDependentOutputException" in str(variant.not_known)
+
+
+def test_a_model_that_is_converted_while_it_is_made_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = traced(tmp_path, "nn.Linear(2, 64).to(torch.bfloat16).to(torch.float32), nn.Linear(64, 2)", monkeypatch)
+    assert (found.variants[0].not_known, found.own.parameters) == (None, 2 * 64 + 64 + 64 * 2 + 2)
+
+
+def test_adapters_are_traced_beside_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("peft")
+    strategies = [{"name": "lora", "rank": 4}]
+    found = traced(tmp_path, "nn.Linear(2, 64), nn.Linear(64, 2)", monkeypatch, strategies=strategies)
+    adapters = 4 * (2 + 64) + 4 * (64 + 2)
+    assert (found.variants[0].not_known, found.own.trainable_bytes) == (None, 4 * adapters)
+    assert found.own.optimizer_bytes == 2 * 4 * adapters + 4 * 4  # both moments, and a count of steps for each tensor
+
+
+def test_blocks_are_those_that_a_number_names() -> None:
+    named = nn.Sequential(OrderedDict(first=nn.Sequential(nn.Linear(2, 2)), second=nn.Sequential(nn.Linear(2, 2))))
+    assert trace.repeated_blocks(named) == []
+    assert trace.repeated_blocks(nn.Sequential(*named)) == [r"^\d+$"]
 
 
 @pytest.mark.slow

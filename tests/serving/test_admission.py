@@ -71,6 +71,13 @@ def test_a_copy_of_a_models_folder_is_served_unchecked_only(tmp_path: Path) -> N
         admitted(folder)
 
 
+def test_a_file_that_no_library_reads_is_told_where_a_changed_one_is_allowed(tmp_path: Path, cli: Cli) -> None:
+    folder = deliver(tmp_path / "copy", TABLE)
+    (folder / "model.onnx").write_bytes(b"no model")
+    said = cli("serve", folder, "--allow-unchecked", "--database", "none")
+    assert (said.code, "model.onnx cannot be read" in said.err) == (1, True), said.err
+
+
 def test_code_of_a_changed_folder_is_never_run(tmp_path: Path) -> None:
     folder = deliver(tmp_path / "copy", {**TABLE, "preprocess": "pre.py"})
     (folder / "pre.py").write_text("raise SystemExit('it was run')")

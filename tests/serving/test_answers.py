@@ -118,6 +118,14 @@ def test_requests_and_answers_are_as_the_openapi_description_says(tmp_path: Path
         assert list(row["properties"]) == row["required"] == [column["name"] for column in spec["columns"]]
 
 
+def test_a_list_of_another_length_and_a_body_that_is_no_json_are_told_in_plain_words(tmp_path: Path) -> None:
+    with asking(deliver(tmp_path / "model", IMAGES)) as client:
+        said = client.post("/predict", json={"rows": [[[1.0, 2.0], [3.0, 4.0]]]}).json()
+        assert said == {"where": "rows[0]", "what": "a list of at most 1 was expected, found one of 2"}
+        said = client.post("/predict", content=b"{", headers={"Content-Type": "application/json"}).json()
+        assert said == {"where": "body", "what": "expected JSON, and this is none"}
+
+
 def test_health_readiness_and_the_form_are_there(client: TestClient) -> None:
     assert client.get("/health").json() == {"state": "alive"}
     assert client.get("/ready").json() == {"state": "ready"}

@@ -229,7 +229,7 @@ class _Planner:
             ways.append(self._way(_named(changes), changes, variant))
         # What leaves the numbers as they are before what changes them.
         ways.sort(key=lambda way: len({"precision"} & way.changes.keys()))
-        if self.config.optimizer.name in ("adam", "adamw"):
+        if self.config.optimizer.name in ("adam", "adamw") and not self.own.not_known:
             state = memory.eight_bit_bytes(self.traced)
             ways.append(self._way("8-bit AdamW", {"optimizer.name": EIGHT_BIT}, self.own, optimizer_bytes=state))
         for parallel in ("zero1", "fsdp") if self.processes > 1 else ():
