@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -69,32 +70,42 @@ def serve(
     found = admitted(served(model, folder), allow_unchecked)
     for fault in found.identity.unchecked:
         warn(f"unchecked: {fault}")
+    url = database_of(database, found)
+    if store and url is None:
+        raise InputError("a copy of a model away from its project keeps nothing by itself", mend="name a --database")
     try:
         from mltrainer.serving.application import Service, application
         from mltrainer.serving.guard import Limits
         from mltrainer.serving.keeping import Keeping
-        from mltrainer.serving.server import address_of, listening
-        from mltrainer.serving.server import serve as answer
         from mltrainer.serving.store import Store
     except ModuleNotFoundError as error:
         raise InputError(f"serving needs the package {error.name}", mend="pip install 'mltrainer[serve]'") from error
 
-    limits, url = Limits(rows=max_rows, bytes=max_bytes, seconds=timeout), database_of(database, found)
-    if store and url is None:
-        raise InputError("a copy of a model away from its project keeps nothing by itself", mend="name a --database")
-    with listening(host, port) as listens:
+    limits = Limits(rows=max_rows, bytes=max_bytes, seconds=timeout)
+
+    def build() -> Any:
         keeping = Keeping(Store(url), store, keep_days) if url else None
-        built = application(Service(found, loaded(found), limits, keeping), token)
+        return application(Service(found, loaded(found), limits, keeping), token)
+
+    answer(build, host, port)
+    return 0
+
+
+def answer(build: Callable[[], Any], host: str, port: int) -> None:
+    """Answer requests until Ctrl-C; the application is built once the port is ours."""
+    from mltrainer.serving.server import address_of, listening, serve
+
+    with listening(host, port) as listens:
+        built = build()
         print(address_of(listens), flush=True)
         warn("open this address in a browser; Ctrl-C ends the server")
         try:
-            answer(built, listens)
+            serve(built, listens)
         # It is a KeyboardInterrupt, too, and has an exit code of its own; Ctrl-C is how the server is ended.
         except Terminated:
             raise
         except KeyboardInterrupt:
-            return 0
-    return 0
+            return
 
 
 def served(model: Path | None, folder: Path | None) -> Path:

@@ -20,7 +20,7 @@ from mltrainer.leftovers import scratch
 from mltrainer.records.checkpoint import DeliveredFiles
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import read_record
-from mltrainer.workspace import Project, sha256_file
+from mltrainer.workspace import Project, files_of_model, sha256_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,7 @@ def delivered(project: Project) -> Path:
 
     Raises:
         InputError: Finalization has not run, or a file is not here: weights stay out of git.
-        GateError: The record or a file was changed.
+        GateError: The record or a file was changed, or there is one that was not delivered and might be run in place of another.
     """
     record = read_record(project, "finalization")
     if record is None or not partial(DeliveredFiles, record.evidence).model_files:
@@ -60,7 +60,12 @@ def delivered(project: Project) -> Path:
         raise InputError(told, where=final.config["task"]["script"], mend="ask it by code of your own")
     if script is None:
         raise InputError(f"the delivered model has no {SCRIPT}", mend="mltrainer phase run finalization")
-    return project.root / Path(script).parent
+    folder = project.root / Path(script).parent
+    known = {project.root / row.path for row in final.model_files}
+    if added := next((path for path in files_of_model(folder) if path not in known), None):
+        what = "a file that was not delivered lies beside the model, and might be run in its place"
+        raise GateError(what, where=project.relative(added), mend="take it away")
+    return folder
 
 
 def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:

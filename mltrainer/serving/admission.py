@@ -148,12 +148,9 @@ def _of_project(project: Project) -> Iterator[_Fault]:
         InputError: Nothing was delivered.
     """
     try:
-        folder = delivered(project)
+        delivered(project)
     except GateError as error:
         yield _Fault(error.message, error.where, error.mend or "mltrainer gate check finalization")
-    else:
-        for fault in checksum_faults(folder):
-            yield _Fault(fault, project.relative(folder), "mltrainer phase run finalization delivers it anew")
     for gate in (state.gate for state in asked(derive(project))):
         if not gate.holds:
             yield _Fault(why_closed(gate), None, f"mltrainer gate check {gate.phase}", is_of_files=False)

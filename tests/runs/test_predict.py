@@ -61,6 +61,14 @@ def test_a_model_that_was_changed_predicts_nothing(digits: Project, pictures: Pa
     assert f"final_model/{name}: a file of the delivered model is not the one that was delivered" in said.err
 
 
+def test_a_file_that_was_put_beside_the_model_is_not_run_in_its_place(digits: Project, pictures: Path, cli: Cli) -> None:
+    folder = digits.root / "phases/05_finalization/final_model"
+    (folder / "model_int8_static.onnx").write_bytes((folder / "model.onnx").read_bytes())
+    said = cli("predict", pictures, "--project", digits.root)
+    assert (said.code, said.out) == (4, "")
+    assert "final_model/model_int8_static.onnx: a file that was not delivered lies beside the model" in said.err
+
+
 def test_what_the_model_cannot_read_is_told_by_its_file(digits: Project, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "rows.csv").write_text("a\n1\n")
     said = cli("predict", tmp_path / "rows.csv", "--project", digits.root)
