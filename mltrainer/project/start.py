@@ -21,8 +21,9 @@ from mltrainer.configs.templates import BASELINE, BaselineTemplate
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import model_size_defaults, text_corpora
 from mltrainer.project.argument_files import read_arguments
+from mltrainer.project.from_training_arguments import imported
 from mltrainer.project.model_size_defaults import Values
-from mltrainer.project.training_arguments import imported, listed
+from mltrainer.project.training_arguments import listed
 from mltrainer.redaction import option_with_secret, scan_text
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository

@@ -14,7 +14,8 @@ import yaml
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.project.argument_files import files_of, read_arguments, write_arguments
-from mltrainer.project.training_arguments import DEFAULTS, exported, imported, installed, known_to
+from mltrainer.project.from_training_arguments import DEFAULTS, imported
+from mltrainer.project.training_arguments import exported, installed, known_to
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.project.test_upgrade import kept
