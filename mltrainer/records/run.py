@@ -153,7 +153,7 @@ class DataSeen(Part):
         spread: Standard deviation of all values.
         shared: The share of validation samples that are training samples, too.
         repeated: The share of training samples that repeat another one.
-        telling: How often the best single feature of few values names the class.
+        telling: How well the best single feature names the class, far beyond chance; 0 where none does.
         neighbours: How often the nearest samples vote for a sample's own class.
     """
 

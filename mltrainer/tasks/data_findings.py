@@ -19,6 +19,7 @@ from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES
 from mltrainer.tasks.distinct import common, distinct
 from mltrainer.tasks.splits import FEW_COPIES
+from mltrainer.tasks.telling import telling_score
 
 CLASSIFICATION_METRICS = (
     "loss",
@@ -32,7 +33,6 @@ CLASSIFICATION_METRICS = (
 )
 REGRESSION_METRICS = ("loss", "r2", "rmse", "mae")
 SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", "mae", "perplexity", "bits_per_byte"))
-MOST_INTERVALS = 20  # of a feature, in which classes are looked for
 LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 SPLITS = 3  # training, validation and test
@@ -312,7 +312,9 @@ def equal_finding(name: str) -> Finding:
     return Finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
 
 
-def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: int, limits: DataLimits) -> Finding | None:
+def leak_finding(
+    name: str, feature: np.ndarray, target: np.ndarray, classes: int, limits: DataLimits, features: int = 1
+) -> Finding | None:
     """Return a warning of a feature that tells the target by itself, or None.
 
     Args:
@@ -321,54 +323,19 @@ def leak_finding(name: str, feature: np.ndarray, target: np.ndarray, classes: in
         target: Training class numbers, or values to predict.
         classes: Number of classes; 0 for values to predict.
         limits: Holds how well a feature tells the target, and which are looked at value by value.
+        features: How many there are, of which one may tell the target by chance.
     """
     known = ~np.isnan(feature)
     if known.sum() < 2 or len(np.unique(feature[known])) < 2:
         return None
-    values, wanted = feature[known], target[known]
-    score = _class_score(values, wanted, classes, limits) if classes else _value_score(values, wanted)
     # A feature that is known in few rows tells no more of the target than that.
-    if score * known.mean() >= limits.leak_score:
-        return Finding(
-            "warning", f"column {name!r} tells the target almost by itself ({score:.2%}): is it known before the target is?"
-        )
-    return None
+    score = telling_score(feature[known], target[known], classes, limits, features) * known.mean()
+    return telling_finding(f"column {name!r} tells", score) if score >= limits.leak_score else None
 
 
-def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: DataLimits) -> float:
-    """Return the balanced accuracy of the best rule on one feature: a class per value, or per interval, one for each class.
-
-    Balanced, as of a rare class any feature tells most rows.
-    """
-    values, places = np.unique(feature, return_inverse=True)
-    counts = np.bincount(places * classes + labels, minlength=len(values) * classes).reshape(len(values), classes)
-    present = counts.sum(axis=0) > 0
-    if present.sum() < 2:
-        return 0.0
-    shares = counts[:, present] / counts[:, present].sum(axis=0) / present.sum()
-    # With few rows for each value, a class per value would be learned by heart: then intervals are used.
-    if len(values) <= limits.few_values and len(feature) >= limits.rows_per_value * len(values):
-        return float(shares.max(axis=1).sum())
-    below = np.concatenate([np.zeros((1, shares.shape[1])), shares.cumsum(axis=0)])
-    best = np.zeros(len(below))  # of the values below each cut
-    for _ in range(min(shares.shape[1], MOST_INTERVALS)):
-        started = np.maximum.accumulate(best[:, None] - below, axis=0)
-        best = (below + started).max(axis=1)
-    return float(best[-1])
-
-
-def _value_score(feature: np.ndarray, target: np.ndarray) -> float:
-    """Return the share of the target's variance that a line through one feature explains, or of their ranks."""
-    if feature.std() == 0 or target.std() == 0:
-        return 0.0
-    return max(float(np.corrcoef(x, y)[0, 1] ** 2) for x, y in ((feature, target), (_ranks(feature), _ranks(target))))
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return each value's rank, equal ones the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    means: np.ndarray = counts.cumsum() - (counts - 1) / 2
-    return means[places]
+def telling_finding(who: str, score: float) -> Finding:
+    """Return the warning of what tells the target by itself; `who` ends in the verb."""
+    return Finding("warning", f"{who} the target almost by itself ({score:.2%}): is it known before the target is?")
 
 
 def scale_finding(largest: float, limits: DataLimits) -> list[Finding]:

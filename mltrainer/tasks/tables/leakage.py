@@ -52,14 +52,16 @@ def leakage_findings(
         limits: Hold how well a column must tell it.
     """
     rows = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(np.int64)]
-    alone = [_alone(column, wanted, vocabulary.get(column.name), rows, limits) for column in columns]
+    alone = [_alone(column, wanted, vocabulary.get(column.name), rows, limits, len(columns)) for column in columns]
     found = [one for one in alone if one is not None]
     sure = any(one.severity == "error" for one in found)
     # A column that is the target would be a part of every exact sum as well, and be named twice.
     return found if wanted.classes or sure else found + _together(columns, wanted.target, rows)
 
 
-def _alone(column: Column, wanted: Target, vocabulary: list[str] | None, rows: np.ndarray, limits: DataLimits) -> Finding | None:
+def _alone(
+    column: Column, wanted: Target, vocabulary: list[str] | None, rows: np.ndarray, limits: DataLimits, columns: int
+) -> Finding | None:
     values, target = column.values[rows], wanted.target
     same_form = column.kind == target.kind and column.texts == target.texts
     if same_form and np.array_equal(values, target.values[rows], equal_nan=values.dtype == np.float64):
@@ -72,7 +74,7 @@ def _alone(column: Column, wanted: Target, vocabulary: list[str] | None, rows: n
             return None  # categories have no order that a value could follow
         codes = column.block(rows, vocabulary)[:, 0].astype(np.float64)
         values = np.where(codes < 0, np.nan, codes)
-    return data_findings.leak_finding(column.name, values, wanted.values(rows), wanted.classes, limits)
+    return data_findings.leak_finding(column.name, values, wanted.values(rows), wanted.classes, limits, columns)
 
 
 def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:

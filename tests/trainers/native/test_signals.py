@@ -270,8 +270,9 @@ def test_a_spike_is_told_and_neither_a_rise_nor_a_ragged_batch_is_one() -> None:
 def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share() -> None:
     labels = torch.arange(200) % 4
     rows = torch.stack([labels.double(), torch.randn(200, dtype=torch.double)], 1)
-    assert telling(rows, labels) == 1.0
+    assert telling(rows, labels) == pytest.approx(1.0)
     assert telling(rows[:, 1:], labels) == 0.0
+    assert telling(torch.randn(18, 4, dtype=torch.double), torch.arange(18) % 3) == 0.0  # learned by heart, value by value
     near = torch.nn.functional.one_hot(labels).double() + 0.01 * torch.randn(200, 4, dtype=torch.double)
     assert neighbours(near, labels) == 1.0
     assert neighbours(near, labels[torch.randperm(200)]) < 0.6

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
 from mltrainer.reproducibility import seeds
@@ -22,6 +24,7 @@ from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
+from mltrainer.tasks.telling import telling_features
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
@@ -292,7 +295,7 @@ def memory_mb() -> float:
 
 ROWS = 500  # of which neighbours are looked for
 NEIGHBOURS = 5
-FEW_VALUES = 20  # a feature with more is no category
+MOST_FEATURES = 1024  # that are looked at one by one
 
 
 def of_data(task: OpenTask) -> dict[str, Any] | None:
@@ -320,14 +323,11 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
 
 
 def telling(rows: Tensor, labels: Tensor) -> float:
-    """Return the best accuracy, from 0 to 1, of naming the class by a single feature of few values."""
-    best = 0.0
-    for column in rows.T[:4096]:
-        values, place = column.unique(return_inverse=True)
-        if 1 < len(values) <= FEW_VALUES:
-            table = torch.zeros(len(values), int(labels.max()) + 1).index_put_((place, labels), torch.ones(len(labels)), True)
-            best = max(best, float(table.amax(1).sum() / len(labels)))
-    return best
+    """Return the score, from 0 to 1, of naming the class by the best single feature; 0 where none does it far beyond chance."""
+    columns = rows[:, :MOST_FEATURES].numpy()
+    # A feature with gaps is looked at in planning alone.
+    found = telling_features(columns[:, np.isfinite(columns).all(0)], labels.numpy(), int(labels.max()) + 1, DataLimits())
+    return max(found.values(), default=0.0)
 
 
 def neighbours(rows: Tensor, labels: Tensor) -> float:
