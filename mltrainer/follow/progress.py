@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from mltrainer.follow.live import running_words, short, study_words
-from mltrainer.records.event import Alert, Event, Study, Tell, Trial
-from mltrainer.reports.values import duration
+from mltrainer.records.event import Alert, Copy, Event, Study, Tell, Trial
+from mltrainer.reports.values import duration, size
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -74,6 +74,8 @@ class Progress:
                 self._line(f"  {trial_text(Trial.model_validate(event))}")
             case {"event": "study"}:
                 self._study(Study.model_validate(event))
+            case {"event": "copy"}:
+                self._copy(Copy.model_validate(event))
             case {"event": "alert"}:
                 self._line(f"  {alert_text(Alert.model_validate(event))}")
 
@@ -90,12 +92,24 @@ class Progress:
     def _status(self, event: Event, text: Callable[[Training], str]) -> None:
         """Show a passing state: redrawn on a terminal; in a log at most every few seconds."""
         self._state = self._state.after(event)
-        now = time.monotonic()
         if self._live:
             self._draw()
-        elif not self._quiet and now - self._shown_at >= self.LOG_EVERY_S:
+        else:
+            self._now_and_then(lambda: text(self._state))
+
+    def _now_and_then(self, text: Callable[[], str]) -> None:
+        """Show a passing state in a log, at most every few seconds."""
+        now = time.monotonic()
+        if not self._quiet and now - self._shown_at >= self.LOG_EVERY_S:
             self._shown_at = now
-            _tell(f"  {text(self._state)}")
+            _tell(f"  {text()}")
+
+    def _copy(self, copy: Copy) -> None:
+        first, *rest = copy_parts(copy)
+        if self._live:
+            self._show((copy.done, copy.size, first, rest))
+        else:
+            self._now_and_then(lambda: "  ".join([first, *rest]))
 
     def _study(self, study: Study) -> None:
         """Show where a search and each of its workers stand, on a terminal; a log has a line for each trial."""
@@ -165,6 +179,12 @@ def trial_text(trial: Trial) -> str:
     """Return the number and the values of a trial that begins, as a line for a log."""
     values = ", ".join(f"{key}={short(value)}" for key, value in trial.values.items())
     return f"trial {trial.nr} of {trial.trials}: {values}"
+
+
+def copy_parts(copy: Copy) -> list[str]:
+    """Return the progress of a copy: bytes of all, rate, time left."""
+    left = [f"{duration((copy.size - copy.done) / copy.bytes_per_s)} left"] if copy.bytes_per_s > 0 else []
+    return [f"{copy.what} {size(copy.done)} of {size(copy.size)}", f"{size(copy.bytes_per_s)}/s", *left]
 
 
 def alert_text(alert: Alert) -> str:

@@ -129,6 +129,16 @@ class Alert(Part):
     page: str
 
 
+class Copy(Part):
+    """How much of some files was copied, in bytes, and at which rate; the command itself sends it, no tool."""
+
+    event: Literal["copy"] = "copy"
+    what: Literal["sent", "fetched"]
+    done: int
+    size: int
+    bytes_per_s: float
+
+
 class Done(Part):
     """The work is done, the result written: a tool's last word."""
 

@@ -262,6 +262,7 @@ def test_keys_are_placeholders_that_name_project_and_environment(tmp_path: Path,
     write_rings(tmp_path)
     said = cli("launch", "keys", "--env", "production", "--project", tmp_path)
     given = re.findall(r"(?m)^(\w+)=(.*)$", said.out)
-    assert [name for name, _ in given] == ["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "LAMBDA_API_KEY", "RUNPOD_API_KEY"]
+    of_store = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+    assert [name for name, _ in given] == ["MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", *of_store, "LAMBDA_API_KEY", "RUNPOD_API_KEY"]
     assert {value for _, value in given} == {"rings_production_your_key_here"}
     assert subprocess.run(["bash", "-c", textwrap.dedent(said.out)], check=False).returncode == 0

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import math
 import os
 import re
 import stat
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import InputError
 from mltrainer.tasks.stored.lru_cache import LruCache
+from mltrainer.tasks.stored.stores import BRING, answering, store_of
 from mltrainer.workspace import machine_faults
 
 SCHEME = re.compile(r"^[a-z][a-z0-9+.:-]*://", re.IGNORECASE)
@@ -24,7 +23,6 @@ NUMBERS = re.compile(r"\{(\d{1,18})\.\.(\d{1,18})\}")
 MOST_FILES = 1_000_000  # that numbers in braces may name
 PARQUET = ".parquet"
 HELD_BYTES = 64 << 20  # of a file that is fetched over a network
-BRING = "bring it back, or change data.source"
 
 
 class OpenFile(Protocol):
@@ -131,8 +129,8 @@ class RemoteFile:
 
     def mark(self) -> list[Any]:
         """Return size and what the store says of the version, such as an object's ETag."""
-        store, path = _store(self.name)
-        with _answering(self.name):
+        store, path = store_of(self.name)
+        with answering(self.name):
             return [store.size(path), store.ukey(path)]
 
     def beside(self, name: str) -> RemoteFile:
@@ -151,8 +149,8 @@ class _Fetched:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._store, self._path = _store(name)
-        with _answering(name):
+        self._store, self._path = store_of(name)
+        with answering(name):
             self._size = int(self._store.size(self._path))
         self._held: LruCache[tuple[int, int], bytes] = LruCache(HELD_BYTES)
 
@@ -161,7 +159,7 @@ class _Fetched:
         return self._held.get((offset, end), partial(self._fetched, offset, end), end - offset) if end > offset else b""
 
     def _fetched(self, offset: int, end: int) -> bytes:
-        with _answering(self._name):
+        with answering(self._name):
             return bytes(self._store.cat_file(self._path, start=offset, end=end))
 
     def close(self) -> None:
@@ -171,47 +169,6 @@ class _Fetched:
 def is_remote(source: str) -> bool:
     """Return True if a source is an address that fsspec reaches."""
     return SCHEME.match(source) is not None
-
-
-def _store(address: str) -> tuple[Any, str]:
-    """Return the file system of an address, and the path in it.
-
-    Raises:
-        InputError: fsspec, or what it needs for this kind of address, is not installed, or it has no such address.
-    """
-    if "::" in address:
-        mend = "name the file itself, or bring it here"
-        raise InputError("an address of several steps, joined by `::`; one step was expected", where=address, mend=mend)
-    try:
-        import fsspec
-    except ImportError as error:
-        mend = "pip install 'mltrainer[data]'"
-        raise InputError("data at an address is read by fsspec, which is not installed", where=address, mend=mend) from error
-    try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"not reachable by fsspec: {error}", where=address, mend="install what it names") from error
-    except Exception as error:
-        raise _unanswered(error, address) from error
-    return found
-
-
-@contextlib.contextmanager
-def _answering(address: str) -> Iterator[None]:
-    """Name the address in what a store raises: each kind of store has errors of its own."""
-    try:
-        yield
-    except MltrainerError:
-        raise
-    except FileNotFoundError as error:
-        raise InputError("no such file", where=address, mend=BRING) from error
-    except Exception as error:
-        raise _unanswered(error, address) from error
-
-
-def _unanswered(error: Exception, address: str) -> InputError:
-    mend = "check the address, the network and what the store asks for, such as keys in the environment, then type it again"
-    return InputError(f"not readable by fsspec: {type(error).__name__}: {error}", where=address, mend=mend)
 
 
 def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location]:
@@ -281,8 +238,8 @@ def _is_data(name: str, suffixes: tuple[str, ...]) -> bool:
 
 
 def _in_store(address: str, suffixes: tuple[str, ...]) -> list[Location]:
-    store, path = _store(address)
-    with _answering(address):
+    store, path = store_of(address)
+    with answering(address):
         return [RemoteFile(store.unstrip_protocol(one)) for one in sorted(_paths_in(store, path, suffixes))]
 
 

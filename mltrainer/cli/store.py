@@ -1,0 +1,59 @@
+"""`mltrainer store`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli.common import Folder, group, open_project
+from mltrainer.cli.output import printable
+from mltrainer.project.syncing import Copied, pull, push
+from mltrainer.reports.values import counted, size
+
+app = group()
+store = group(
+    "store",
+    help="Copy data, checkpoints and records to an object store, and back.",
+    epilog="Example: mltrainer store push s3://bucket/prefix",
+)
+app.add_typer(store)
+
+Address = Annotated[
+    str, typer.Argument(metavar="URL", help="As fsspec reads it: s3://bucket/prefix, gs://, az://, file:///folder.")
+]
+
+
+@store.command(name="push", epilog="Example: mltrainer store push s3://bucket/prefix")
+def push_(
+    url: Address,
+    force: Annotated[bool, typer.Option("--force", help="Take from here what changed on both sides.")] = False,
+    folder: Folder = None,
+) -> int:
+    """Copy what changed here to a store: the data that git does not have, records, reports, runs and checkpoints.
+
+    Keys come from the environment, as the store's own package reads them. A copy that is cut off leaves what was there.
+    """
+    print(printable(_told(push(open_project(folder), url, force), "sent")))
+    return 0
+
+
+@store.command(name="pull", epilog="Example: mltrainer store pull s3://bucket/prefix")
+def pull_(
+    url: Address,
+    force: Annotated[bool, typer.Option("--force", help="Take from there whatever is another file here.")] = False,
+    folder: Folder = None,
+) -> int:
+    """Copy what changed in a store into the project; every file is compared by its digest before any is replaced.
+
+    What changed here alone stays, and nothing is removed.
+    """
+    print(printable(_told(pull(open_project(folder), url, force), "fetched")))
+    return 0
+
+
+def _told(copied: Copied, what: str) -> str:
+    parts = [f"{what} {counted(copied.files, 'file')}, {size(copied.size)}; {copied.same} were the same"]
+    parts += [f"{counted(copied.dropped, 'file')} removed from the store's list"] if copied.dropped else []
+    parts += [f"{counted(copied.kept, 'file')} newer or removed here stayed so (--force: as there)"] if copied.kept else []
+    return "; ".join(parts)

@@ -1,0 +1,201 @@
+"""An object store as a project's copy: each content under its digest, and a list of the files that comes last.
+
+Contents are only added, and the list is replaced as one object: of a copy that was cut off, the list before still holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mltrainer.configs.addresses import REFUSED, holds_secret
+from mltrainer.errors import InputError, InUseError
+from mltrainer.leftovers import new_file
+from mltrainer.project.stored_files import MOST_LISTED, Listed, Manifest, read, written
+from mltrainer.tasks.stored.location import is_remote
+from mltrainer.tasks.stored.stores import answering, store_of
+from mltrainer.workspace import machine_faults, sha256_bytes, sha256_file
+
+AT_ONCE = 16 << 20  # bytes of a request; a smaller file is sent by one
+WITH_FOLDERS = ("file", "local", "sftp", "ssh", "smb", "ftp", "hdfs")  # others make a bucket where one is asked for a folder
+Moved = Callable[[int], None]  # told of bytes that were copied
+
+
+class ChangedError(Exception):
+    """A file changed, or went away, while it was sent."""
+
+
+def check_address(address: str) -> str:
+    """Return the address of a store without a slash at its end.
+
+    Raises:
+        InputError: It is none, or a secret stands in it.
+    """
+    if holds_secret(address):
+        raise InputError(REFUSED, where="the store's address")
+    if not is_remote(address):
+        mend = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder"
+        raise InputError("no address of a store", where=address, mend=mend)
+    return address.rstrip("/")
+
+
+class ObjectStore:
+    """A store at an address.
+
+    Args:
+        address: As fsspec reads it, such as `s3://bucket/prefix`.
+
+    Raises:
+        InputError: It is no address, holds a secret, or the package that reaches it is not installed.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = check_address(address)
+        self._store, root = store_of(self.address)
+        self._root = root.rstrip("/")
+        self._has_folders = self.address.partition("://")[0] in WITH_FOLDERS
+        self._store.invalidate_cache()  # of listings, by an earlier call in this process
+        self.list_address = f"{self.address}/manifest.json"
+
+    def listed(self) -> tuple[Manifest | None, bytes]:
+        """Return the list of the store's files, None where there is none, and its text.
+
+        Raises:
+            InputError: It cannot be read, or is damaged.
+        """
+        try:
+            with self._answering("manifest.json"):
+                found = bytes(self._store.cat_file(f"{self._root}/manifest.json", start=0, end=MOST_LISTED))
+        except InputError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None, b""
+            raise
+        return read(found, self.list_address), found
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of each content that is there, by its digest."""
+        with self._answering("objects"), contextlib.suppress(FileNotFoundError):
+            self._store.invalidate_cache()
+            rows = self._store.find(f"{self._root}/objects", detail=True)
+            return {path.rpartition("/")[2]: int(row["size"]) for path, row in rows.items()}
+        return {}
+
+    def replace_list(self, manifest: Manifest, before: bytes) -> None:
+        """Write a list in place of the one that was read.
+
+        Raises:
+            InUseError: Another one is there by now.
+        """
+        if self.listed()[1] != before:
+            what = f"another project or machine wrote into {self.address} meanwhile"
+            raise InUseError(what, mend="type the same command again, which takes that into account")
+        with self._answering("manifest.json"):
+            # By another name first: a folder's file that is written in place could be read, or left, half.
+            self._store.pipe_file(f"{self._root}/manifest.json.new", written(manifest))
+            self._store.mv(f"{self._root}/manifest.json.new", f"{self._root}/manifest.json")
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Remove contents; one that is not there is no fault."""
+        for sha256 in digests:
+            with self._answering(_place(sha256)), contextlib.suppress(FileNotFoundError):
+                self._store.rm_file(self._path(sha256))
+
+    def send(self, file: Path, row: Listed, moved: Moved) -> None:
+        """Write a file's content under its digest: as many bytes as it had then, since a log grows meanwhile.
+
+        Raises:
+            ChangedError: It is another content by now, or went away; then none of it stays there.
+            InputError: The store does not take it.
+        """
+        try:
+            with open(file, "rb") as content:
+                sent = self._send(content, row, moved)
+        except FileNotFoundError as error:
+            raise ChangedError(str(file)) from error
+        if sent != row.sha256:
+            self.remove([row.sha256])
+            raise ChangedError(str(file))
+
+    def _send(self, content: BinaryIO, row: Listed, moved: Moved) -> str:
+        """Write the first bytes of a file, and return the digest of what was written, or would have been."""
+        path, total = self._path(row.sha256), hashlib.sha256()
+        with self._answering(_place(row.sha256)):
+            if self._has_folders:
+                self._store.makedirs(path.rpartition("/")[0], exist_ok=True)
+            if row.size <= AT_ONCE:
+                data = content.read(row.size)
+                if (found := sha256_bytes(data)) == row.sha256:
+                    self._store.pipe_file(path, data)
+                    moved(len(data))
+                return found
+            with self._store.open(path, "wb") as there:
+                for data in _pieces(content, row.size):
+                    there.write(data)
+                    total.update(data)
+                    moved(len(data))
+        return total.hexdigest()
+
+    def fetch(self, row: Listed, name: str, folder: Path, moved: Moved) -> Path:
+        """Return the file of a folder that has a content as its digest says, fetched where it is not there yet.
+
+        Args:
+            row: The content.
+            name: The file that it belongs into, for messages.
+            folder: Where it waits under its digest until all have arrived.
+            moved: Told of bytes that arrived.
+
+        Raises:
+            InputError: What arrived has another digest.
+        """
+        target = folder / row.sha256
+        if target.is_file() and sha256_file(target) == row.sha256:  # of a copy that was cut off
+            moved(row.size)
+            return target
+        with machine_faults(str(target)):
+            descriptor, temporary = new_file(folder)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    found = self._fetch(row, file, moved)
+                    if found != row.sha256:
+                        raise self.damaged(name, row, f"its content has the digest {found[:12]}...")
+                    temporary.rename(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return target
+
+    def _fetch(self, row: Listed, file: BinaryIO, moved: Moved) -> str:
+        total = hashlib.sha256()
+        for start in range(0, row.size, AT_ONCE):
+            with self._answering(_place(row.sha256)):
+                data = bytes(self._store.cat_file(self._path(row.sha256), start=start, end=min(start + AT_ONCE, row.size)))
+            file.write(data)
+            total.update(data)
+            moved(len(data))
+        file.flush()
+        return total.hexdigest()
+
+    def damaged(self, name: str, row: Listed, found: str) -> InputError:
+        """Return the error of a content that is not as the list says."""
+        what = f"{name} is not in the store as it was sent: {found}; {row.sha256[:12]}... of {row.size} bytes was expected"
+        mend = "nothing was replaced; remove this object, and push again from where the file is whole"
+        return InputError(what, where=f"{self.address}/{_place(row.sha256)}", mend=mend)
+
+    def _path(self, sha256: str) -> str:
+        return f"{self._root}/{_place(sha256)}"
+
+    def _answering(self, place: str) -> contextlib.AbstractContextManager[None]:
+        return answering(f"{self.address}/{place}", bring="check that the bucket is there, then type the same command again")
+
+
+def _place(sha256: str) -> str:
+    return f"objects/{sha256[:2]}/{sha256}"
+
+
+def _pieces(content: Any, size: int) -> Iterator[bytes]:
+    while size > 0 and (data := content.read(min(size, AT_ONCE))):
+        yield data
+        size -= len(data)

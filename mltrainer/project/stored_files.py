@@ -1,0 +1,240 @@
+"""What of a project goes to an object store: its files, their list with digests, and what counts where two sides differ."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from mltrainer import handbook
+from mltrainer.errors import InputError
+from mltrainer.gates.machine import RUNNING_FILE
+from mltrainer.leftovers import RUN_LOCK, RUN_SCRATCH
+from mltrainer.records.common import FileRow, Part
+from mltrainer.records.reading import sound_record
+from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.reproducibility.git import tracks
+from mltrainer.runs.rebuild import FOLDER as ENVIRONMENTS
+from mltrainer.validation import faults_of
+from mltrainer.workspace import (
+    LOCK_FILE,
+    PROJECT_FILE,
+    SERVED_FILE,
+    STATE_DIR,
+    Project,
+    files_of_tree,
+    from_json,
+    is_sealed,
+    pretty_json,
+    seal,
+    tree_of,
+)
+
+PHASES_DIR = "phases"
+KNOWN_FILE = "store.json"  # in the state folder: what the store held when this project last pushed or pulled
+ARRIVING, STORE_LOCK = "arriving", "store.lock"
+# In the state folder: of this machine alone, made again where it is missing, or of other people.
+LEFT_OUT = frozenset((*("cache", "remote", ENVIRONMENTS, ARRIVING), *(LOCK_FILE, RUNNING_FILE, KNOWN_FILE, STORE_LOCK)))
+CODE = (*importlib.machinery.all_suffixes(), ".pth", ".sh")
+MOST_LISTED = 1 << 30  # bytes of a list: some five million files
+Digests = Mapping[str, str]  # by path
+
+
+class Listed(Part):
+    """A file of the list; `modified` is in nanoseconds since 1970, by which runs are ordered."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=0)]
+    modified: Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class Manifest(Part):
+    """The list of a store's files, by their paths from the project; `commit` is the one at which they were sent last."""
+
+    form: Literal[1] = 1
+    project: str
+    commit: str | None
+    files: dict[str, Listed]
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The files' digests by path."""
+        return {path: row.sha256 for path, row in self.files.items()}
+
+
+def written(manifest: Manifest) -> bytes:
+    """Return the text of a list, sealed."""
+    return pretty_json(seal(manifest.model_dump()))
+
+
+def read(data: bytes, where: str) -> Manifest:
+    """Return the list that a text holds.
+
+    Raises:
+        InputError: It was cut off, edited, or written by another program.
+    """
+    mend = "push again from where the files are whole"
+    try:
+        found = from_json(data)
+    except ValueError as error:
+        raise InputError(f"the list of the store's files is not readable as JSON: {error}", where=where, mend=mend) from error
+    if not is_sealed(found):
+        raise InputError("the list of the store's files was cut off or edited: its seal does not hold", where=where, mend=mend)
+    try:
+        return Manifest.model_validate({key: value for key, value in found.items() if key != "seal"})
+    except ValidationError as error:
+        fault = faults_of(error)[0]
+        what = f"no list of a store's files that this version reads: {fault.place}: {fault.msg}"
+        raise InputError(what, where=where, mend=mend) from error
+
+
+# --- which files ----------------------------------------------------------------------------------
+
+
+def data_rows(project: Project) -> list[FileRow] | None:
+    """Return the data's files, folders and trees that planning recorded; None where there is no sound record.
+
+    Raises:
+        InputError: One lies outside the project.
+    """
+    record = sound_record(project, "planning")
+    if record is None:
+        return None
+    rows: list[FileRow] = record.evidence.data.files
+    if outside := [row.path for row in rows if row.path.startswith(("/", ".."))]:
+        what = f"{outside[0]} lies outside the project's folder, and does not go along"
+        raise InputError(what, where="data.source", mend="put it into the project; .gitignore keeps it out of git")
+    return rows
+
+
+def is_part_of(path: str, rows: Iterable[FileRow]) -> bool:
+    """Return True if a path is one of the data's files, or lies in one of its folders or trees."""
+    return any(path == row.path or path.startswith(f"{(tree_of(row.path) or (row.path,))[0]}/") for row in rows)
+
+
+def is_evidence(path: str) -> bool:
+    """Return True for what the phases wrote: records and reports, runs and checkpoints."""
+    return path.startswith((f"{PHASES_DIR}/", f"{STATE_DIR}/"))
+
+
+def files_of(project: Project, rows: Iterable[FileRow]) -> list[str]:
+    """Return the paths of all files that go along, those first that tell of others.
+
+    While a phase runs, what is read first is older: so a record never tells of a checkpoint that was not sent.
+    """
+    data = (path for row in rows for path in _files_of_row(project.root, row) if not tracks(str(project.root), path))
+    phases = _evidence_below(project.root, PHASES_DIR)
+    state = sorted(_evidence_below(project.root, STATE_DIR), key=_order)
+    return list(dict.fromkeys([*data, *phases, *state]))
+
+
+def _order(path: str) -> int:
+    name, inside = path.rpartition("/")[2], "/checkpoints/" in path
+    return 0 if name == RESULT_FILE and not inside else 1 if inside else 2
+
+
+def _files_of_row(root: Path, row: FileRow) -> Iterator[str]:
+    if (tree := tree_of(row.path)) is not None:
+        yield from (f"{tree[0]}/{name}" for name in files_of_tree(root / tree[0], tree[1]))
+    elif (root / row.path).is_dir():
+        yield from sorted(path for path in _below(root, row.path) if not _is_hidden(path))
+    elif (root / row.path).is_file():
+        yield row.path
+
+
+def _evidence_below(root: Path, folder: str) -> list[str]:
+    return sorted(path for path in _below(root, folder) if _is_sent(path) and not (root / path).is_symlink())
+
+
+def _below(root: Path, folder: str) -> Iterator[str]:
+    for place, _, names in os.walk(root / folder):
+        inside = Path(place).relative_to(root).as_posix()
+        yield from (f"{inside}/{name}" for name in names if (root / inside / name).is_file())
+
+
+def _is_sent(path: str) -> bool:
+    """Return False for what belongs to this machine, or is on its way: locks, caches, a server's answers, scratch folders."""
+    first, *inner = path.split("/")
+    if first == STATE_DIR and (inner[0] in LEFT_OUT or inner[0].startswith(SERVED_FILE)):
+        return False
+    is_lock = inner[-1] == RUN_LOCK or inner[-1].endswith(".lock")
+    return not is_lock and not _is_hidden(path) and not {RUN_SCRATCH, "__pycache__"} & set(inner)
+
+
+def _is_hidden(path: str) -> bool:
+    """Return True for a path with a hidden part, as what is on its way has, too; the state folder itself is none."""
+    return any(part.startswith(".") for part in path.removeprefix(f"{STATE_DIR}/").split("/"))
+
+
+# --- what a list may name -------------------------------------------------------------------------
+
+
+def refusal(project: Project, path: str) -> str | None:
+    """Return the reason for which a list must not name a path, or None."""
+    pure = PurePosixPath(path)
+    if "\0" in path or str(pure) != path or pure.is_absolute() or not pure.parts or ".." in pure.parts:
+        return "the path leads out of the project's folder"
+    if _is_hidden(path):
+        return "the path is hidden, and no file that phases write"
+    if is_evidence(path):
+        return None if _is_sent(path) else "the file is of one machine alone"
+    if path == PROJECT_FILE or path.endswith(CODE) or path in handbook.page_paths():
+        return "the file would decide what runs here, and no data does"
+    return "git has this file" if _is_tracked(project, path) else None
+
+
+def _is_tracked(project: Project, path: str) -> bool:
+    return (project.root / path).exists() and (project.root / ".git").exists() and tracks(str(project.root), path)
+
+
+def link_on_the_way(project: Project, path: str) -> str | None:
+    """Return the link, or the file in place of a folder, over which a path leads; None where there is none."""
+    place = project.root
+    parts = PurePosixPath(path).parts
+    for number, part in enumerate(parts, 1):
+        place = place / part
+        # The state folder may lie on another disk; a clone never brings it along.
+        is_own = part == STATE_DIR and number == 1 and not _is_tracked(project, STATE_DIR)
+        is_wrong = place.is_file() if number < len(parts) else place.is_dir()
+        if (place.is_symlink() and not is_own) or is_wrong:
+            return project.relative(place)
+    return None
+
+
+# --- what counts ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The paths in which a folder and a store differ, by what counts.
+
+    Attributes:
+        here: Changed or removed here alone since both were the same.
+        there: Changed or removed there alone.
+        both: Changed on both sides.
+    """
+
+    here: list[str] = field(default_factory=list)
+    there: list[str] = field(default_factory=list)
+    both: list[str] = field(default_factory=list)
+
+
+def merged(known: Digests, here: Digests, there: Digests) -> Merged:
+    """Return the paths in which two sides differ, by which of them changed since both were known to be the same.
+
+    Args:
+        known: What both held then.
+        here: What the folder holds.
+        there: What the store holds.
+    """
+    found = Merged()
+    for path in dict.fromkeys([*here, *there]):
+        before, ours, theirs = (side.get(path) for side in (known, here, there))
+        if ours != theirs:
+            (found.here if theirs == before else found.there if ours == before else found.both).append(path)
+    return found
