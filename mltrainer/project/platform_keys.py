@@ -26,9 +26,7 @@ class Key(NamedTuple):
 KEYS = (
     Key("MODAL_TOKEN_ID", "https://modal.com/settings/tokens", "Modal reads it"),
     Key("MODAL_TOKEN_SECRET", "https://modal.com/settings/tokens, shown once", "Modal reads it"),
-    Key(
-        "AWS_ACCESS_KEY_ID", "https://console.aws.amazon.com/iam: Users, Security credentials, Create access key", "s3fs reads it"
-    ),
+    Key("AWS_ACCESS_KEY_ID", "https://console.aws.amazon.com/iam, Users, Security credentials", "s3fs reads it"),
     Key("AWS_SECRET_ACCESS_KEY", "the same, shown once", "s3fs reads it"),
     Key(
         "LAMBDA_API_KEY",
