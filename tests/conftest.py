@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -26,6 +27,7 @@ from mltrainer.executors.fork_server import ForkServers
 from mltrainer.records.job import JobBase
 from mltrainer.runs.launcher import program_of
 from mltrainer.workspace import Project, locked, write_json
+from tests.browser import Page, browser
 from tests.forking import FORKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has one core; threads that wait for another spin
@@ -131,6 +133,25 @@ def digits(digits_once: Path, tmp_path: Path) -> Project:
     folder = tmp_path / "digits"
     shutil.copytree(digits_once, folder, symlinks=True)
     return Project(folder)
+
+
+@pytest.fixture(scope="session")
+def shared_page() -> Iterator[Page]:
+    """One page of a headless browser for all tests."""
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(shared_page: Page, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page that asks for nothing from elsewhere, and complains of nothing but what its module has as `TOLERATED`."""
+    shared_page.call("Page.navigate", url="about:blank")
+    shared_page.requests.clear()
+    shared_page.complaints.clear()
+    yield shared_page
+    shared_page.js("1")  # what was told until now is heard
+    assert {urlsplit(url).hostname for url in shared_page.requests if url.startswith("http")} == {"127.0.0.1"}
+    assert [told for told in shared_page.complaints if not any(part in told for part in request.module.TOLERATED)] == []
 
 
 @pytest.fixture(scope="session", autouse=True)

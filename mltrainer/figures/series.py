@@ -7,7 +7,7 @@ peak. The charts that follow a run while it trains are named here, so that termi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mltrainer.figures.axes import drawable
@@ -128,6 +128,7 @@ class Chart:
         can_log: Its values may be drawn by their logarithm.
         is_log: They are, until the user says otherwise.
         is_wide: It gets the whole width.
+        group: With which others it stands: `quality`, `training` or `machine`.
     """
 
     name: str
@@ -139,35 +140,54 @@ class Chart:
     can_log: bool = False
     is_log: bool = False
     is_wide: bool = False
+    group: str = "quality"
 
 
-def followed(metric: str, layers: Sequence[str], terms: Iterable[str] = ()) -> tuple[Chart, ...]:
-    """Return the charts of a run.
+def followed(metric: str, layers: Sequence[str], terms: Iterable[str] = (), measured: Iterable[str] = ()) -> tuple[Chart, ...]:
+    """Return the charts of a run: that of the loss, then that of the metric.
 
     Args:
         metric: The name of the one that chooses the best checkpoint.
         layers: The names of its layers.
         terms: The names of its loss's terms, where it has some.
+        measured: The names of all that its evaluations measure.
     """
     loss = (Curve("training", ("steps", "loss")), Curve("validation", ("validation", "loss"), is_beside=True))
-    of_metric = (Curve("training", ("train", metric), is_beside=True), Curve("validation", ("validation", metric)))
-    each = tuple(Curve(layer, ("update_ratios", nr)) for nr, layer in enumerate(layers)) if len(layers) <= MOST_LAYERS else ()
-    updates = (Curve("median layer", ("update_ratios",)),)
+    others = [name for name in dict.fromkeys(measured) if name not in ("loss", metric)]
     parts = tuple(Curve(name, ("terms", name)) for name in terms)
     of_terms = Chart("terms", "Terms of the loss", parts, TERMS, parts, TERMS, can_log=True)
     return (
         Chart("loss", "Loss", loss, "each step, and at evaluations", can_log=True, is_wide=True),
+        _measured("metric", metric),
+        *(_measured(f"metric:{name}", name) for name in others),
         *([of_terms] if parts else []),
-        Chart("metric", f"{metric[:1].upper()}{metric[1:]}".replace("_", " "), of_metric, "training and validation"),
-        Chart(
-            "norm", "Gradient norm", (Curve("norm", ("steps", "norm")),), "each step, before clipping", can_log=True, is_log=True
-        ),
-        Chart("update", "Update / weight", updates, "median over layers", each, "each layer", can_log=True, is_log=True),
-        Chart("rate", "Samples per second", (Curve("samples/s", ("samples_per_s",)),)),
-        Chart("wait", "Waiting for data", (Curve("share", ("data_wait",)),), "share of a step's time"),
-        Chart("memory", "Memory", (Curve("MiB", ("memory_mb",)),), "MiB, at evaluations"),
-        Chart("lr", "Learning rate", (Curve("rate", ("lr",)),)),
+        *(replace(chart, group="training") for chart in _of_steps(layers)),
+        *(replace(chart, group="machine") for chart in _OF_THE_MACHINE),
     )
+
+
+def _measured(name: str, metric: str) -> Chart:
+    curves = Curve("training", ("train", metric), is_beside=True), Curve("validation", ("validation", metric))
+    return Chart(name, f"{metric[:1].upper()}{metric[1:]}".replace("_", " "), curves, "training and validation")
+
+
+def _of_steps(layers: Sequence[str]) -> tuple[Chart, ...]:
+    each = tuple(Curve(layer, ("update_ratios", nr)) for nr, layer in enumerate(layers)) if len(layers) <= MOST_LAYERS else ()
+    norm, updates = (Curve("norm", ("steps", "norm")),), (Curve("median layer", ("update_ratios",)),)
+    return (
+        Chart("norm", "Gradient norm", norm, "each step, before clipping", can_log=True, is_log=True),
+        Chart("update", "Update / weight", updates, "median over layers", each, "each layer", can_log=True, is_log=True),
+        Chart("lr", "Learning rate", (Curve("rate", ("lr",)),)),
+        Chart("clipped", "Clipped steps", (Curve("share", ("clipped",)),), "share of the steps before each evaluation"),
+        Chart("loss_scale", "Loss scale", (Curve("scale", ("loss_scale",)),), "at evaluations", can_log=True),
+    )
+
+
+_OF_THE_MACHINE = (
+    Chart("rate", "Samples per second", (Curve("samples/s", ("samples_per_s",)),)),
+    Chart("wait", "Waiting for data", (Curve("share", ("data_wait",)),), "share of a step's time"),
+    Chart("memory", "Memory", (Curve("MiB", ("memory_mb",)),), "MiB, at evaluations"),
+)
 
 
 def median(values: Sequence[float | None]) -> float | None:

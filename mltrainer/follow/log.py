@@ -55,6 +55,7 @@ class Evaluation:
     layer_norms: list[float | None] = field(default_factory=list)
     update_ratios: list[float | None] = field(default_factory=list)
     memory_mb: float | None = None
+    loss_scale: float | None = None
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,18 @@ class Follower:
         """Whether nothing will be new any more."""
         return self._end.is_set()
 
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse names of which one is no run, or too many of them.
+
+        Raises:
+            InputError: They are.
+        """
+        known = run_ids(self._project)
+        if len(names) > MOST_RUNS or any(name not in known for name in names):
+            raise InputError(
+                f"no {MOST_RUNS} or fewer runs of this project: {', '.join(names)[:200]}", mend="mltrainer runs list"
+            )
+
     @contextlib.contextmanager
     def watching(self, names: Sequence[str]) -> Iterator[list[WatchedRun]]:
         """Yield runs that are followed for the length of a block.
@@ -106,11 +118,7 @@ class Follower:
         Raises:
             InputError: There is no such run, or these are too many.
         """
-        known = run_ids(self._project)
-        if len(names) > MOST_RUNS or any(name not in known for name in names):
-            raise InputError(
-                f"no {MOST_RUNS} or fewer runs of this project: {', '.join(names)[:200]}", mend="mltrainer runs list"
-            )
+        self.check(names)
         with self._changed:
             runs = [self._begin(name) for name in names]
         try:

@@ -178,6 +178,7 @@ class WatchedRun:
         """Return a run's facts beside its curves."""
         ended, observed = self._ended or KnownResult(), self._log.observed
         metric, layers = metric_of(self._run_config.metric, ended.metric), observed.layers or ended.layers or []
+        first = self.rows[0] if self.rows else Evaluation()
         return Facts(
             state=(ended.state or "ended") if self._state == "ended" else self._state,
             stop_reason=ended.stop_reason,
@@ -190,7 +191,7 @@ class WatchedRun:
             findings=sorted(self._findings.values(), key=lambda one: SEVERITIES.get(str(one.severity), 9)),
             usage=self._usage.last if self._state == "running" else None,
             config=plain(flatten(self._config)) if self._config else {},
-            charts=followed(metric.name, layers, self.rows[0].terms if self.rows else ()),
+            charts=followed(metric.name, layers, first.terms, [*first.validation, *first.train]),
         )
 
     def _planned_steps(self) -> int | None:

@@ -21,21 +21,21 @@ from mltrainer.follow.steps import StepsView
 from mltrainer.monitor import pages
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen, WatchedRun
-from mltrainer.monitor.shown import sent
+from mltrainer.monitor.shown import ProjectShown, sent
 from mltrainer.page_headers import page_headers
 from mltrainer.workspace import Project, machine_faults, read_whole
 
 LOOPBACK = "127.0.0.1"
 BEAT_S = 5.0  # silence after which a page gets a sign of life; sending it also shows whether the page is still open
 MOST_POINTS = 4000
+_SCRIPTS = ("app", "axes", "charts", "dom", "heads", "lines", "link", "lists", "save", "state", "theme")
 STATIC = {
     "": ("index.html", "text/html; charset=utf-8"),
-    "app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "theme.js": ("theme.js", "text/javascript; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
     "style.css": ("style.css", "text/css; charset=utf-8"),
     "uPlot.js": ("uPlot.iife.min.js", "text/javascript; charset=utf-8"),
     "uPlot.css": ("uPlot.min.css", "text/css; charset=utf-8"),
+    **{f"{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in _SCRIPTS},
 }
 HEADERS = page_headers("script", "style", "img", "connect")
 Answer = tuple[bytes, str]  # body and its type
@@ -148,23 +148,30 @@ class Handler(BaseHTTPRequestHandler):
     def _events(self, asked: dict[str, list[str]]) -> None:
         """Send the project and some runs as they are, and what is new as it comes, until the page is closed."""
         chosen = self.server.unasked if "unasked" in asked else asked.get("run", [])
-        with self.server.follower.watching(chosen) as runs:
-            self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
-            # A stream has no length by which a next request on the same connection could be told from it.
-            self.close_connection = True
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                self._stream(runs)
+        self.server.follower.check(chosen)
+        self._head(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
+        # A stream has no length by which a next request on the same connection could be told from it.
+        self.close_connection = True
+        with contextlib.suppress(ConnectionError, TimeoutError, InputError):  # a run may be removed meanwhile
+            # Before the runs are read, which takes a while where they are long: the page is there at once.
+            shown = self._tell_project(chosen)
+            with self.server.follower.watching(chosen) as runs:
+                self._stream(runs, shown)
 
-    def _stream(self, runs: list[WatchedRun]) -> None:
-        follower, version, shown = self.server.follower, -1, None
-        chosen = [run.id for run in runs]  # what a page that did not choose hears first, is what it shows
+    def _tell_project(self, chosen: list[str]) -> ProjectShown:
+        """Send the project, with the runs that a page which did not choose shows."""
+        shown = self.server.follower.shown
+        self.wfile.write(_event("project", {**vars(shown), "chosen": chosen}))
+        return shown
+
+    def _stream(self, runs: list[WatchedRun], shown: ProjectShown) -> None:
+        follower, version = self.server.follower, -1
         seen: dict[str, Seen] = {}
         while not follower.has_ended:
-            new: list[tuple[str, Any]] = [("run", found) for found in follower.news(runs, seen)]
             if follower.shown is not shown and follower.shown != shown:
-                new.insert(0, ("project", {**vars(follower.shown), "chosen": self.server.unasked if shown else chosen}))
-            shown = follower.shown
-            self.wfile.write(b"".join(_event(name, value) for name, value in new) or b": still here\n\n")
+                shown = self._tell_project(self.server.unasked)
+            new = b"".join(_event("run", found) for found in follower.news(runs, seen))
+            self.wfile.write(new or b": still here\n\n")
             version = follower.wait(version, BEAT_S)
 
     # --- answers ---

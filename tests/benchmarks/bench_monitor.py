@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from mltrainer.workspace import Project
-from tests.monitor.browser import CHROMIUM, browser
+from tests.browser import CHROMIUM, browser
 from tests.monitor.invented import Training, empty_project
 
 STEPS = 1_000_000

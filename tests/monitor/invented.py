@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,11 @@ class Training:
         self._head = chain(self.folder, list(losses), self.step + 1, self._head)
         self.step += len(losses)
 
-    def evaluate(self, accuracy: float, train: float | None = None, **more: Any) -> None:
-        """Measure the model, on the training set with another accuracy where one is given."""
-        values = {"loss": 1 - accuracy, "accuracy": accuracy}
+    def evaluate(
+        self, accuracy: float, train: float | None = None, beside: Mapping[str, float] | None = None, **more: Any
+    ) -> None:
+        """Measure the model, on the training set with another accuracy where one is given; `beside` are further metrics."""
+        values = {"loss": 1 - accuracy, "accuracy": accuracy, **(beside or {})}
         shown = {"lr": 0.1, "train_loss": 1 - accuracy, "samples_per_s": 1e4, "data_wait": 0.01, "clipped": 0.0, "seconds": 0.1}
         layers = {"layer_norms": [0.5, 0.25], "update_ratios": [0.01, 0.02]}
         row = {"epoch": self.step // STEPS_PER_EPOCH, "step": self.step, **shown, **layers}

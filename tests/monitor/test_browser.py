@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from mltrainer.workspace import Project
-from tests.monitor.browser import CHROMIUM, Page, browser
+from tests.browser import CHROMIUM, Page
 from tests.monitor.invented import STEPS_PER_EPOCH, Training, empty_project
 from tests.monitor.test_server import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")]
+TOLERATED = ("CONNECTION_REFUSED",)  # of a page whose server has ended
 ENTER, SPACE = ("Enter", 13, "\r"), (" ", 32, " ")
 ROWS = "[...document.querySelectorAll('[data-name=loss] .u-legend .u-series')]"
 LINES = f"{ROWS}.filter((row) => !row.hidden).map((row) => row.innerText.replace(/\\s/g, ''))"
 
 
-@pytest.fixture(scope="module")
-def shared_page() -> Iterator[Page]:
-    """One page for all tests."""
-    with browser() as found:
-        yield found
-
-
-@pytest.fixture
-def page(shared_page: Page) -> Iterator[Page]:
-    """A page that must not complain, nor ask for anything from elsewhere."""
-    shared_page.call("Page.navigate", url="about:blank")
-    shared_page.requests.clear()
-    shared_page.complaints.clear()
-    yield shared_page
-    shared_page.js("1")
-    asked = {urlsplit(url).hostname for url in shared_page.requests if not url.startswith(("about:", "data:"))}
-    assert asked == {"127.0.0.1"}
-    assert [told for told in shared_page.complaints if "CONNECTION_REFUSED" not in told] == []  # its server has ended
+def chart(name: str, code: str) -> str:
+    """Return an expression of what a chart's `plot` holds."""
+    return f"import('./charts.js').then(({{ charts }}) => {{ const {{ plot }} = charts.get('{name}'); return {code}; }})"
 
 
 def pressed(page: Page, *keys: tuple[str, int, str]) -> None:
@@ -60,7 +44,7 @@ def test_a_run_is_watched_from_its_start_to_its_end(page: Page, tmp_path: Path) 
             page.until("document.querySelector('#heads').innerText.replace(/\\s/g, '').includes('step200/200')")
             assert page.js("document.querySelector('progress').value") == 200
         page.until("document.querySelector('#heads').innerText.includes('interrupted')")  # it wrote no result
-        assert "0.9" in page.js("document.querySelector('[data-name=metric]').getAttribute('aria-label')")
+        assert "0.9" in page.js("document.querySelector('[data-name=metric] .plot').getAttribute('aria-label')")
 
 
 def test_a_spike_is_seen_as_it_happens(page: Page, tmp_path: Path) -> None:
@@ -70,15 +54,15 @@ def test_a_spike_is_seen_as_it_happens(page: Page, tmp_path: Path) -> None:
     with training.living(), serving(project) as server:
         page.open(server.url)
         page.until("document.querySelector('[data-name=loss] canvas') && 1")
-        loss = "[...charts.get('loss').plot.data[1]].filter((value) => value === 40).length"
+        loss = chart("loss", "[...plot.data[1]].filter((value) => value === 40).length")
         assert page.js(loss) == 0
         begun = time.monotonic()
         training.steps(40.0)
-        page.until(f"{loss} === 1")
+        page.until(f"{loss}.then((many) => many === 1)")
         assert time.monotonic() - begun < 2.0  # how soon: tests/benchmarks/bench_monitor.py
         training.warn()
         page.until("document.querySelector('.finding.warning').innerText.includes('Loss spike')")
-        assert page.js("charts.get('loss').plot.scales.y.max") >= 40
+        assert page.js(chart("loss", "plot.scales.y.max")) >= 40
 
 
 def test_the_terms_of_a_loss_are_drawn_in_colours_of_their_own(page: Page, tmp_path: Path) -> None:
@@ -89,9 +73,83 @@ def test_the_terms_of_a_loss_are_drawn_in_colours_of_their_own(page: Page, tmp_p
     with serving(project) as server:
         page.open(server.url)
         page.until("document.querySelector('[data-name=terms] canvas') && 1")
-        assert page.js("[...charts.get('terms').plot.data].slice(1).map((one) => one[0])") == [0.75, 0.25]
-        first, second = page.js("charts.get('terms').plot.series.slice(1).map((one) => one._stroke)")
+        assert page.js(chart("terms", "[...plot.data].slice(1).map((one) => one[0])")) == [0.75, 0.25]
+        first, second = page.js(chart("terms", "plot.series.slice(1).map((one) => one._stroke)"))
         assert first != second
+
+
+RANGES = """import('./charts.js').then(({ charts }) => [...charts.values()].filter(({ plot }) => plot)
+  .map(({ plot }) => `${plot.scales.x.min}-${plot.scales.x.max}`))"""
+
+
+def picked(page: Page, axis: str) -> None:
+    page.js(f"document.querySelector('#axes input[value={axis}]').click()")
+
+
+def test_all_metrics_have_charts_and_all_charts_one_axis_by_step_epoch_or_time(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    for nr in range(1, 5):
+        training.steps(*[1 / nr] * STEPS_PER_EPOCH)
+        training.evaluate(nr / 5, beside={"f1_macro": nr / 6})
+    training.steps(0.5, 0.5)
+    with serving(project) as server:
+        page.open(server.url, height=4000)
+        page.until("document.querySelectorAll('canvas').length > 6")
+        names = page.js("[...document.querySelectorAll('.chart')].map((one) => one.dataset.name)")
+        assert names[:4] == ["loss", "metric", "metric:f1_macro", "norm"]
+        assert page.js("document.querySelector('[data-name=\"metric:f1_macro\"] figcaption').innerText").startswith("F1 macro")
+        assert set(page.js(RANGES)) == {"1-82"}
+        picked(page, "epoch")
+        page.until(f"{RANGES}.then((all) => all.every((one) => one === '0-4.1'))")  # of 10 epochs with 20 steps each
+        picked(page, "time")
+        page.until(f"{RANGES}.then((all) => all.every((one) => one.startsWith('0-0.4')))")  # an evaluation each 0.1 s
+        picked(page, "step")
+        page.js("document.querySelector('[data-name=lr] .plot').focus()")
+        pressed(page, ("+", 187, "+"))
+        page.until(f"{RANGES}.then((all) => all[0] !== '1-82' && all.every((one) => one === all[0]))")
+
+
+def test_smoothing_is_the_debiased_moving_average_and_leaves_the_values_in_sight(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    values, weight = [0.1, 0.9, 0.2, 0.8], 0.75
+    for value in values:
+        training.epoch(value)
+    expected = [
+        sum((1 - weight) * weight ** (nr - k) * value for k, value in enumerate(values[: nr + 1])) / (1 - weight ** (nr + 1))
+        for nr in range(len(values))
+    ]
+    with serving(project) as server:
+        page.open(server.url)
+        page.until("document.querySelector('[data-name=metric] canvas') && 1")
+        page.js("document.querySelector('#smoothing').value = 0.75")
+        page.js("document.querySelector('#smoothing').dispatchEvent(new Event('input'))")
+        page.until(chart("metric", "plot.series.length === 5"))
+        assert page.js(chart("metric", "[...plot.data[3]]")) == values
+        assert page.js(chart("metric", "[...plot.data[4]]")) == pytest.approx(expected)
+        assert page.js("document.querySelector('#smoothed').innerText") == "0.75"
+
+
+SAVED = """(() => { window.saved = []; URL.createObjectURL = (blob) => { window.saved.push(blob); return '#'; }; return 1; })()"""
+
+
+def test_a_chart_is_saved_as_numbers_and_as_a_picture(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    training.epoch(0.75)
+    with serving(project) as server:
+        page.open(server.url)
+        page.until("document.querySelector('[data-name=metric] canvas') && 1")
+        page.js(SAVED)
+        page.js("document.querySelectorAll('[data-name=metric] .save button').forEach((one) => one.click())")
+        page.until("window.saved.length === 2")
+        kinds = page.js("window.saved.map((one) => one.type).sort()")
+        assert kinds == ["image/png", "text/csv"]
+        assert page.js("window.saved.find((one) => one.type === 'image/png').size") > 2000
+        text = page.js("window.saved.find((one) => one.type === 'text/csv').text()")
+        assert text == "step,training,validation\n20,0.5,0.5\n40,0.75,0.75\n"
 
 
 def test_two_runs_are_compared_by_keyboard_alone(page: Page, tmp_path: Path) -> None:
@@ -115,18 +173,18 @@ def test_two_runs_are_compared_by_keyboard_alone(page: Page, tmp_path: Path) -> 
         assert page.js("document.activeElement.dataset.focus") == "a" * 12  # focus stays where it was
         pressed(page, ENTER)
         page.until("document.querySelectorAll('.head').length === 1")
-        page.js("document.querySelector('[data-name=loss]').focus()")
+        page.js("document.querySelector('[data-name=loss] .plot').focus()")
         pressed(page, ("End", 35, ""), ("ArrowLeft", 37, ""))
         assert page.js(LINES)[0] == f"step{STEPS_PER_EPOCH - 1}"
         pressed(page, ("+", 187, "+"))
-        page.until("charts.get('loss').plot.scales.x.max - charts.get('loss').plot.scales.x.min < 15")
+        page.until(chart("loss", "plot.scales.x.max - plot.scales.x.min < 15"))
         pressed(page, ("0", 48, "0"))
-        page.until("charts.get('loss').plot.scales.x.max === 20")
+        page.until(chart("loss", "plot.scales.x.max === 20"))
 
 
 def test_a_page_of_a_phones_width_needs_no_scrolling_sideways(page: Page, digits: Project) -> None:
     with serving(digits) as server:
-        page.open(server.url, width=375, height=800)
+        page.open(server.url, width=375, height=4000)
         page.until("document.querySelectorAll('canvas').length >= 6 && 1")
         assert page.js("document.documentElement.scrollWidth") == 375
         assert page.js("document.querySelector('[data-name=loss] canvas').getBoundingClientRect().width") <= 375

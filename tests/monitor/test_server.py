@@ -228,6 +228,15 @@ def test_a_page_that_chose_nothing_hears_at_once_what_it_is_to_show(training: Tr
     assert (lines[3], json.loads(lines[4][6:])["run"]) == ("event: run\n", training.run)
 
 
+def test_a_page_has_the_project_before_a_run_is_read(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_read = threading.Event()
+    monkeypatch.setattr("mltrainer.monitor.run.WatchedRun.look", lambda run: may_read.wait(10))
+    with serving(Project(training.folder.parents[2])) as server, stream(server, training.run) as heard:
+        assert next(heard)[1]["chosen"] == [training.run]
+        may_read.set()
+        assert next(heard)[0] == "run"
+
+
 def test_a_run_that_begins_while_a_page_is_open_is_told(tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     with serving(project) as server, stream(server) as heard:

@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mltrainer.workspace import Project
+from tests.browser import CHROMIUM, Page
 from tests.conftest import Cli
-from tests.monitor.browser import CHROMIUM, Page, browser
 from tests.serving.conftest import PICTURES, ROW, TABLE, deliver
 from tests.serving.test_answers import said_by_script
 from tests.serving.test_store import server
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")]
+TOLERATED = ("422", "401")  # refused requests
 ENTER, TAB = ("Enter", 13, "\r"), ("Tab", 9, "")
 READY = "document.querySelector('#form button')?.disabled === false"
 SHOWN = "document.querySelector('#answer .prediction')?.innerText"
-
-
-@pytest.fixture(scope="module")
-def shared_page() -> Iterator[Page]:
-    with browser() as found:
-        yield found
-
-
-@pytest.fixture
-def page(shared_page: Page) -> Iterator[Page]:
-    """A page that asks for nothing from elsewhere, and complains of refused requests alone."""
-    shared_page.call("Page.navigate", url="about:blank")
-    shared_page.requests.clear()
-    shared_page.complaints.clear()
-    yield shared_page
-    assert {urlsplit(url).hostname for url in shared_page.requests if url.startswith("http")} == {"127.0.0.1"}
-    assert [told for told in shared_page.complaints if "422" not in told and "401" not in told] == []
 
 
 def typed(page: Page, text: str) -> None:

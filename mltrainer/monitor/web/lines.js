@@ -1,0 +1,103 @@
+// What the charts of the chosen runs hold. A chart: {name, title, note, group, wide, canLog, isLog, lines}, of a search `isTrials`.
+// A line: {label, table: [x, y], colour, width, dash, points}; a band is drawn between two lines that follow each other.
+
+import { places, smoothed } from "./axes.js";
+import { faint, isNumber, words } from "./dom.js";
+import { COLOURS, colourOf, state } from "./state.js";
+
+const FADED = 0.3; // of a line beside its moving average
+
+// Which charts a run has, and where their values stand, its facts tell.
+export function runCharts() {
+  const live = state.chosen.filter((id) => state.runs[id]?.steps);
+  const told = new Map();
+  for (const { facts } of live.map((id) => state.runs[id])) {
+    for (const chart of facts.charts ?? []) {
+      const isTwice = chart.name === "metric" && facts.metric.name === "loss"; // the chart of the loss has it
+      if (!told.has(chart.name) && !isTwice) told.set(chart.name, chart);
+    }
+  }
+  return [...told.values()].map((chart) => followed(chart, live)).filter((chart) => chart.lines.length);
+}
+
+function followed(chart, live) {
+  const several = live.length > 1;
+  const isAlone = !several && chart.alone.length > 0;
+  const curves = isAlone ? chart.alone : chart.curves;
+  const lines = live.flatMap((id) => curves.flatMap((curve, place) => curveLines(id, curve, several, isAlone ? place : null)));
+  const { name, title, group, is_wide: wide, can_log: canLog, is_log: isLog } = chart;
+  return { name, title, group, wide, canLog, isLog, note: (isAlone ? chart.alone_note : chart.note) || undefined, lines };
+}
+
+function curveLines(id, { name, path, is_beside }, several, layer) {
+  if (path[0] === "steps") return stepLines(id, path[1], name, several);
+  const isMeasured = name === "validation";
+  const colour = layer !== null ? COLOURS[layer % COLOURS.length] : isMeasured && !several ? COLOURS[1] : null;
+  const dash = several && is_beside ? (isMeasured ? [6, 4] : [2, 3]) : null;
+  return rowLine(id, (row) => valueAt(row, path), { label: name, colour, dash, isFaded: several && is_beside && !isMeasured });
+}
+
+// Of many values, such as one for each layer, the median.
+function valueAt(row, path) {
+  const found = path.reduce((value, key) => value?.[key], row);
+  if (!Array.isArray(found)) return found;
+  const kept = found.filter(isNumber).sort((a, b) => a - b);
+  return kept.length ? kept[kept.length >> 1] : null;
+}
+
+const named = (id, label) => (state.chosen.length > 1 ? `${titleOf(id)} ${label}` : label);
+
+// A run's name, where it was given one, else the beginning of its id.
+export function titleOf(id) {
+  return state.project.runs.find((run) => run.id === id)?.name || id.slice(0, 6);
+}
+
+function stepLines(id, name, label, several) {
+  const run = state.runs[id];
+  const { step, width, [name]: found } = run.detail ?? run.steps;
+  const xs = places(run, state.axis, step);
+  if (!xs.length) return [];
+  const colour = colourOf(id);
+  const main = { label: named(id, width > 1 ? `${label}, mean` : label), table: [xs, found.mean], colour, width: several ? 1.3 : 1.5 };
+  if (width <= 1 || state.smoothing) return averaged(main);
+  return [
+    { label: named(id, "highest"), table: [xs, found.high], colour: faint(colour, 0.35), width: 0.5, isQuiet: true },
+    { label: named(id, "lowest"), table: [xs, found.low], colour: faint(colour, 0.35), width: 0.5, isQuiet: true, band: faint(colour, 0.16) },
+    main,
+  ];
+}
+
+function rowLine(id, pick, { label, dash, colour, isFaded }) {
+  const { rows } = state.runs[id];
+  const kept = rows.map((row) => [row.step, pick(row) ?? null]).filter(([, value]) => value !== null);
+  const xs = places(state.runs[id], state.axis, kept.map(([step]) => step));
+  if (!xs.length) return [];
+  const own = colour ?? colourOf(id);
+  return averaged({ label: named(id, label), table: [xs, kept.map(([, value]) => value)], colour: isFaded ? faint(own, 0.55) : own, width: 1.8, dash, points: kept.length < 25 });
+}
+
+// A line, or with smoothing the same faintly behind its moving average.
+function averaged(line) {
+  if (!state.smoothing) return [line];
+  const [xs, ys] = line.table;
+  return [
+    { ...line, label: `${line.label}, as it is`, colour: faint(line.colour, FADED), width: 1, points: false, isQuiet: true },
+    { ...line, label: `${line.label}, smoothed`, table: [xs, smoothed(xs, ys, state.smoothing)], points: false },
+  ];
+}
+
+// The trials of a search that have ended: each one's value, and the best until then.
+export function trialChart() {
+  const trials = state.project.runs.filter((run) => run.phase === "optimization" && !run.parent && isNumber(run.metrics[run.metric.name]));
+  if (trials.length < 2) return null;
+  const values = trials.map((run) => run.metrics[run.metric.name]);
+  const better = trials[0].metric.mode === "min" ? Math.min : Math.max;
+  const best = [];
+  for (const value of values) best.push(best.length ? better(best.at(-1), value) : value);
+  const nrs = values.map((_, place) => place + 1);
+  const lines = [
+    { label: words(trials[0].metric.name), table: [nrs, values], colour: COLOURS[0], width: 0, points: true },
+    { label: "best so far", table: [nrs, best], colour: COLOURS[1], width: 1.5 },
+  ];
+  return { name: "trials", title: "Trials", note: "best value of each, in order", isTrials: true, wide: true, lines };
+}
