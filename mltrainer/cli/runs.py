@@ -17,6 +17,7 @@ from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.runs.find import describe_run, find_run, list_runs
+from mltrainer.runs.labels import Labels, label_run, read_labels
 
 if TYPE_CHECKING:
     from mltrainer.records.diagnostics import AdvisedDiagnosis
@@ -29,15 +30,57 @@ app.add_typer(runs)
 
 
 @runs.command(name="list", epilog="Example: mltrainer runs list")
-def list_(folder: Folder = None, as_json: AsJson = False) -> int:
-    """List every run of the project, with its phase and its result."""
-    rows = list_runs(open_project(folder))
+def list_(
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only the runs that have this tag.")] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """List every run of the project, with its phase and its result, and the names and tags that runs were given."""
+    project = open_project(folder)
+    labels = read_labels(project)
+    rows = [(row, labels.get(row.id, Labels())) for row in list_runs(project)]
+    rows = [(row, own) for row, own in rows if tag is None or tag in own.tags]
     if as_json:
-        emit({"runs": [row.written() for row in rows]})
+        emit({"runs": [{**row.written(), **(own.written() if own != Labels() else {})} for row, own in rows]})
         return 0
-    shown = [[r.id, r.phase, r.state, str(r.steps), metrics_text(r.validation)] for r in rows]
-    heads = ["run", "phase", "state", "steps", "metrics on validation"]
-    print(table(shown, heads) if shown else "no runs yet; next: mltrainer run")
+    are_labelled = any(own != Labels() for _, own in rows)
+    shown = [
+        [r.id, *(_in_words(own) if are_labelled else ()), r.phase, r.state, str(r.steps), metrics_text(r.validation)]
+        for r, own in rows
+    ]
+    heads = ["run", *(("name", "tags") if are_labelled else ()), "phase", "state", "steps", "metrics on validation"]
+    nothing = f"no run has the tag {printable(tag)!r}" if tag else "no runs yet; next: mltrainer run"
+    print(table(shown, heads) if shown else nothing)
+    return 0
+
+
+def _in_words(labels: Labels) -> tuple[str, str]:
+    return labels.name or "-", " ".join(labels.tags) or "-"
+
+
+@runs.command(epilog="Example: mltrainer runs tag baseline --name 'first try' good")
+def tag(
+    run: Run,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]...", help="Tags to add.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What the run is called; '' takes its name away.")
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", metavar="TAG", help="A tag to take away.")] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Give a run a name and tags, by which lists and the monitor show and filter it.
+
+    They stand in a file of this machine (.mltrainer/labels.json): no record, digest or gate knows of them.
+    """
+    project = open_project(folder)
+    found = find_run(project, run)
+    labels = label_run(project, found, name, tags or (), remove or ())
+    if as_json:
+        emit({"run": found, **labels.written()})
+        return 0
+    called, tagged = _in_words(labels)
+    print(printable(f"run {found}: name {called}, tags {tagged}"))
     return 0
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from mltrainer.monitor.shown import ItemShown, NextStep, PhaseShown, ProjectShow
 from mltrainer.reproducibility.fingerprint import CHAIN_FILE
 from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, result_of, run_ids
+from mltrainer.runs.labels import Labels, labels_file, read_labels
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
 
 AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
@@ -44,6 +45,7 @@ class Scene:
         self._name = project.root.name
         self._summaries: dict[str, tuple[Any, RunSummary]] = {}
         self._logs: dict[str, Log[Evaluation]] = {}
+        self._labels: tuple[Any, Mapping[str, Labels]] = (None, {})
         self._unasked: list[str] = []
 
     def look(self) -> ProjectShown:
@@ -82,7 +84,10 @@ class Scene:
 
     def runs(self) -> list[RunSummary]:
         """Return every run's summary, the oldest first."""
-        return [self._summary(run) for run in run_ids(self._project)]
+        mark = _mark(labels_file(self._project))
+        if mark != self._labels[0]:
+            self._labels = mark, read_labels(self._project)
+        return [_labelled(self._summary(run), self._labels[1]) for run in run_ids(self._project)]
 
     def _summary(self, run: str) -> RunSummary:
         folder = self._project.runs_dir / run
@@ -94,6 +99,10 @@ class Scene:
             log.poll()
             known = self._summaries[run] = mark, summary(self._project, run, is_running, log)
         return known[1]
+
+
+def _labelled(run: RunSummary, labels: Mapping[str, Labels]) -> RunSummary:
+    return replace(run, **vars(labels[run.id])) if run.id in labels else run
 
 
 def unasked(runs: Sequence[RunSummary], before: Sequence[str]) -> list[str]:

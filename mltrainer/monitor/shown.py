@@ -89,6 +89,8 @@ class RunSummary:
         epoch: How far it came.
         metrics: Of its best evaluation; those of the training set begin with `train_`.
         seconds: That it took.
+        name: That people gave it, if they did.
+        tags: Likewise.
     """
 
     id: str
@@ -103,6 +105,8 @@ class RunSummary:
     epoch: float | None
     metrics: Mapping[str, Any]
     seconds: float | None
+    name: str | None = None
+    tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.plot import MARGIN, Line, drawn
 from mltrainer.monitor.run import WatchedRun
 from mltrainer.monitor.shown import Picture, ProjectShown, ReportFile, RunSummary, StudyShown
-from mltrainer.reports.values import duration, visible
+from mltrainer.reports.values import cut, duration, visible
 from mltrainer.workspace import Project, read_whole
 
 MARKS = {"passed": "✓", "skipped": "↷", "running": "●", "failed": "✕", "stale": "!", "ready": "○", "locked": "·"}
@@ -352,7 +352,8 @@ def run_text(run: RunSummary, chosen: Sequence[str]) -> Text:
     value = run.metrics.get(run.metric.name)
     sign = ("● ", colour(chosen.index(run.id))) if run.id in chosen else ("○ ", "dim")
     told = "running" if run.state == "running" else short(value) if value is not None else run.state
-    return Text.assemble(sign, run.id[:8], (f" {str(run.phase or '')[:12]:12} ", "dim"), told)
+    called = cut(visible(run.name), 14) if run.name else run.id[:8]
+    return Text.assemble(sign, called, (f" {str(run.phase or '')[:12]:12} ", "dim"), told)
 
 
 # --- what is drawn --------------------------------------------------------------------------------
