@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from mltrainer.errors import InputError, MachineError
 from mltrainer.follow.steps import StepsView
-from mltrainer.monitor import pages
+from mltrainer.monitor import details, pages
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.shown import ProjectShown, sent
@@ -28,7 +28,10 @@ from mltrainer.workspace import Project, machine_faults, read_whole
 LOOPBACK = "127.0.0.1"
 BEAT_S = 5.0  # silence after which a page gets a sign of life; sending it also shows whether the page is still open
 MOST_POINTS = 4000
-_SCRIPTS = ("app", "axes", "charts", "dom", "heads", "lines", "link", "lists", "save", "state", "theme")
+_SCRIPTS = (
+    *("app", "axes", "charts", "classes", "dom", "drawing", "heads", "layers", "lines"),
+    *("link", "lists", "runs", "save", "search", "state", "table", "theme"),
+)
 STATIC = {
     "": ("index.html", "text/html; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
@@ -39,6 +42,7 @@ STATIC = {
 }
 HEADERS = page_headers("script", "style", "img", "connect")
 Answer = tuple[bytes, str]  # body and its type
+Asked = dict[str, list[str]]  # what stands behind the question mark of an address
 
 
 class Server(ThreadingHTTPServer):
@@ -63,6 +67,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, project: Project, follower: Follower, chosen: list[str], port: int = 0) -> None:
         self.project, self.follower, self.chosen = project, follower, chosen
+        self.settings = details.Settings(project)
         self._token = secrets.token_urlsafe(24)
         try:
             with machine_faults(f"port {port}"):
@@ -121,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, OverflowError):  # infinity is a number, but of no step
             self._refuse(HTTPStatus.BAD_REQUEST, "A number was expected.")
 
-    def _answer(self, path: str, asked: dict[str, list[str]]) -> Answer:
+    def _answer(self, path: str, asked: Asked) -> Answer:
         """Return the content at a path below the token, and its media type.
 
         Raises:
@@ -131,21 +136,16 @@ class Handler(BaseHTTPRequestHandler):
         if path in STATIC:
             name, kind = STATIC[path]
             return (resources.files("mltrainer.monitor") / "web" / name).read_bytes(), kind
-        if path == "steps":
-            return sent(self._steps(asked)), "application/json"
+        if path in _DATA:
+            return sent(_DATA[path](self.server, asked)), "application/json"
         folder, _, rest = path.partition("/")
         if folder not in _PAGES:
             raise InputError("there is no page at this address", where=path[:200])
         return _PAGES[folder](self.server.project, rest, path.count("/"))
 
-    def _steps(self, asked: dict[str, list[str]]) -> StepsView:
-        first, last = (int(float(asked[key][0])) if key in asked else None for key in ("first", "last"))
-        points = min(MOST_POINTS, max(1, int(asked.get("points", ["1000"])[0])))
-        return self.server.follower.steps(asked.get("run", [""])[0], first, last, points)
-
     # --- server-sent events ---
 
-    def _events(self, asked: dict[str, list[str]]) -> None:
+    def _events(self, asked: Asked) -> None:
         """Send the project and some runs as they are, and what is new as it comes, until the page is closed."""
         chosen = self.server.unasked if "unasked" in asked else asked.get("run", [])
         self.server.follower.check(chosen)
@@ -190,6 +190,32 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Type": kind, **HEADERS, **more}.items():
             self.send_header(name, value)
         self.end_headers()
+
+
+def _steps(server: Server, asked: Asked) -> StepsView:
+    first, last = (int(float(asked[key][0])) if key in asked else None for key in ("first", "last"))
+    points = min(MOST_POINTS, max(1, int(asked.get("points", ["1000"])[0])))
+    return server.follower.steps(_run(server, asked), first, last, points)
+
+
+def _run(server: Server, asked: Asked) -> str:
+    run = asked.get("run", [""])[0]
+    server.follower.check([run])
+    return run
+
+
+def _search(server: Server, asked: Asked) -> details.SearchShown | None:
+    shown = server.follower.shown
+    return details.search_of(server.project, shown.runs, is_running=shown.study is not None)
+
+
+_DATA: dict[str, Callable[[Server, Asked], Any]] = {
+    "steps": _steps,
+    "layers": lambda server, asked: details.layers_of(server.project, _run(server, asked)),
+    "classes": lambda server, asked: details.classes_of(server.project, _run(server, asked)),
+    "settings": lambda server, asked: server.settings.differing(),
+    "search": _search,
+}
 
 
 def _event(name: str, value: Any) -> bytes:

@@ -43,7 +43,7 @@ def read_labels(project: Project) -> dict[str, Labels]:
 
 
 def label_run(project: Project, run: str, name: str | None = None, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Labels:
-    """Change a run's labels, and return them.
+    """Change a run's labels, and return them; where nothing is asked for, as they are.
 
     Args:
         project: The project.
@@ -57,6 +57,8 @@ def label_run(project: Project, run: str, name: str | None = None, add: Iterable
     """
     added, dropped = [_checked(tag, MOST_TAG, "a tag") for tag in add], set(remove)
     named = None if name is None else _checked(name, MOST_NAME, "a name") if name else ""
+    if named is None and not added and not dropped:
+        return read_labels(project).get(run, Labels())
     file = labels_file(project)
     keep_out_of_git(project)
     with locked(file.with_suffix(".lock"), "the names and tags of runs"):

@@ -152,6 +152,53 @@ def drawn_after(url: str, training: Training) -> list[float]:
     return [min(at for step, at in drawn.items() if step >= nr) - begun for nr, begun in written.items()]
 
 
+SIDE_BY_SIDE = 10  # runs, each as long as the one above
+REDRAWS = """(async () => {
+  const [{ state, changed }, { zoom }] = await Promise.all([import('./state.js'), import('./link.js')]);
+  const painted = () => new Promise((done) => requestAnimationFrame(() => {
+    const channel = new MessageChannel();
+    channel.port1.onmessage = done; // handled behind what the frame has drawn
+    channel.port2.postMessage(null);
+  }));
+  const found = [];
+  for (let nr = 0; nr < 100; nr += 1) {
+    const begun = performance.now();
+    (CHANGE)(nr);
+    changed();
+    await painted();
+    found.push(performance.now() - begun);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+  return found;
+})()"""
+CHANGES = {  # each in all charts that are seen, of all runs
+    "another smoothing": "(nr) => { state.smoothing = 0.5 + nr / 250; }",
+    "another axis": "(nr) => { state.smoothing = 0; state.axis = ['step', 'epoch'][nr % 2]; }",
+    "a part of the steps, or all": "(nr) => { state.axis = 'step'; nr % 2 ? zoom(null) : zoom(1e5, 2e5 + 1e3 * nr); }",
+}
+
+
+def redrawn(url: str) -> dict[str, list[float]]:
+    """Return by change of the page the seconds from that until everything was drawn anew."""
+    drawn = f"import('./charts.js').then(({{ charts }}) => charts.get('loss')?.plot?.series.length > {3 * SIDE_BY_SIDE})"
+    with browser() as page:
+        page.open(url)
+        page.until(drawn, 120)
+        found = {what: page.js(REDRAWS.replace("CHANGE", change)) for what, change in CHANGES.items()}
+        assert page.complaints == []
+    return {what: [at / 1000 for at in times] for what, times in found.items()}
+
+
+def many(project: Project, chain: Path) -> list[str]:
+    """Write runs of as many steps and evaluations as the long one, and return their ids."""
+    made = [Training(project, f"{nr:012x}") for nr in range(SIDE_BY_SIDE)]
+    for training in made:
+        (training.folder / "chain.txt").hardlink_to(chain)
+        for training.step in range(EVERY, STEPS + 1, EVERY):
+            training.evaluate(1 - 1 / training.step, beside={"f1_macro": 1 - 2 / training.step})
+    return [training.run for training in made]
+
+
 def in_terminal(training: Training) -> list[float]:
     """Return for many steps the seconds from just before one was written until the terminal view had drawn it."""
     from mltrainer.monitor.follower import Follower
@@ -189,7 +236,11 @@ def in_terminal(training: Training) -> list[float]:
 def told(what: str, seconds: list[float]) -> None:
     """Print one measurement."""
     ordered = sorted(seconds)
-    place = {"p50": statistics.median(ordered), "p99": ordered[round(0.99 * (len(ordered) - 1))], "max": ordered[-1]}
+    place = {
+        "p50": statistics.median(ordered),
+        **{f"p{share}": ordered[round(share / 100 * (len(ordered) - 1))] for share in (95, 99)},
+    }
+    place["max"] = ordered[-1]
     shown = {f"{name}_ms": round(1e3 * value, 1) for name, value in place.items()}
     print(json.dumps({"what": what, "n": len(ordered), **shown}), flush=True)
 
@@ -205,6 +256,9 @@ def main() -> None:
         told("a run of 1,000,000 steps, asked for until heard whole", fresh(long, lambda url: opened(url, long.run)))
         if CHROMIUM:
             told("the same, the page's first, until drawn in Chromium", fresh(long, on_screen, long.run))
+            with monitor(Project(Path(one)), *many(Project(Path(one)), long.folder / "chain.txt")) as url:
+                for what, seconds in redrawn(url).items():
+                    told(f"{SIDE_BY_SIDE} runs of 1,000,000 steps, drawn anew: {what}", seconds)
         training = Training(empty_project(Path(other)), "ba9876543210")
         training.epoch(0.5)
         with training.living(), monitor(Project(Path(other))) as url:

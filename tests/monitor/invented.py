@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from mltrainer.follow.log import EVENTS_FILE, note_alert
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head, step_entry, weights_entry
-from mltrainer.workspace import Project, locked, pretty_json
+from mltrainer.runs.contract import RESULT_FILE
+from mltrainer.workspace import Project, locked, pretty_json, seal
 
 STEPS_PER_EPOCH = 20
 PROJECT = """name: invented
@@ -36,13 +38,14 @@ class Training:
     Args:
         project: The project.
         run: The run's id, 12 hex digits.
+        phase: That trains it.
         config: Changes of its config.
     """
 
-    def __init__(self, project: Project, run: str = "0123456789ab", **config: Any) -> None:
+    def __init__(self, project: Project, run: str = "0123456789ab", phase: str = "baseline", **config: Any) -> None:
         self.folder, self.run = project.runs_dir / run, run
         plain = {"metric": {"name": "accuracy", "mode": "max"}, "batch_size": 50, "accumulate": 1, "epochs": 10, **config}
-        job = {"run": run, "phase": "baseline", "config": plain, "contract": {}}
+        job = {"run": run, "phase": phase, "config": plain, "contract": {}}
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "job.json").write_bytes(pretty_json(job))  # as it is, also with what looks like a secret
         self._head, self.step = Head(), 0
@@ -67,14 +70,8 @@ class Training:
         shown = {"lr": 0.1, "train_loss": 1 - accuracy, "samples_per_s": 1e4, "data_wait": 0.01, "clipped": 0.0, "seconds": 0.1}
         layers = {"layer_norms": [0.5, 0.25], "update_ratios": [0.01, 0.02]}
         row = {"epoch": self.step // STEPS_PER_EPOCH, "step": self.step, **shown, **layers}
-        self.log(
-            "row",
-            **row,
-            train=values if train is None else {**values, "accuracy": train},
-            validation=values,
-            signals={"memory_mb": 300.0},
-            **more,
-        )
+        measured = {"train": values if train is None else {**values, "accuracy": train}, "validation": values}
+        self.log("row", **{**row, **measured, "signals": {"memory_mb": 300.0}, **more})
 
     def epoch(self, accuracy: float) -> None:
         """Train and measure an epoch."""
@@ -87,11 +84,41 @@ class Training:
         shown = {"title": "Loss spike", "severity": "warning", "reason": "So.", "page": "diagnostics/loss_spike.md"}
         note_alert(self.folder, {"event": "alert", "run": self.run, "diagnostic": diagnostic, **place, **shown, **values})
 
+    def end(self, **result: Any) -> None:
+        """End with a sealed result."""
+        (self.folder / RESULT_FILE).write_bytes(pretty_json(seal({"id": self.run, "state": "finished", **result})))
+
     @contextlib.contextmanager
     def living(self) -> Iterator[None]:
         """Be at work for the length of a block."""
         with locked(self.folder / "lock", "the run"):
             yield
+
+
+SPACE = {"optimizer.lr": {"log_uniform": [0.001, 0.1]}, "model.name": {"choice": ["cnn", "mlp"]}}
+SEARCHED = ((0.01, "mlp", 0.5), (0.1, "cnn", 0.25), (0.03, "mlp", 0.75))
+
+
+def searched(project: Project) -> list[Training]:
+    """Write a search that was interrupted after three trials, and a run on another seed beside them; return the trials."""
+    config = {"metric": {"name": "accuracy", "mode": "max"}, "batch_size": 50, "accumulate": 1, "epochs": 10}
+    folder = project.state_dir / "studies/0123456789ab"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_bytes(pretty_json({"space": SPACE, "config": {**config, "optimizer": {"lr": 0.02}, "seed": 1}}))
+    trials = []
+    for nr, (rate, model, accuracy) in enumerate(SEARCHED):
+        changes = {"optimizer": {"lr": rate}, "model": {"name": model}, "seed": 1}
+        trials.append(Training(project, f"{nr + 1:012x}", "optimization", **changes))
+        trials[-1].epoch(accuracy)
+        os.utime(trials[-1].folder / "job.json", (nr, nr))  # in this order
+    Training(project, "f" * 12, "optimization", epochs=20, seed=7).epoch(0.9)
+    return trials
+
+
+def histograms(shift: float = 0.0) -> dict[str, Any]:
+    """Return the signals of an evaluation whose layers' values lie from -1 to 1, and so much to the right."""
+    one = {"low": -1 + shift, "high": 1 + shift, "counts": [1, 4, 2, 0]}
+    return {"validation": {"distributions": {"weights": {"first.weight": one}, "activations": {"first": one}}}}
 
 
 def empty_project(folder: Path) -> Project:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.runs.labels import label_run
 from mltrainer.workspace import Project
 from tests.browser import CHROMIUM, Page
-from tests.monitor.invented import STEPS_PER_EPOCH, Training, empty_project
+from tests.monitor.invented import STEPS_PER_EPOCH, Training, empty_project, histograms, searched
 from tests.monitor.test_server import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")]
@@ -221,3 +222,124 @@ def test_light_and_dark(page: Page, tmp_path: Path) -> None:
         page.until("document.querySelector('canvas') && 1")
         assert page.js(ground) == light  # the choice is kept
         page.js("localStorage.clear()")
+
+
+# --- views ------------------------------------------------------------------------------------------
+
+
+def opened(page: Page, view: str) -> None:
+    """Open a view."""
+    page.until(f"document.querySelector('#tab-{view}')?.getAttribute('aria-selected') === 'false'")
+    page.js(f"document.querySelector('#tab-{view}').click()")
+    page.until(f"!document.querySelector('#view-{view}').hidden")
+
+
+def typed(page: Page, selector: str, text: str) -> None:
+    page.js(f"(document.querySelector('{selector}').value = '{text}')")
+    page.js(f"document.querySelector('{selector}').dispatchEvent(new Event('input'))")
+
+
+def test_runs_are_sorted_and_filtered_in_a_table_and_their_labels_are_text(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    for run, accuracy, rate in (("a" * 12, 0.5, 0.1), ("b" * 12, 0.75, 0.2), ("c" * 12, 0.25, 0.3)):
+        Training(project, run, optimizer={"lr": rate}).epoch(accuracy)
+    label_run(project, "a" * 12, "<script>complain()</script>", ["good", "<img/src=x>"])
+    label_run(project, "b" * 12, add=["good"])
+    column = "[...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[1].innerText.slice(-12))"
+    with serving(project) as server:
+        page.open(server.url)
+        opened(page, "runs")
+        page.until(f"{column}.length === 3 && document.querySelector('#table').innerText.includes('optimizer.lr')")
+        for shown in ("#table", "#runs"):
+            assert "<script>complain()</script>" in page.js(f"document.querySelector('{shown}').innerText")
+        assert page.js("document.querySelectorAll('main script, aside script, main img, aside img').length") == 0
+        by_accuracy = "[...document.querySelectorAll('#table th')].find((one) => one.innerText.trim().startsWith('accuracy'))"
+        page.js(f"{by_accuracy}.querySelector('button').click()")
+        page.until(f"String({column}) === String({['c' * 12, 'a' * 12, 'b' * 12]})")
+        page.js(f"{by_accuracy}.querySelector('button').click()")
+        page.until(f"{by_accuracy}.getAttribute('aria-sort') === 'descending'")
+        assert page.js(column) == ["b" * 12, "a" * 12, "c" * 12]
+        typed(page, "#filter", "GOOD base")
+        page.until(f"{column}.length === 2 && document.querySelectorAll('#runs .run').length === 2")
+        typed(page, "#filter", "<img")
+        page.until(f"{column}.length === 1")
+        page.js(SAVED)
+        page.js("document.querySelector('#table .save button').click()")
+        assert '<script>complain()</script>,"' not in page.js("window.saved[0].text()")
+        label_run(project, "a" * 12, "")
+        page.until(f"document.querySelector('#table tbody .name').innerText === '{'a' * 12}'")  # a name is seen as it changes
+
+
+def test_layers_are_drawn_over_time_and_read_by_keyboard(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    for shift in (0.0, 0.5):
+        training.steps(*[0.5] * STEPS_PER_EPOCH)
+        training.evaluate(0.5, layer_norms=[0.5, 0.25 + shift], signals=histograms(shift))
+    with serving(project) as server:
+        page.open(server.url)
+        opened(page, "layers")
+        page.until("document.querySelectorAll('#layers .ridge').length === 4")  # weights and activations, each at two times
+        page.js("document.querySelector('[data-name=layer_norms] svg').focus()")
+        pressed(page, ("ArrowDown", 40, ""))
+        read = "document.querySelector('[data-name=layer_norms] .read').innerText"
+        assert page.js(read) == "second.weight, epoch 2, step 40: 0.75"
+        page.js(SAVED)
+        page.js("document.querySelectorAll('[data-name=layer_norms] .save button').forEach((one) => one.click())")
+        drawn, numbers = page.js("Promise.all(window.saved.map((one) => one.text()))")
+        assert numbers == "step,epoch,first.weight,second.weight\n20,1,0.5,0.25\n40,2,0.5,0.75\n"
+        assert "http://www.w3.org/2000/svg" in drawn
+        assert not any(part in drawn for part in ("var(", "style=", "class="))  # it needs no style sheet
+
+
+def test_classes_have_their_precision_and_recall(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+    labels = ["cat", "<b>dog</b>"]
+    training.end(evaluation={"kind": "classification", "labels": labels, "confusion": [[3, 1], [2, 4]]})
+    with serving(project) as server:
+        page.open(server.url)
+        opened(page, "classes")
+        rows = page.until("[...document.querySelectorAll('#classes tbody tr')].map((row) => row.innerText).join('|')")
+        assert rows == "cat\t4\t5\t0.6\t0.75\t0.6667|<b>dog</b>\t6\t5\t0.8\t0.6667\t0.7273"
+        titles = page.js("[...document.querySelectorAll('[data-name=confusion] title')].map((one) => one.textContent)")
+        assert "<b>dog</b> taken for cat: 2 of 6" in titles
+
+
+def test_trials_are_kept_by_a_brush_with_keyboard_or_pointer(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    searched(project)
+    kept = "[...document.querySelectorAll('#trial-table tbody tr')].map((row) => row.cells[0].innerText).join()"
+    with serving(project) as server:
+        page.open(server.url, height=1400)
+        opened(page, "search")
+        page.until(f"{kept} === '1,2,3'")
+        assert page.js("document.querySelectorAll('#parallel .trial').length") == 3
+        page.js("document.querySelector('.grip[data-focus=\"axis accuracy\"]').focus()")
+        pressed(page, *[("ArrowUp", 38, "")] * 2)
+        page.until(f"{kept} === '1,3'")
+        assert page.js("document.querySelectorAll('#parallel .trial.out').length") == 1
+        page.until("document.activeElement.getAttribute('aria-label').includes('kept from 10 to 100 %')")
+        pressed(page, ("Escape", 27, ""))
+        page.until(f"{kept} === '1,2,3'")
+        place = "(({ x, y, width, height }) => [x + width / 2, y, height])"
+        x, y, tall = page.js(f"{place}(document.querySelector('.grip').getBoundingClientRect())")
+        for kind, share in (("mousePressed", 0.03), ("mouseMoved", 0.3), ("mouseReleased", 0.3)):  # the choice at the upper end
+            page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y + share * tall, button="left", buttons=1, clickCount=1)
+        page.until(f"{kept} === '1,3'")
+
+
+def test_views_are_tabs_that_arrow_keys_go_through(page: Page, tmp_path: Path) -> None:
+    Training(empty_project(tmp_path)).epoch(0.5)
+    with serving(Project(tmp_path)) as server:
+        page.open(server.url)
+        page.until("document.querySelector('#tab-curves')?.getAttribute('aria-selected') === 'true'")
+        page.js("document.querySelector('#tab-curves').focus()")
+        pressed(page, ("ArrowLeft", 37, ""))
+        page.until("document.activeElement.id === 'tab-search' && !document.querySelector('#view-search').hidden")
+        assert page.js("document.querySelectorAll('[role=tab][tabindex=\"0\"]').length") == 1
+        assert "No trial" in page.until("document.querySelector('#parallel').innerText")
+        for view in ("runs", "layers", "classes"):
+            opened(page, view)
+            assert page.js("document.documentElement.scrollWidth <= innerWidth")

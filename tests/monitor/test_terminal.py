@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mltrainer.monitor.follower import Follower
+from mltrainer.runs.labels import label_run
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.monitor.invented import Training, empty_project
@@ -65,6 +66,19 @@ def test_a_run_is_seen_as_it_goes_on(tmp_path: Path) -> None:
 
     with training.living():
         look(Project(tmp_path), work)
+
+
+def test_a_run_is_listed_by_the_name_that_it_was_given(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.epoch(0.5)
+
+    async def work(pilot: Any, seen: Callable[[], str]) -> None:
+        await until(pilot, lambda: "● 01234567 baseline" in seen())
+        label_run(project, training.run, "first try")
+        await until(pilot, lambda: "● first try baseline" in seen())
+
+    look(project, work)
 
 
 def test_two_runs_side_by_side_and_one_alone(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import { AXES, places } from "./axes.js";
 import { $, fill, isNumber, make, short, shown } from "./dom.js";
-import { runCharts } from "./lines.js";
+import { saveButtons } from "./drawing.js";
+import { runCharts, wholeRange } from "./lines.js";
 import { zoom } from "./link.js";
 import { csvOf, saveCsv, savePng } from "./save.js";
 import { changed, state } from "./state.js";
@@ -26,7 +27,8 @@ export function drawCharts() {
 // Draws charts into an element, a heading before each group; those that were there before and are not wanted go.
 export function drawIn(element, wanted, groups = {}) {
   for (const [name, chart] of charts) if (chart.element === element && !wanted.some((one) => one.name === name)) remove(name, chart);
-  const range = commonRange(wanted);
+  const [min, max] = wanted[0]?.isTrials ? trialRange(wanted[0]) : state.zoom ?? wholeRange();
+  const range = [min, max > min ? max : min + 1];
   const nodes = [];
   for (const [group, title] of [...Object.entries(groups), [undefined, null]]) {
     const members = wanted.filter((one) => one.group === group);
@@ -36,6 +38,11 @@ export function drawIn(element, wanted, groups = {}) {
   nodes.forEach((node, nr) => { if (element.children[nr] !== node) element.insertBefore(node, element.children[nr] ?? null); }); // one that is moved loses the focus
   while (element.children.length > nodes.length) element.lastChild.remove();
   for (const one of wanted) drawChart(charts.get(one.name), one, range);
+}
+
+function trialRange(one) {
+  const [nrs] = one.lines()[0].table;
+  return [nrs[0], nrs.at(-1)];
 }
 
 const heading = (element, group, title) => element.querySelector(`:scope > [data-group="${group}"]`) ?? make("h2", { "data-group": group }, title);
@@ -53,18 +60,9 @@ function placed(element, one) {
   chart.figure = make("figure", { class: `chart${one.wide ? " wide" : ""}`, "data-name": one.name }, chart.caption, chart.body);
   chart.body.addEventListener("keydown", (event) => chartKey(event, chart));
   charts.set(one.name, chart);
-  new ResizeObserver(() => chart.plot?.setSize({ width: chart.body.clientWidth, height: height(one) })).observe(chart.body);
+  new ResizeObserver(() => { if (chart.body.clientWidth) chart.plot?.setSize({ width: chart.body.clientWidth, height: height(one) }); }).observe(chart.body); // a hidden one keeps its size
   seen.observe(chart.figure);
   return chart;
-}
-
-// From the first place that any chart has to the last, so that a place is under the same one in the chart above.
-function commonRange(wanted) {
-  const lines = wanted.flatMap((one) => one.lines).map((line) => line.table[0]).filter((xs) => xs.length);
-  if (state.zoom && !wanted[0]?.isTrials) return state.zoom;
-  const min = Math.min(wanted[0]?.isTrials ? 1 : AXES[state.axis].least, ...lines.map((xs) => xs[0]));
-  const max = Math.max(...lines.map((xs) => xs.at(-1)));
-  return [min, max > min ? max : min + 1];
 }
 
 function drawChart(chart, one, range) {
@@ -72,16 +70,18 @@ function drawChart(chart, one, range) {
   fill(chart.caption, [one.title, one.note], () => [one.title, make("small", {}, one.note ?? ""), saveButtons(one.title, {
     PNG: () => savePng(chart), CSV: () => saveCsv(one.title, chartTable(chart.one)),
   })]);
-  chart.body.setAttribute("aria-label", `${one.title}: ${one.lines.filter((line) => !line.isQuiet).map(lastValue).join(", ")}`);
   if (!chart.isNear) return;
-  const key = JSON.stringify([one.lines.map((line) => [line.label, line.colour, line.dash, line.band, line.points]), isLog(one), state.axis, document.documentElement.dataset.theme]);
-  const drawn = JSON.stringify([key, range, state.smoothing, one.lines.map(({ table: [xs, ys] }) => [xs.length, xs[0], xs.at(-1), ys.at(-1)]), marked(one)]);
+  const lines = one.lines();
+  chart.lines = lines;
+  chart.body.setAttribute("aria-label", `${one.title}: ${lines.filter((line) => !line.isQuiet).map(lastValue).join(", ")}`);
+  const key = JSON.stringify([lines.map((line) => [line.label, line.colour, line.dash, line.band, line.points]), isLog(one, lines), state.axis, document.documentElement.dataset.theme]);
+  const drawn = JSON.stringify([key, range, state.smoothing, lines.map(({ table: [xs, ys] }) => [xs.length, xs[0], xs.at(-1), ys.at(-1)]), marked(one)]);
   if (chart.drawn === drawn) return; // each redraw costs milliseconds, and most charts change at evaluations alone
   chart.drawn = drawn;
-  const data = uPlot.join(tables(one));
+  const data = uPlot.join(tables(lines, isLog(one, lines)));
   if (chart.key !== key) {
     chart.plot?.destroy();
-    chart.plot = new uPlot(options(one, chart.body.clientWidth), data, chart.body);
+    chart.plot = new uPlot(options(one, lines, chart.body.clientWidth), data, chart.body);
     chart.key = key;
   } else {
     chart.plot.setData(data, false);
@@ -89,40 +89,34 @@ function drawChart(chart, one, range) {
   chart.plot.setScale("x", { min: range[0], max: range[1] });
 }
 
-// Buttons that save what a figure shows, by the kind of file.
-export function saveButtons(title, savers) {
-  return make("span", { class: "save" }, ...Object.entries(savers).map(([kind, save]) => make("button", {
-    type: "button", "data-focus": kind, title: `Save as ${kind}`, "aria-label": `Save ${title} as ${kind}`, onclick: save,
-  }, kind)));
-}
-
 function chartTable(one) {
-  const [xs, ...columns] = uPlot.join(one.lines.map((line) => line.table));
-  return csvOf([one.isTrials ? "trial" : state.axis === "time" ? "seconds" : state.axis, ...one.lines.map((line) => line.label)], [...xs].map((x, nr) => [x, ...columns.map((column) => column[nr])]));
+  const lines = one.lines();
+  const [xs, ...columns] = uPlot.join(lines.map((line) => line.table));
+  return csvOf([one.isTrials ? "trial" : state.axis === "time" ? "seconds" : state.axis, ...lines.map((line) => line.saved ?? line.label)], [...xs].map((x, nr) => [x, ...columns.map((column) => column[nr])]));
 }
 
 const lastValue = (line) => `${line.label} ${short(line.table[1].at(-1))}`;
 const height = (one) => (one.wide ? 300 : 200);
-const isLog = (one) => Boolean(one.canLog && (state.isLog[one.name] ?? one.isLog) && one.lines.some((line) => line.table[1].some((value) => value > 0)));
-const tables = (one) => one.lines.map(({ table: [xs, ys] }) => (isLog(one) ? [xs, ys.map((y) => (y > 0 ? y : null))] : [xs, ys]));
+const isLog = (one, lines) => Boolean(one.canLog && (state.isLog[one.name] ?? one.isLog) && lines.some((line) => line.table[1].some((value) => value > 0)));
+const tables = (lines, isLogarithmic) => lines.map(({ table: [xs, ys] }) => (isLogarithmic ? [xs, ys.map((y) => (y > 0 ? y : null))] : [xs, ys]));
 
-function options(one, width) {
+function options(one, lines, width) {
   const ink = shown("--quiet");
   const line = shown("--line");
   const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   const across = one.isTrials ? { ...AXES.step, label: "trial" } : AXES[state.axis];
   return {
     width, height: height(one), legend: { live: true },
-    scales: { x: { time: false }, y: isLog(one) ? { distr: 3 } : {} },
+    scales: { x: { time: false }, y: isLog(one, lines) ? { distr: 3 } : {} },
     cursor: { sync: one.isTrials ? undefined : { key: "steps" }, drag: { x: true, y: false, setScale: false }, focus: { prox: 24 }, points: { size: 6 } },
     focus: { alpha: 0.6 },
     axes: [
       { ...axis, size: 28, values: (_, ticks) => ticks.map(across.tick), ...(across.increments ? { incrs: across.increments } : {}) },
-      { ...axis, size: 58, grid: isLog(one) ? { ...axis.grid, filter: (_, splits) => splits.map(decade) } : axis.grid, values: (_, ticks) => ticks.map((value) => (value === null ? "" : short(value))) },
+      { ...axis, size: 58, grid: isLog(one, lines) ? { ...axis.grid, filter: (_, splits) => splits.map(decade) } : axis.grid, values: (_, ticks) => ticks.map((value) => (value === null ? "" : short(value))) },
     ],
-    series: [{ label: across.label, value: (_, value) => (value === null ? "–" : across.value(value)) }, ...one.lines.map(series)],
-    bands: one.lines.flatMap((each, place) => (each.band ? [{ series: [place, place + 1], fill: each.band }] : [])),
-    hooks: { setSelect: [(plot) => selected(plot, one)], drawClear: [(plot) => marks(plot, one)], ready: [(plot) => begun(plot, one)] },
+    series: [{ label: across.label, value: (_, value) => (value === null ? "–" : across.value(value)) }, ...lines.map(series)],
+    bands: lines.flatMap((each, place) => (each.band ? [{ series: [place, place + 1], fill: each.band }] : [])),
+    hooks: { setSelect: [(plot) => selected(plot, one)], drawClear: [(plot) => marks(plot, one)], ready: [(plot) => begun(plot, lines)] },
   };
 }
 
@@ -132,10 +126,10 @@ function series(line) {
 
 const decade = (value) => (Math.abs(Math.log10(value) % 1) < 1e-9 ? value : null);
 
-function begun(plot, one) {
+function begun(plot, lines) {
   plot.over.addEventListener("dblclick", () => zoom(null));
   const rows = plot.root.querySelectorAll(".u-legend .u-series");
-  one.lines.forEach((line, place) => { rows[place + 1].hidden = Boolean(line.isQuiet); });
+  lines.forEach((line, place) => { rows[place + 1].hidden = Boolean(line.isQuiet); });
 }
 
 function selected(plot, one) {
@@ -203,6 +197,6 @@ function chartKey(event, { plot, one }) {
 }
 
 export function flipLog() {
-  for (const { one } of charts.values()) if (one.canLog) state.isLog[one.name] = !isLog(one);
+  for (const { one } of charts.values()) if (one.canLog) state.isLog[one.name] = !isLog(one, one.lines());
   changed();
 }

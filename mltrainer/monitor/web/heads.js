@@ -5,9 +5,11 @@ import { colourOf, state } from "./state.js";
 
 export function drawHeads() {
   const known = state.chosen.filter((id) => state.runs[id]);
-  fill($("heads"), [known.map((id) => [id, state.runs[id].last, state.runs[id].rate, state.runs[id].facts, state.runs[id].rows.length, colourOf(id)]), state.chosen], () => (
+  fill($("heads"), [known.map((id) => [id, state.runs[id].last, state.runs[id].rate, state.runs[id].facts, state.runs[id].rows.length, colourOf(id), nameOf(id)]), state.chosen], () => (
     known.length ? known.map(head) : [make("p", { class: "empty" }, nothing())]));
 }
+
+const nameOf = (id) => state.project.runs.find((run) => run.id === id)?.name;
 
 function nothing() {
   if (state.chosen.length) return `Reading ${state.chosen.join(", ")}.`;
@@ -16,6 +18,7 @@ function nothing() {
 
 function head(id) {
   const { facts, rows, last, rate } = state.runs[id];
+  const name = nameOf(id);
   const dot = make("span", { class: "dot" });
   dot.style.background = colourOf(id);
   const planned = facts.planned?.steps;
@@ -35,7 +38,7 @@ function head(id) {
     ["processors", isNumber(facts.usage?.processors) ? facts.usage.processors.toFixed(1) : null],
   ].filter(([, value]) => value);
   return make("div", { class: "head" },
-    make("div", {}, dot, make("b", {}, make("code", {}, id))),
+    make("div", {}, dot, name ? make("b", {}, `${name} `) : null, make(name ? "small" : "b", {}, make("code", {}, id))),
     ...parts.map(([name, value]) => make("div", {}, name ? make("small", {}, name) : null, value)),
     isLive && planned ? make("progress", { max: planned, value: last, "aria-label": `steps of ${id}` }) : null);
 }
@@ -73,7 +76,7 @@ export function drawCompare() {
   const runs = state.chosen.filter((id) => state.runs[id]?.facts.config);
   $("compare").hidden = runs.length < 2;
   if (runs.length < 2) return;
-  fill($("compare"), runs.map((id) => [id, state.runs[id].facts.config, state.runs[id].rows.length]), () => comparison(runs));
+  fill($("compare"), runs.map((id) => [id, nameOf(id), state.runs[id].facts.config, state.runs[id].rows.length]), () => comparison(runs));
 }
 
 function comparison(runs) {
@@ -84,7 +87,7 @@ function comparison(runs) {
   const line = (name, cells) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
   return [
     make("h2", {}, "Side by side"),
-    make("table", {}, line("", runs.map((id) => make("code", {}, id))),
+    make("table", {}, line("", runs.map((id) => nameOf(id) ?? make("code", {}, id))),
       ...names.map((name) => line(words(name), best.map((row) => short(row?.validation[name])))),
       ...keys.map((key) => line(key, configs.map((config) => JSON.stringify(config[key]) ?? "–")))),
     make("p", { class: "quiet" }, keys.length ? "Metrics on validation at each run's best evaluation; below them what differs in the configs." : "Metrics on validation at each run's best evaluation; the configs are equal."),

@@ -5,6 +5,7 @@ import { stepsBetween } from "./axes.js";
 import { changed, state } from "./state.js";
 
 const MOST_POINTS = 3000; // of a run that grows; then its steps are fetched again, thinned
+const MOST_RUNS = 12; // side by side, as the server follows them
 const RETRY_MS = 3000;
 let source = null;
 
@@ -53,7 +54,7 @@ export function choose(ids, isAsked = true) {
 
 export function toggle(id) {
   const without = state.chosen.filter((other) => other !== id);
-  choose(without.length === state.chosen.length ? [...without, id] : without);
+  choose(without.length === state.chosen.length ? [...without, id].slice(-MOST_RUNS) : without);
 }
 
 function take(news) {
@@ -109,4 +110,18 @@ export async function zoom(first, last) {
     if (found && state.runs[id] && state.zoom === asked) state.runs[id].detail = found;
   }));
   changed();
+}
+
+const answers = new Map();
+
+// What the server answers to a question, as soon as it has; it is asked again where `mark` is other than before.
+export function answer(path, asked, mark) {
+  const name = JSON.stringify([path, asked]);
+  const known = answers.get(name);
+  if (known?.mark !== mark) {
+    const one = { mark, value: known?.value };
+    answers.set(name, one);
+    fetched(path, asked).then((value) => { one.value = value ?? one.value; changed(); }, () => {}); // the connection's own state tells it
+  }
+  return answers.get(name).value;
 }

@@ -2,6 +2,7 @@
 
 import { $, count, fill, isNumber, make, short, words } from "./dom.js";
 import { choose, toggle } from "./link.js";
+import { filtered, tagsOf } from "./runs.js";
 import { changed, colourOf, state } from "./state.js";
 
 const MARKS = { passed: "✓", skipped: "↷", running: "●", failed: "✕", stale: "!", ready: "○", locked: "·", pass: "✓", fail: "✕", waived: "!", not_applicable: "–" };
@@ -33,13 +34,13 @@ function phaseDetail(phase, next) {
 
 export function drawRuns() {
   const groups = new Map();
-  for (const run of [...state.project.runs].reverse()) {
+  for (const run of filtered().toReversed()) {
     const name = run.parent ? "forks" : run.phase ?? "other";
     groups.set(name, [...(groups.get(name) ?? []), run]);
   }
-  fill($("runs"), [state.project.runs, state.chosen, [...state.unfolded]], () => groups.size
+  fill($("runs"), [state.project.runs, state.filter, state.chosen, [...state.unfolded]], () => groups.size
     ? [...groups].flatMap(([name, runs]) => runGroup(name, runs))
-    : [make("p", { class: "quiet group" }, "none yet: mltrainer run")]);
+    : [make("p", { class: "quiet group" }, state.project.runs.length ? "no run has these words" : "none yet: mltrainer run")]);
 }
 
 function runGroup(name, runs) {
@@ -56,10 +57,11 @@ function runButton(run) {
   if (isChosen) dot.style.background = dot.style.borderColor = colourOf(run.id);
   return make("button", {
     type: "button", class: `run ${run.state}`, "data-focus": run.id, "aria-pressed": String(isChosen),
-    title: `${run.state}, ${count(run.step)} steps${isNumber(value) ? `, best ${words(run.metric.name)} ${short(value)}` : ""}`,
+    title: `${run.id}: ${run.state}, ${count(run.step)} steps${isNumber(value) ? `, best ${words(run.metric.name)} ${short(value)}` : ""}`,
     onclick: (event) => (event.ctrlKey || event.metaKey || event.shiftKey || event.offsetX < 24 && event.detail ? toggle(run.id) : choose([run.id])),
     onkeydown: (event) => runKey(event, run.id),
-  }, dot, make("code", {}, run.id), make("span", {}, run.state === "running" ? "running" : isNumber(value) ? short(value) : run.state));
+  }, dot, run.name ? make("b", {}, run.name) : make("code", {}, run.id), make("span", {}, run.state === "running" ? "running" : isNumber(value) ? short(value) : run.state),
+  run.tags.length ? make("small", { class: "tags" }, ...tagsOf(run)) : null);
 }
 
 function runKey(event, id) {

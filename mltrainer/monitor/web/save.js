@@ -51,10 +51,9 @@ export function svgText(drawing) {
 export const saveSvg = (title, drawing) => save(title, "svg", new Blob([svgText(drawing)], { type: "image/svg+xml" }));
 
 // A chart with its title and legend, as large as its canvas is.
-export function savePng({ plot, one }) {
+export function savePng({ plot, one, lines }) {
   const ratio = plot.ctx.canvas.width / plot.width;
   const canvas = document.createElement("canvas");
-  const lines = one.lines.filter((line) => !line.isQuiet);
   const [top, bottom] = [30, 26];
   canvas.width = plot.ctx.canvas.width;
   canvas.height = plot.ctx.canvas.height + (top + bottom) * ratio;
@@ -66,7 +65,7 @@ export function savePng({ plot, one }) {
   ctx.fillStyle = shown("--ink");
   ctx.font = `600 14px ${FONT}`;
   ctx.fillText(one.title, 10, 20);
-  legend(ctx, lines, top + plot.height + 16, plot.width);
+  legend(ctx, lines.filter((line) => !line.isQuiet), top + plot.height + 16, plot.width);
   canvas.toBlob((blob) => save(one.title, "png", blob));
 }
 

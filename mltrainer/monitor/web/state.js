@@ -4,7 +4,7 @@ export const COLOURS = ["#3d7fe8", "#e07b2e", "#2ca678", "#9a6bd8", "#d6544f", "
 
 export const state = {
   project: null, runs: {}, chosen: [], isAsked: false, open: null, unfolded: new Set(), filter: "",
-  view: "curves", axis: "step", smoothing: 0, zoom: null, isLog: {},
+  view: "curves", axis: "step", smoothing: 0, zoom: null, isLog: {}, sort: {}, brush: {}, looked: null,
 };
 
 const listeners = [];
