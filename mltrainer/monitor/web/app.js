@@ -74,7 +74,7 @@ function smooth() {
 $("views").append(...Object.entries(VIEWS).map(([view, { title }]) => make("button", {
   type: "button", role: "tab", id: `tab-${view}`, "aria-controls": `view-${view}`, onclick: () => open(view), onkeydown: (event) => tabKey(event, view),
 }, title)));
-fill($("axes"), "axes", () => Object.entries(AXES).map(([axis, { title }]) => make("label", {}, make("input", {
+fill($("axes"), "axes", () => Object.entries(AXES).map(([axis, { title, note }]) => make("label", { title: note }, make("input", {
   type: "radio", name: "axis", value: axis, checked: axis === state.axis ? "" : null, onchange: () => chooseAxis(axis),
 }), title)));
 $("smoothing").addEventListener("input", smooth);

@@ -71,5 +71,5 @@ export function clock(s) {
 export const AXES = {
   step: { title: "Step", label: "step", least: 1, value: (x) => Math.round(x).toLocaleString("en"), tick: (x) => (x >= 1e6 ? `${x / 1e6} M` : x >= 1e4 ? `${x / 1e3} k` : Number.isInteger(x) ? String(x) : "") },
   epoch: { title: "Epoch", label: "epoch", least: 0, value: (x) => String(+x.toFixed(2)), tick: (x) => String(+x.toFixed(2)) },
-  time: { title: "Time", label: "time", least: 0, value: clock, tick: clock, increments: CLOCK },
+  time: { title: "Time", note: "Of training, as evaluations tell it; between them steps are taken to be even", label: "time", least: 0, value: clock, tick: clock, increments: CLOCK },
 };

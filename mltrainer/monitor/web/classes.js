@@ -42,12 +42,15 @@ function matrix(target) {
     name: "confusion", title: titled("Which class was taken for which", target), note: "rows are true, columns predicted", size: [WIDE + 4, TOP + WIDE - LEFT + 30],
     told: `Confusion matrix of ${labels.length} classes: ${right} of ${all} samples on the diagonal`,
     csv: () => csvOf(["true \\ predicted", ...labels], target.matrix.map((row, nr) => [labels[nr], ...row])),
-  }, ...squares, ...names, ...key(WIDE - 200, TOP + WIDE - LEFT + 22, "0 %", "100 % of a row"));
+  }, ...squares, ...names, ...key(WIDE - 240, TOP + WIDE - LEFT + 22, "0 %", "100 % of a row", ground));
 }
+
+// Less than half of a row is pale and more is strong, with a step between them: counts can be read on both.
+const ground = (share) => shade(share > 0.5 ? 0.4 + 0.6 * share : 0.8 * share);
 
 function square(labels, many, of, x, y, size, small) {
   const share = of ? many / of : 0;
-  const parts = [draw("rect", { x: LEFT + x * size, y: TOP + y * size, width: size, height: size, fill: shade(share), class: "cell" })];
+  const parts = [draw("rect", { x: LEFT + x * size, y: TOP + y * size, width: size, height: size, fill: ground(share), class: "cell" })];
   if (labels.length <= COUNTED && many) parts.push(text(LEFT + (x + 0.5) * size, TOP + (y + 0.5) * size + small / 3, many, { "text-anchor": "middle", "font-size": small, class: share > 0.5 ? "label on" : "label in" }));
   return draw("g", {}, ...parts, draw("title", {}, `${labels[y]} taken for ${labels[x]}: ${many} of ${of}`));
 }

@@ -31,7 +31,7 @@ export function shade(share) {
 }
 
 // The key of the colours, from the lowest value to the highest.
-export function key(x, y, low, high) {
-  const cells = [...Array(LEVELS).keys()].map((nr) => draw("rect", { x: x + 8 * nr, y: y - 9, width: 8, height: 10, fill: shade(nr / (LEVELS - 1)) }));
+export function key(x, y, low, high, colour = shade) {
+  const cells = [...Array(LEVELS).keys()].map((nr) => draw("rect", { x: x + 8 * nr, y: y - 9, width: 8, height: 10, fill: colour(nr / (LEVELS - 1)) }));
   return [text(x - 6, y, low, { "text-anchor": "end" }), ...cells, text(x + 8 * LEVELS + 6, y, high)];
 }
