@@ -273,7 +273,6 @@ async def _elsewhere(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = "body" if error.status_code == 400 else f"{request.method} {request.url.path}"[:200]
     words = {
-        400: "expected JSON, and this is none",
         404: "there is nothing at this address: /openapi.json lists what there is",
         405: "this address has another method",
     }

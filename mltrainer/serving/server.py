@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from asyncio import TimerHandle, Transport
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mltrainer.errors import MachineError
 
 MOST_HEADERS = 16 << 10  # bytes of a request's head; chosen by us, as many as nginx takes
 MOST_CONNECTIONS = 500  # open at a time; chosen by us
+HEAD_S = 30  # until a request's whole head is here, however slowly its bytes come; chosen by us, as long as a body may take
 IDLE_S = 15  # a connection may wait for its next request; chosen by us
 GRACE_S = 10  # for what is under way when the server is stopped
 
@@ -44,8 +48,40 @@ def address_of(listens: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def serve(app: Callable[..., Any], listens: socket.socket) -> None:
-    """Answer requests until the process is told to stop; what is under way is answered first."""
+class BoundedProtocol(H11Protocol):
+    """HTTP whose connections are closed where a request's head does not come in time, for which uvicorn has no setting."""
+
+    _closing: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._bound()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        super().connection_lost(exc)
+        self._wait_no_longer()
+
+    def handle_events(self) -> None:
+        """Take what has come, and wait for the next head where none is here."""
+        super().handle_events()
+        self._bound()
+
+    def _bound(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._wait_no_longer()
+        elif self._closing is None:
+            self._closing = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _wait_no_longer(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+
+
+def server_of(app: Callable[..., Any]) -> uvicorn.Server:
+    """Return what answers requests on a socket; told to stop, it answers first what is under way."""
     config = uvicorn.Config(
         app,
         lifespan="on",
@@ -54,10 +90,15 @@ def serve(app: Callable[..., Any], listens: socket.socket) -> None:
         server_header=False,
         proxy_headers=False,
         ws="none",
-        http="h11",  # the one whose heads can be limited
+        http=BoundedProtocol,
         h11_max_incomplete_event_size=MOST_HEADERS,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
-    uvicorn.Server(config).run(sockets=[listens])
+    return uvicorn.Server(config)
+
+
+def serve(app: Callable[..., Any], listens: socket.socket) -> None:
+    """Answer requests until the process is told to stop."""
+    server_of(app).run(sockets=[listens])

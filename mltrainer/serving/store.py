@@ -24,6 +24,8 @@ from mltrainer.serving.tables import LABELS, PREDICTIONS
 
 BUSY_S = 30  # a writer waits so long for another process that writes; chosen by us
 WHERE = "--database"
+# Of a dialect: what lets one server at a time see which tables there are and make the others, until it commits.
+_ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7363727665)"}
 
 
 class Place(NamedTuple):
@@ -68,6 +70,8 @@ class Store:
         self.place = storage.shown(url)
         self._engine = self._opened(url)
         with self._faults(), self._engine.begin() as connection:
+            if alone := _ALONE.get(self._engine.dialect.name):
+                connection.exec_driver_sql(alone)
             self._upgrade(connection)
 
     def _opened(self, url: str) -> Engine:

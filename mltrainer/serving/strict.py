@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from mltrainer.serving.guard import RefusedError
 from mltrainer.workspace import from_json
@@ -19,14 +20,14 @@ class StrictRequest(Request):
         """Return the body's value.
 
         Raises:
-            RefusedError: It is no JSON, or not of one meaning.
+            HTTPException: It is no JSON, or not of one meaning. (In place of another error FastAPI tells words of its own.)
         """
         try:
             return from_json((await self.body()).decode("utf-8"), _once)
         except UnicodeDecodeError as error:
-            raise RefusedError(400, "body", f"expected UTF-8, found another byte at {error.start}") from None
+            raise HTTPException(400, f"expected UTF-8, found another byte at {error.start}") from None
         except ValueError as error:
-            raise RefusedError(400, "body", f"expected JSON: {error}") from None
+            raise HTTPException(400, f"expected JSON: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import uvicorn
 from onnx import TensorProto, helper, numpy_helper
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
@@ -30,7 +29,7 @@ from mltrainer.serving.admission import admitted
 from mltrainer.serving.application import Service, application
 from mltrainer.serving.guard import Limits
 from mltrainer.serving.keeping import Keeping
-from mltrainer.serving.server import address_of, listening
+from mltrainer.serving.server import address_of, listening, server_of
 from mltrainer.serving.store import Store
 
 HERE = "http://127.0.0.1"
@@ -134,7 +133,7 @@ def listening_at(folder: Path, token: str | None = None, store: Store | None = N
     found = admitted(folder, allow_unchecked=True)
     keeping = Keeping(store, with_inputs=False) if store else None
     app = application(Service(found, loaded(found), Limits(), keeping), token)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on"))
+    server = server_of(app)
     with listening("127.0.0.1", 0) as listens:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listens]})
         thread.start()

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, select, text
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
@@ -145,6 +146,52 @@ def test_the_migrations_make_the_tables_that_are_used(url: str) -> None:
         context = MigrationContext.configure(connection, opts={"version_table": "served_version"})
         assert compare_metadata(context, METADATA) == []
         assert connection.execute(text("SELECT version_num FROM served_version")).scalars().all() == ["1"]
+
+
+STARTED_AT_ONCE = """
+import multiprocessing, sys
+from mltrainer.serving.store import Store
+
+def start(together):
+    together.wait()
+    Store(sys.argv[1]).close()
+
+forking = multiprocessing.get_context("fork")
+together = forking.Barrier(8)
+servers = [forking.Process(target=start, args=(together,)) for _ in range(8)]
+for server in servers:
+    server.start()
+for server in servers:
+    server.join()
+sys.exit(any(server.exitcode for server in servers))
+"""
+
+
+def at_once(url: str) -> subprocess.CompletedProcess[str]:
+    """Open an empty database by eight processes at once."""
+    command = [sys.executable, "-c", STARTED_AT_ONCE, url]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_servers_that_start_at_once_make_the_tables_once(tmp_path: Path) -> None:
+    for number in range(3):
+        done = at_once(f"sqlite:///{tmp_path / f'{number}.sqlite'}")
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_migration_that_breaks_off_leaves_no_table(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Store, connection: Connection) -> None:
+        upgrade(self, connection)
+        raise OperationalError("CREATE TABLE", {}, Exception("the disk is full"))
+
+    upgrade = Store._upgrade
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "_upgrade", broken)
+        with pytest.raises(MachineError, match="the disk is full"):
+            Store(url)
+    with create_engine(url).connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar() == 0
+    Store(url).close()
 
 
 def test_tables_of_a_later_version_are_refused(url: str) -> None:
@@ -290,3 +337,10 @@ def test_postgresql_keeps_the_same(table: Path, postgres: str) -> None:
         assert store.forget(0) == 2
         assert store.kept("1" * 64, 1) == []
     Store(postgres).close()
+
+
+@pytest.mark.slow
+@pytest.mark.service
+def test_servers_that_start_at_once_make_postgresqls_tables_once(postgres: str) -> None:
+    done = at_once(postgres)
+    assert done.returncode == 0, done.stderr[-2000:]
