@@ -81,7 +81,7 @@ class BoundedProtocol(H11Protocol):
 
 
 def server_of(app: Callable[..., Any]) -> uvicorn.Server:
-    """Return what answers requests on a socket; told to stop, it answers first what is under way."""
+    """Return the server of an application; told to stop, it answers first what is under way."""
     config = uvicorn.Config(
         app,
         lifespan="on",

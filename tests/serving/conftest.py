@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 from starlette.testclient import TestClient
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from mltrainer.checkpointing.deployment import SCRIPT, write_checksums
 from mltrainer.cli.serve import loaded
@@ -97,6 +98,33 @@ def deliver(folder: Path, spec: dict[str, Any]) -> Path:
     return folder
 
 
+GENERATOR: dict[str, Any] = {
+    "kind": "text_generation",
+    "input": {"name": "prompt", "dtype": "int64", "shape": [8]},
+    "tokenizer": "tokenizer.json",
+}
+
+
+def deliver_generator(folder: Path) -> Path:
+    """Make a folder of a model that continues texts of the letters a to d: each is followed by the next one."""
+    folder.mkdir()
+    letters = {letter: number for number, letter in enumerate("abcd")}
+    tokenizer = Tokenizer(models.WordLevel(letters, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    scores = numpy_helper.from_array(np.roll(np.eye(4, dtype=np.float32), 1, axis=1) * 100, "scores")
+    nodes = [helper.make_node("Gather", ["scores", "input"], ["output"])]
+    given = helper.make_tensor_value_info("input", TensorProto.INT64, ["batch", 8])
+    found = helper.make_tensor_value_info("output", TensorProto.FLOAT, ["batch", 8, 4])
+    graph = helper.make_graph(nodes, "next", [given], [found], [scores])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), str(folder / "model.onnx"))
+    (folder / "inference.json").write_text(json.dumps(GENERATOR))
+    (folder / "manifest.json").write_text(json.dumps({"mltrainer": "0.3.0", "run": "abc", "weights_sha256": "1" * 64}))
+    write_checksums(folder)
+    return folder
+
+
 @contextlib.contextmanager
 def asking(
     folder: Path,
@@ -128,11 +156,19 @@ def client(table: Path) -> Iterator[TestClient]:
 
 
 @contextlib.contextmanager
-def listening_at(folder: Path, token: str | None = None, store: Store | None = None) -> Iterator[str]:
+def listening_at(
+    folder: Path, token: str | None = None, store: Store | None = None, limits: Limits | None = None
+) -> Iterator[str]:
     """Yield the address of a model's server that others reach over HTTP."""
     found = admitted(folder, allow_unchecked=True)
     keeping = Keeping(store, with_inputs=False) if store else None
-    app = application(Service(found, loaded(found), Limits(), keeping), token)
+    with answering(application(Service(found, loaded(found), limits or Limits(), keeping), token)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def answering(app: Callable[..., Any]) -> Iterator[str]:
+    """Yield the address of an application that others reach over HTTP."""
     server = server_of(app)
     with listening("127.0.0.1", 0) as listens:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listens]})

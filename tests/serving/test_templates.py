@@ -7,11 +7,14 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
@@ -24,6 +27,7 @@ from mltrainer.generated_files import is_as_written, with_digest
 from mltrainer.redaction import redact
 from mltrainer.serving.admission import Admitted, Identity, admitted
 from mltrainer.serving.contract import Form, form_of
+from mltrainer.serving.generation import Generator
 from mltrainer.serving.store import Store
 from mltrainer.serving.templates import KINDS, Kind, writing
 from mltrainer.serving.templates.languages import attributes, identifier, sql_literal
@@ -32,7 +36,20 @@ from mltrainer.serving.templates.schemas import schemas_of
 from mltrainer.serving.templates.writing import integrate
 from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.serving.conftest import IMAGES, PICTURES, ROW, TABLE, VALUE, asking, deliver, listening_at
+from tests.serving.conftest import (
+    GENERATOR,
+    IMAGES,
+    PICTURES,
+    ROW,
+    TABLE,
+    VALUE,
+    answering,
+    asking,
+    deliver,
+    deliver_generator,
+    listening_at,
+)
+from tests.serving.test_hostile import CASES, HEADS, LIMITS, of_others
 
 MODEL = Identity(
     name="Häuser",
@@ -47,6 +64,8 @@ MODEL = Identity(
     checks="held",
 )
 TOKEN = "a-token-of-the-test-only"
+# Requests whose head is hostile, or which are larger than the smaller server of the other tests takes.
+OF_THE_SERVER = ("a body of more than may be", *(f"a head with {name}" for name in HEADS))
 ODD_NAMES = {
     "a b": "number",
     "a_b": "number",
@@ -78,7 +97,7 @@ SPECS: dict[Form, dict[str, Any]] = {
     "images": IMAGES,
     "picture": PICTURES,
     "texts": {**IMAGES, "input": {"name": "texts"}},
-    "prompt": {"kind": "text_generation", "input": {"name": "prompt"}},
+    "prompt": GENERATOR,
     "array": {"input": {"name": "signal"}},
     "named": {"model_inputs": ["left ear", "right"], "output": "value"},
     "raw": {"preprocess": "pre.py", "output": "targets"},
@@ -115,7 +134,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestCl
         monkeypatch.delenv("HAEUSER_MODEL_URL", raising=False)
         if url is not None:
             monkeypatch.setenv("HAEUSER_MODEL_URL", url)
-        return TestClient(team)
+        return TestClient(team, raise_server_exceptions=False)
 
     return make
 
@@ -144,13 +163,89 @@ def test_what_the_model_cannot_read_is_told_with_its_place(table: Path, app: Cal
     assert (said.status_code, said.json()["detail"]["where"]) == (422, "rows[1].joined")
 
 
+def faults_of(said: httpx.Response, direct: httpx.Response) -> str | None:
+    """Return what an app's refusal lacks beside the one of the model's server: None where both have the same status and place."""
+    if 400 <= said.status_code < 500 and len(said.text) < 900:
+        told, expected = said.json()["detail"], direct.json()
+        if set(told) == {"where", "what"} and told["what"] and told["where"] == expected["where"]:
+            return None if said.status_code == direct.status_code else "another status"
+    return f"{said.status_code} {said.text[:200]}, and the model's server: {direct.status_code} {direct.text[:200]}"
+
+
+def test_what_is_malformed_or_hostile_is_refused_with_the_status_and_place_of_the_models_server(
+    table: Path, app: Callable[..., TestClient]
+) -> None:
+    as_json = {"headers": {"Content-Type": "application/json"}}
+    cases = [(name, more | as_json) for name, method, path, more in CASES if (method, path) == ("POST", "/predict")]
+    cases = [(name, more) for name, more in cases if name not in OF_THE_SERVER]
+    assert len(cases) > 200
+    with asking(table, LIMITS) as direct, listening_at(table, TOKEN, limits=LIMITS) as url:
+        client = app(url)
+        found = {
+            name: faults_of(client.post("/haeuser/predict", **more), direct.post("/predict", **more)) for name, more in cases
+        }
+        assert client.post("/haeuser/predict", json={"rows": [ROW]}).status_code == 200  # it still answers
+    assert not {name: fault for name, fault in found.items() if fault}
+
+
+@pytest.mark.parametrize(("kind", "spec"), [("pictures", PICTURES), ("arrays", IMAGES)])
+def test_pictures_and_lists_of_another_length_are_refused_as_by_the_models_server(
+    tmp_path: Path, app: Callable[..., TestClient], kind: str, spec: dict[str, Any]
+) -> None:
+    folder = deliver(tmp_path / "model", spec)
+    with asking(folder, LIMITS) as direct, listening_at(folder, TOKEN, limits=LIMITS) as url:
+        client = app(url, spec=spec)
+        for name, row in of_others()[kind]:
+            body = {"json": {"rows": [row]}}
+            said = client.post("/haeuser/predict", **body)
+            assert 400 <= said.status_code < 500, name
+            assert set(said.json()["detail"]) == {"where", "what"}, name
+            assert said.status_code == direct.post("/predict", **body).status_code, name
+
+
+@pytest.mark.parametrize("comes_in_parts", [False, True])
+def test_a_huge_body_is_refused_before_the_model_is_asked(app: Callable[..., TestClient], comes_in_parts: bool) -> None:
+    parts = (b"a" * (1 << 20) for _ in range(9))
+    said = app("http://127.0.0.1:9").post(
+        "/haeuser/predict",
+        content=parts if comes_in_parts else b"".join(parts),
+        headers={"Content-Type": "application/json"},
+    )
+    assert said.status_code == 413
+    assert said.json()["detail"] == {"where": "body", "what": "at most 8388608 bytes are read, found more"}
+
+
+def test_a_request_of_another_type_is_refused(app: Callable[..., TestClient]) -> None:
+    for headers in ({"Content-Type": "text/plain"}, {}):
+        said = app("http://127.0.0.1:9").post("/haeuser/predict", content=json.dumps({"rows": [ROW]}), headers=headers)
+        assert (said.status_code, said.json()["detail"]["where"]) == (422, "body")
+
+
+def of_server(what: str) -> dict[str, str]:
+    return {"where": "server", "what": what}
+
+
+async def another_program(scope: Any, receive: Any, send: Any) -> None:
+    """Say in HTML that nothing is here, as a proxy does."""
+    if scope["type"] == "lifespan":
+        for word in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{word}.complete"})
+        return
+    await send({"type": "http.response.start", "status": 503, "headers": []})
+    await send({"type": "http.response.body", "body": b"<html>"})
+
+
 def test_a_fault_of_the_models_server_is_told_without_its_token(table: Path, app: Callable[..., TestClient]) -> None:
     with listening_at(table, TOKEN) as url:
         said = app(url, token="another-token-than-that").post("/haeuser/predict", json={"rows": [ROW]})
-    assert (said.status_code, said.json()["detail"]) == (502, "the model's server does not take HAEUSER_MODEL_TOKEN")
+    assert (said.status_code, said.json()["detail"]) == (502, of_server("the model's server does not take HAEUSER_MODEL_TOKEN"))
     for gone, told in ((url, "the model's server does not answer"), (None, "HAEUSER_MODEL_URL is not set")):
         said = app(gone).post("/haeuser/predict", json={"rows": [ROW]})
-        assert (said.status_code, said.json()["detail"]) == (503, told)
+        assert (said.status_code, said.json()["detail"]) == (503, of_server(told))
+    with answering(another_program) as url:
+        said = app(url).post("/haeuser/predict", json={"rows": [ROW]})
+    assert (said.status_code, said.json()["detail"]) == (502, of_server("the model's server answered with 503"))
 
 
 def test_columns_of_any_name_reach_the_model_under_it(tmp_path: Path, app: Callable[..., TestClient]) -> None:
@@ -166,10 +261,93 @@ def test_columns_of_any_name_reach_the_model_under_it(tmp_path: Path, app: Calla
     assert set(described["properties"]) == set(ODD_NAMES)
 
 
+# --- FastAPI: continuations, part by part ---
+
+
+def events_of(said: httpx.Response) -> Iterator[Any]:
+    return (json.loads(line.removeprefix("data: ")) for line in said.iter_lines() if line)
+
+
+def test_a_continuation_is_passed_on_while_it_is_made(
+    tmp_path: Path, app: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = threading.Semaphore(1)  # tokens that the model may make: the next one once the last was received
+    work = Generator.work
+
+    def one_by_one(model: Generator, windows: Any) -> Any:
+        assert wanted.acquire(timeout=20)
+        return work(model, windows)
+
+    monkeypatch.setattr(Generator, "work", one_by_one)
+    with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as url, answering(app(url, spec=GENERATOR).app) as team:
+        with httpx.stream("POST", f"{team}haeuser/continue", json={"prompt": "ab", "tokens": 3}, timeout=30) as said:
+            assert said.headers["content-type"].startswith("text/event-stream")
+            events = events_of(said)
+            for letter in "cda":
+                assert next(events) == {"part": letter}
+                wanted.release()
+            assert next(events)["answers"] == [{"continuation": "cda"}]
+            assert list(events) == []
+
+
+def test_a_prompt_that_cannot_be_continued_is_refused_with_its_place(tmp_path: Path, app: Callable[..., TestClient]) -> None:
+    with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as url:
+        client = app(url, spec=GENERATOR)
+        for prompt, where in (
+            ({"prompt": "ab", "tokens": 0}, "tokens"),
+            ({"prompt": "ab", "tokens": "3"}, "tokens"),
+            ({"prompt": 1}, "prompt"),
+            ({"tokens": 3}, "prompt"),
+            ({"prompt": ""}, "rows"),
+        ):
+            said = client.post("/haeuser/continue", json=prompt)
+            assert (said.status_code, said.json()["detail"]["where"]) == (422, where)
+        said = app(url, "another-token-than-that", GENERATOR).post("/haeuser/continue", json={"prompt": "ab"})
+    assert said.status_code == 502
+
+
+async def breaks_off(scope: Any, receive: Any, send: Any) -> None:
+    """Send an event and a half."""
+    if scope["type"] == "lifespan":
+        await another_program(scope, receive, send)
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    await send({"type": "http.response.body", "body": b'data: {"part": "c"}\n\ndata: {"pa', "more_body": True})
+    raise ConnectionAbortedError
+
+
+def test_a_continuation_that_breaks_off_ends_with_the_fault(app: Callable[..., TestClient]) -> None:
+    with answering(breaks_off) as url:
+        said = app(url, spec=GENERATOR).post("/haeuser/continue", json={"prompt": "ab"})
+    assert list(events_of(said)) == [{"part": "c"}, of_server("the model's server does not answer")]
+
+
+def test_no_token_is_made_for_a_client_that_left(
+    tmp_path: Path, app: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    work = Generator.work
+
+    def counted(model: Generator, windows: Any) -> Any:
+        made.append(time.sleep(0.01))
+        return work(model, windows)
+
+    monkeypatch.setattr(Generator, "work", counted)
+    with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as url, answering(app(url, spec=GENERATOR).app) as team:
+        with httpx.stream("POST", f"{team}haeuser/continue", json={"prompt": "ab", "tokens": 4096}, timeout=30) as said:
+            next(events_of(said))
+        before = -1
+        while len(made) != before:
+            before = len(made)
+            time.sleep(0.3)
+    assert len(made) < 2000
+
+
 @pytest.mark.parametrize("form", SPECS)
 def test_a_router_of_each_form_of_rows_is_imported(form: Form, tmp_path: Path) -> None:
     assert form_of(SPECS[form]) == form
-    assert router_of(tmp_path, SPECS[form]).router.routes
+    paths = {route.path for route in router_of(tmp_path, SPECS[form]).router.routes}
+    assert paths == {"/haeuser/predict", "/haeuser/labels", *(["/haeuser/continue"] if form == "prompt" else [])}
 
 
 def test_numbers_of_targets_have_their_types() -> None:
