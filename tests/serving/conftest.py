@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import onnx
 import pytest
@@ -28,6 +29,7 @@ from mltrainer.checkpointing.deployment import SCRIPT, write_checksums
 from mltrainer.cli.serve import loaded
 from mltrainer.serving.admission import admitted
 from mltrainer.serving.application import Service, application
+from mltrainer.serving.generation import Generator
 from mltrainer.serving.guard import Limits
 from mltrainer.serving.keeping import Keeping
 from mltrainer.serving.server import address_of, listening, server_of
@@ -123,6 +125,37 @@ def deliver_generator(folder: Path) -> Path:
     (folder / "manifest.json").write_text(json.dumps({"mltrainer": "0.3.0", "run": "abc", "weights_sha256": "1" * 64}))
     write_checksums(folder)
     return folder
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Have generators make one token for each time that what is returned is released, and one at first."""
+    wanted, work = threading.Semaphore(1), Generator.work
+
+    def waits(model: Generator, windows: Any) -> Any:
+        assert wanted.acquire(timeout=20)
+        return work(model, windows)
+
+    monkeypatch.setattr(Generator, "work", waits)
+    return wanted
+
+
+def events_of(said: httpx.Response) -> Iterator[Any]:
+    """Yield the values of server-sent events."""
+    return (json.loads(line.removeprefix("data: ")) for line in said.iter_lines() if line)
+
+
+def read_one_by_one(url: str, wanted: threading.Semaphore) -> str:
+    """Return a continuation by three tokens, each of which is made once the one before it was received."""
+    with httpx.stream("POST", url, json={"prompt": "ab", "tokens": 3}, timeout=60) as said:
+        assert said.headers["content-type"].startswith("text/event-stream")
+        text = ""
+        for event in events_of(said):
+            if "part" not in event:
+                assert event["answers"] == [{"continuation": text}]
+                return text
+            text += event["part"]
+            wanted.release()
+    raise AssertionError(f"the answer broke off after {text!r}")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from PIL import Image
 from mltrainer.workspace import Project
 from tests.browser import CHROMIUM, Page
 from tests.conftest import Cli
-from tests.serving.conftest import PICTURES, ROW, TABLE, deliver
+from tests.serving.conftest import PICTURES, ROW, TABLE, deliver, deliver_generator
 from tests.serving.test_answers import said_by_script
 from tests.serving.test_store import server
 
@@ -69,6 +69,24 @@ def test_a_picture_is_chosen_and_asked(page: Page, tmp_path: Path) -> None:
         page.call("DOM.setFileInputFiles", nodeId=node, files=[str(tmp_path / "bright.png")])
         page.js("document.querySelector('button').click()")
         assert page.until(SHOWN) == expected["prediction"]
+
+
+def test_a_continuation_grows_on_the_page_while_it_is_made(page: Page, tmp_path: Path) -> None:
+    with server(deliver_generator(tmp_path / "model"), "none") as (_, address):
+        page.open(address)
+        page.until(READY)
+        page.js("document.querySelector('#prompt').focus()")
+        typed(page, "ab")
+        page.js("document.querySelector('#tokens').value = 3")
+        page.js("document.querySelector('button').click()")
+        assert "Answer's id" in page.until("document.querySelector('#answer dl')?.innerText")
+        assert page.js(SHOWN) == "cda"
+        page.js("document.querySelector('#tokens').value = 0")
+        page.js("document.querySelector('button').click()")
+        assert "greater than or equal to 1" in page.until("document.querySelector('#answer .fault')?.innerText")
+        page.js("document.querySelector('#tokens').value = 4096")
+        page.js("document.querySelector('button').click()")
+        assert 0 < len(page.until(SHOWN)) < 4096
 
 
 def test_from_a_delivered_model_to_an_answer_in_the_browser_by_one_command(

@@ -7,9 +7,8 @@ import json
 import re
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,7 +46,10 @@ from tests.serving.conftest import (
     asking,
     deliver,
     deliver_generator,
+    events_of,
     listening_at,
+    one_by_one,
+    read_one_by_one,
 )
 from tests.serving.test_hostile import CASES, HEADS, LIMITS, of_others
 
@@ -264,30 +266,12 @@ def test_columns_of_any_name_reach_the_model_under_it(tmp_path: Path, app: Calla
 # --- FastAPI: continuations, part by part ---
 
 
-def events_of(said: httpx.Response) -> Iterator[Any]:
-    return (json.loads(line.removeprefix("data: ")) for line in said.iter_lines() if line)
-
-
 def test_a_continuation_is_passed_on_while_it_is_made(
     tmp_path: Path, app: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = threading.Semaphore(1)  # tokens that the model may make: the next one once the last was received
-    work = Generator.work
-
-    def one_by_one(model: Generator, windows: Any) -> Any:
-        assert wanted.acquire(timeout=20)
-        return work(model, windows)
-
-    monkeypatch.setattr(Generator, "work", one_by_one)
+    wanted = one_by_one(monkeypatch)
     with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as url, answering(app(url, spec=GENERATOR).app) as team:
-        with httpx.stream("POST", f"{team}haeuser/continue", json={"prompt": "ab", "tokens": 3}, timeout=30) as said:
-            assert said.headers["content-type"].startswith("text/event-stream")
-            events = events_of(said)
-            for letter in "cda":
-                assert next(events) == {"part": letter}
-                wanted.release()
-            assert next(events)["answers"] == [{"continuation": "cda"}]
-            assert list(events) == []
+        assert read_one_by_one(f"{team}haeuser/continue", wanted) == "cda"
 
 
 def test_a_prompt_that_cannot_be_continued_is_refused_with_its_place(tmp_path: Path, app: Callable[..., TestClient]) -> None:

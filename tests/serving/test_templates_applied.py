@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+import httpx
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Connection, Engine
@@ -23,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from mltrainer.serving.templates.languages import typescript_literal
-from tests.serving.conftest import ROW, TABLE, VALUE, listening_at
+from tests.serving.conftest import GENERATOR, ROW, TABLE, VALUE, deliver_generator, listening_at, one_by_one, read_one_by_one
 from tests.serving.test_templates import ODD, ODD_NAMES, SPECS, TOKEN, files
 
 # --- Supabase -----------------------------------------------------------------------------------------
@@ -191,10 +192,22 @@ def put(folder: Path, spec: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The app of the table's model, built."""
-    folder = put(tmp_path_factory.mktemp("next"), TABLE)
+    folder = put(tmp_path_factory.mktemp("table"), TABLE)
     install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
     if (done := subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)).returncode:
         pytest.skip(f"npm cannot install the packages here: {done.stderr[-200:]}")
+    return build(folder)
+
+
+@pytest.fixture(scope="module")
+def built_generator(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app of a model that continues texts, built."""
+    folder = put(tmp_path_factory.mktemp("generator"), GENERATOR)
+    shutil.copytree(built / "node_modules", folder / "node_modules", symlinks=True, copy_function=os.link)
+    return build(folder)
+
+
+def build(folder: Path) -> Path:
     done = npx(folder, "next", "build")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -239,6 +252,15 @@ class TestNext:
         assert TOKEN not in page
         with serving(built, "http://127.0.0.1:9") as url:
             assert asked(url, {"rows": [ROW]}) == (503, {"where": "server", "what": "the model's server does not answer"})
+
+    def test_a_continuation_is_passed_on_while_it_is_made(
+        self, built_generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted = one_by_one(monkeypatch)
+        with listening_at(deliver_generator(tmp_path / "model"), TOKEN) as model, serving(built_generator, model) as url:
+            assert read_one_by_one(f"{url}/api/continue", wanted) == "cda"
+            said = httpx.post(f"{url}/api/continue", json={"prompt": "ab", "tokens": 0}, timeout=60)
+            assert (said.status_code, said.json()["where"]) == (422, "tokens")
 
     @pytest.mark.parametrize("form", [*SPECS, "odd"])
     def test_the_types_of_each_form_of_rows_compile(self, built: Path, form: Any) -> None:

@@ -39,7 +39,7 @@ FILES: dict[Kind, tuple[tuple[str, str], ...]] = {
         _ENV,
         ("app/layout.tsx", "app/layout.tsx"),
         ("app/page.tsx", "app/page.tsx"),
-        ("app/api/predict/route.ts", "app/api/predict/route.ts"),
+        ("app/api/route.ts", "app/api/{address}/route.ts"),
         ("components/model-form.tsx", "components/model-form.tsx"),
         ("lib/model.ts", "lib/model.ts"),
     ),
@@ -83,7 +83,8 @@ def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place)
         InputError: A name of the model's cannot stand in them.
     """
     name, digest = identifier(model.name), model.weights_sha256 or model.files_sha256 or ""
-    schemas = schemas_of(spec)
+    schemas, form = schemas_of(spec), contract.form_of(spec)
+    address = "continue" if form == "prompt" else "predict"
     values = {
         "written": _written(kind, model, digest),
         "name": name,
@@ -92,7 +93,8 @@ def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place)
         "title": model.name,
         "model": model,
         "place": place,
-        "form": contract.form_of(spec),
+        "form": form,
+        "address": address,
         "schemas": {title: _fields(schema) for title, schema in schemas.items() if "properties" in schema},
         "row": row_schema(schemas),
         "row_type": schemas["Request"]["properties"]["rows"]["items"],
@@ -101,7 +103,7 @@ def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place)
         "answer": schemas["Answer"],
         "label": schemas["Label"]["properties"]["label"],
     }
-    names = {"name": name, "time": place.time, "model": word(digest)[:12] or "model"}
+    names = {"name": name, "address": address, "time": place.time, "model": word(digest)[:12] or "model"}
     return {target.format(**names): _rendered(f"{kind}/{source}.j2", values) for source, target in FILES[kind]}
 
 

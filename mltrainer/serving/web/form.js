@@ -91,16 +91,37 @@ function show(said) {
   shown.focus();
 }
 
+/** Shows a text while it grows, by server-sent events, and returns the last of these: the whole answer, or a fault. */
+async function grown(body) {
+  const text = element("p", "", "prediction");
+  shown.replaceChildren(text);
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) throw new Error("the answer broke off: ask again");
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const found = JSON.parse(event.replace("data: ", ""));
+      if (!("part" in found)) return found;
+      text.append(found.part);
+    }
+  }
+}
+
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   shown.setAttribute("aria-busy", "true");
   try {
     const token = document.getElementById("token").value;
     const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-    const body = JSON.stringify({ rows: [await readers[form.dataset.kind]()] });
-    const response = await fetch("predict", { method: "POST", headers, body });
-    const said = await response.json();
-    if (response.ok) show(said);
+    const row = await readers[form.dataset.kind]();
+    const grows = form.dataset.kind === "prompt";
+    const body = JSON.stringify(grows ? row : { rows: [row] });
+    const response = await fetch(grows ? "continue" : "predict", { method: "POST", headers, body });
+    const said = grows && response.ok ? await grown(response.body) : await response.json();
+    if ("answers" in said) show(said);
     else fault(said.where, said.what);
   } catch (error) {
     fault("This page", error.message);
