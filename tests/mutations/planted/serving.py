@@ -110,4 +110,25 @@ FAULTS = (
         "    return text",
         "tests/serving/test_templates.py -k on_lines_of_its_own",
     ),
+    Fault(
+        "servers that start at once make the tables at once",
+        "mltrainer/serving/store.py",
+        """{"sqlite": "BEGIN IMMEDIATE", """,
+        """{"sqlite": "SELECT 1", """,
+        "tests/serving/test_store.py -k make_the_tables_once",
+    ),
+    Fault(
+        "a head may come as slowly as it likes",
+        "mltrainer/serving/server.py",
+        "self.loop.call_later(HEAD_S, self.transport.close)",
+        "self.loop.call_later(9999, self.transport.close)",
+        "tests/serving/test_server.py -k too_slowly",
+    ),
+    Fault(
+        "an answer that takes longer than a head may is cut off",
+        "mltrainer/serving/server.py",
+        "if self.conn.their_state is not h11.IDLE:",
+        "if self.conn.their_state is h11.ERROR:",
+        "tests/serving/test_server.py -k longer_than_a_head",
+    ),
 )
