@@ -111,6 +111,7 @@ bench-traps: $(STAMP)  ## tables with traps through all phases, or to their one 
 diagnostics-bench: $(STAMP)  ## the diagnostics on runs with labels, faulty and healthy, into docs/DIAGNOSTICS.md; about an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set second --jobs $(JOBS) --write
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set third --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_cures.py --jobs $(JOBS) --write
 
 mutations: $(STAMP)  ## planted faults, which the tests must notice

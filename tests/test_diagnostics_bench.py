@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mltrainer.diagnostics.rules import RULES
 from tests.benchmarks import bench_diagnostics as bench
+from tests.benchmarks.diagnostics import third
 from tests.benchmarks.diagnostics.case import Case, by, faulty, healthy, sgd
-from tests.benchmarks.diagnostics.judging import LABELS, Verdict, by_case, by_label, judged, totals
+from tests.benchmarks.diagnostics.data_checks import checked
+from tests.benchmarks.diagnostics.judging import LABELS, UNNAMED, Verdict, by_case, by_label, judged, totals
 from tests.benchmarks.diagnostics.tasks import Classes
-from tests.benchmarks.diagnostics.training import kept, train_and_keep, trained
+from tests.benchmarks.diagnostics.training import config_of, kept, train_and_keep, trained
 
 CASES = [case for cases in bench.SETS.values() for case in cases]
 FAULTY, HEALTHY = (
@@ -51,8 +54,11 @@ def test_a_result_is_kept_for_the_code_that_gave_it(tmp_path: Path):
 
 
 def test_labels_of_cases_are_labels_of_diagnostics_or_of_none_that_is_judged():
-    unjudged = {"OVER_REG", "HIGH_DROPOUT", "SHIFT", "LOSS_SCALE"}
-    assert {label for case in CASES for label in case.must} <= set(LABELS.values())
+    unjudged = {"OVER_REG", "HIGH_DROPOUT", "LOSS_SCALE", *UNNAMED}
+    third = {label for case in bench.SETS["third"] for label in case.must}
+    assert {label for case in CASES for label in case.must} - third <= set(LABELS.values())
+    assert third <= {*LABELS.values(), *UNNAMED}
+    assert set(UNNAMED) <= third, "each label without a diagnostic is that of a case"
     assert {label for case in CASES for label in case.may} <= set(LABELS.values()) | unjudged
     assert not any(case.must & case.may for case in CASES)
 
@@ -63,7 +69,52 @@ def test_every_case_and_every_diagnostic_is_named_once():
     assert len({case.id for case in bench.SETS["first"] if not case.is_faulty}) == 30
     twice = {label: names for label in LABELS.values() if len(names := [n for n, other in LABELS.items() if other == label]) > 1}
     assert twice == {"PIPELINE": ["input_starvation", "resource_inefficiency"]}
-    assert set(RULES) <= {*LABELS, "memory_growth"}
+    assert set(RULES) <= set(LABELS)
+
+
+def test_the_third_set_has_a_twin_without_the_fault_for_each_faulty_case():
+    cases = bench.SETS["third"]
+    assert len([case for case in cases if case.is_faulty]) == len(third.PAIRS) >= 28
+    assert len([case for case in cases if not case.is_faulty]) >= 12
+    for one in third.PAIRS:
+        assert one.twin.id == f"T{one.case.id}"
+        assert one.twin.task is not one.case.task or one.twin.config != one.case.config
+        assert not one.twin.is_faulty
+
+
+@pytest.mark.parametrize("name", ["F103", "TF107", "F114", "F124", "F132", "F141", "TF146", "H121", "H147"])
+def test_a_case_of_the_third_set_has_a_config_data_and_a_model(name: str):
+    assert_whole(next(case for case in bench.KNOWN[bench.TWINS] if case.id == name))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_every_case_of_the_third_set_has_a_config_data_and_a_model():
+    for case in bench.KNOWN[bench.TWINS]:
+        assert_whole(case)
+
+
+def assert_whole(case: Case) -> None:
+    task = case.task()
+    assert config_of(case, 21, task).epochs == case.config["epochs"]
+    assert task.dataset("train") is not None
+    assert task.dataset("validation") is not None
+    assert sum(one.numel() for one in task.model().parameters()) < 200_000
+
+
+def test_planning_s_checks_are_asked_of_the_data():
+    assert "LEAKAGE" in checked(case_of("F125"))
+    assert "ONE_CLASS" in checked(case_of("F144"))
+    assert checked(case_of("H141")) == frozenset()
+
+
+def test_a_label_that_a_check_of_the_data_tells_is_found_and_never_wrong():
+    one = judged(FAULTY, 11, trained(case_of("F37"), 11), checked=frozenset(["LR_LOW", "LEAKAGE"]))
+    assert (one.found, one.missed) == ({"LR_LOW"}, set())
+    assert "LEAKAGE" not in one.wrong
+    warned = replace(verdict(HEALTHY), checked=frozenset(["IMBALANCE"]))
+    found = totals([one, warned])
+    assert (found["must_found_by_checks_alone"], found["healthy_warned_by_checks"], found["healthy_flagged"]) == (1, 1, 0)
 
 
 def test_what_neither_must_nor_may_be_said_is_wrong():

@@ -4,11 +4,15 @@ Every case is trained by this project's trainer as a user's own task, with each 
 of a case must be found, or may be said too; any other is wrong, and so is any of a healthy run. `--set second` takes cases of
 another author, on other data, models and optimizers, by which no rule was made.
 
+`--set third` takes faults of one's own code on tokens, Datasets, streams and tables; there a label counts as found, too,
+where planning's checks of the data tell it.
+
     python tests/benchmarks/bench_diagnostics.py [--set second] [--seeds 11 12 ...] [--only F01,H03] [--jobs 2] [--again]
         [--write]
 
 Results are kept, and trained again only where the trainer's code has changed; `--again` judges what is kept and trains nothing.
-`--write` puts the outcome into docs/DIAGNOSTICS.md. Of the second set's single cases nothing is told unless `--only` asks.
+`--write` puts the outcome into docs/DIAGNOSTICS.md. Of single cases of the
+second and the third set nothing is told unless `--only` asks.
 """
 
 from __future__ import annotations
@@ -24,15 +28,20 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.diagnostics import first, second
+from tests.benchmarks.diagnostics import first, second, third
 from tests.benchmarks.diagnostics.case import Case
+from tests.benchmarks.diagnostics.data_checks import checked
 from tests.benchmarks.diagnostics.judging import Verdict, by_case, by_label, judged, totals
 from tests.benchmarks.diagnostics.training import kept, train_and_keep
 from tests.benchmarks.scorecard.table import placed
 
 PAGE = Path(__file__).parents[2] / "docs" / "DIAGNOSTICS.md"
 KEPT = Path(tempfile.gettempdir()) / "diagnostics-bench"
-SETS = {"first": first.CASES, "second": second.CASES}
+SETS = {"first": first.CASES, "second": second.CASES, "third": third.CASES}
+SEEDS = {"first": [11, 12, 13, 14, 15], "second": [11, 12, 13, 14, 15], "third": [21, 22, 23]}
+TWINS = "twins"  # the third set with its faulty cases' correct twins, which bench_twins.py measures
+KNOWN = {**SETS, TWINS: [*third.CASES, *(one.twin for one in third.PAIRS)]}
+CHECKED = frozenset(["third"])  # sets whose data planning's checks are asked about
 MARKS = {name: (f"<!-- {name}: written by `make diagnostics-bench` -->", f"<!-- {name}: end -->") for name in SETS}
 Run = tuple[Case, int]
 
@@ -49,13 +58,14 @@ def train_missing(name: str, runs: Sequence[Run], folder: Path, jobs: int) -> No
 
 def _train(name: str, case: str, seed: int, folder: Path) -> float:
     """Train one run; a case is named, because what makes its task cannot go to another process."""
-    return train_and_keep(next(one for one in SETS[name] if one.id == case), seed, folder)
+    return train_and_keep(next(one for one in KNOWN[name] if one.id == case), seed, folder)
 
 
-def judged_runs(runs: Sequence[Run], folder: Path) -> list[Verdict]:
-    """Judge the kept results of runs; those of which there is none are left out."""
+def judged_runs(name: str, runs: Sequence[Run], folder: Path) -> list[Verdict]:
+    """Judge the kept results of runs of a set; those of which there is none are left out."""
     results = ((case, seed, kept(case, seed, folder, of_any_code=True)) for case, seed in runs)
-    return [judged(case, seed, result) for case, seed, result in results if result is not None]
+    told = {case.id: checked(case) for case in {case.id: case for case, _ in runs}.values()} if name in CHECKED else {}
+    return [judged(case, seed, result, told.get(case.id)) for case, seed, result in results if result is not None]
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -84,6 +94,9 @@ def _summary(found: dict[str, Any]) -> str:
     ]
     if found["since"] is not None:
         rows.append(["median step of the first sign, as a share of the run", f"{found['since']:.0%}"])
+    if found["must_found_by_checks_alone"] is not None:
+        rows.append(["labels found by planning's checks of the data alone", found["must_found_by_checks_alone"]])
+        rows.append(["healthy runs whose data these checks warned of", found["healthy_warned_by_checks"]])
     if found["refused"]:
         rows.append(["runs that could not be trained, and do not count", found["refused"]])
     return table(["", "runs"], 1, rows)
@@ -126,7 +139,7 @@ def main() -> None:
     """Train what is missing, judge, and print or write the outcome."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", choices=list(SETS), default="first")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[11, 12, 13, 14, 15])
+    parser.add_argument("--seeds", nargs="+", type=int)
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--kept", type=Path, default=KEPT)
@@ -135,10 +148,11 @@ def main() -> None:
     given = parser.parse_args()
     given.kept.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    runs = [(case, seed) for seed in given.seeds for case in SETS[given.set] if not given.only or case.id in given.only]
+    seeds = given.seeds or SEEDS[given.set]
+    runs = [(case, seed) for seed in seeds for case in SETS[given.set] if not given.only or case.id in given.only]
     if not given.again:
         train_missing(given.set, runs, given.kept, given.jobs)
-    verdicts = judged_runs(runs, given.kept)
+    verdicts = judged_runs(given.set, runs, given.kept)
     with_cases = given.set == "first" or bool(given.only)
     for line in told(verdicts):
         if with_cases or "case" not in line:

@@ -49,6 +49,23 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "class_imbalance": "IMBALANCE",
     "unshuffled_data": "NO_SHUFFLE",
     "train_eval_mismatch": "EVAL_MISMATCH",
+    "memory_growth": "MEMORY",
+}
+UNNAMED = {  # labels without a diagnostic, and who ought to tell
+    "NOT_SHIFTED": "none yet: the targets of a batch are its inputs",
+    "SHIFTED_TWICE": "none yet: the targets are the inputs two places on",
+    "PEEKING": "none yet: an output depends on inputs after its place, which are its targets",
+    "PADDING_COUNTED": "none yet: most targets are one filling symbol at the ends of rows",
+    "TIE_BROKEN": "none yet: head and embeddings are of one shape, and of other values",
+    "EVAL_DROPOUT": "none yet: two evaluations of one batch differ",
+    "BATCH_STATS": "none yet: in evaluation, an answer depends on the other samples of its batch",
+    "SHIFT": "none yet: inputs of the two splits differ in scale",
+    "GROUP_SPLIT": "none yet: training samples lie nearer to those of validation than these to one another",
+    "ONE_CLASS": "planning's data check, of tensors; none yet of Datasets",
+    "CONST_INPUT": "none yet: all inputs are equal",
+    "CONST_TARGET": "none yet: all targets are equal",
+    "VALIDATION_AUGMENTED": "none yet: validation samples alone are drawn anew at each reading",
+    "CLIP_TOO_SMALL": "none yet: each step is clipped to a small part of its norm",
 }
 
 
@@ -60,6 +77,8 @@ class Verdict:
         said: The labels of the diagnostics that fired.
         since: The share of the planned steps after which each was first seen, where the finding tells.
         refused: Why nothing was trained, if so.
+        may: Further labels that are no mistake in this run.
+        checked: The labels that planning's checks of the data tell; None where they were not asked.
     """
 
     case: Case
@@ -68,28 +87,36 @@ class Verdict:
     since: Mapping[str, float] = field(default_factory=dict)
     refused: str | None = None
     may: frozenset[str] = frozenset()
+    checked: frozenset[str] | None = None
 
     @property
     def found(self) -> frozenset[str]:
-        return self.case.must & self.said
+        return self.case.must & (self.said | (self.checked or frozenset()))
 
     @property
     def missed(self) -> frozenset[str]:
-        return self.case.must - self.said
+        return self.case.must - self.found
 
     @property
     def wrong(self) -> frozenset[str]:
         return self.said - self.case.must - self.case.may - self.may
 
 
-def judged(case: Case, seed: int, result: Mapping[str, Any]) -> Verdict:
-    """Apply every rule to a case's result; that a loss was not finite is never wrong to say where it was not."""
+def judged(case: Case, seed: int, result: Mapping[str, Any], checked: frozenset[str] | None = None) -> Verdict:
+    """Apply every rule to a case's result; that a loss was not finite is never wrong to say where it was not.
+
+    Args:
+        case: What was trained.
+        seed: With which.
+        result: The run's.
+        checked: What planning's checks of its data tell; None where they were not asked.
+    """
     if "refused" in result:
         return Verdict(case, seed, frozenset(), refused=str(result["refused"]))
     fired = [row for row in diagnose(Run.of(result), None) if row.state == "fired"]
     since = {_label(row): float(step) / result["planned_steps"] for row in fired if (step := row.evidence.get("since_step"))}
     may = frozenset([NOT_FINITE] if result.get("nonfinite") and case.is_faulty else [])
-    return Verdict(case, seed, frozenset(map(_label, fired)), since, may=may)
+    return Verdict(case, seed, frozenset(map(_label, fired)), since, may=may, checked=checked)
 
 
 def _label(row: Diagnosis) -> str:
@@ -104,6 +131,7 @@ def totals(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     run = [one for one in verdicts if one.refused is None]
     faulty, healthy = ([one for one in run if one.case.is_faulty is kind] for kind in (True, False))
     since = [share for one in run for label, share in one.since.items() if label in one.found]
+    checked = [one for one in run if one.checked is not None]
     return {
         "faulty": len(faulty),
         "faulty_flagged": sum(bool(one.said) for one in faulty),
@@ -115,6 +143,8 @@ def totals(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "healthy_flagged": sum(bool(one.said) for one in healthy),
         "refused": len(verdicts) - len(run),
         "since": statistics.median(since) if since else None,
+        "must_found_by_checks_alone": sum(len(one.found - one.said) for one in checked) if checked else None,
+        "healthy_warned_by_checks": sum(bool(one.checked) for one in checked if not one.case.is_faulty) if checked else None,
     }
 
 
@@ -128,11 +158,11 @@ def by_label(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         "wrong": _counted(one.wrong for one in run),
         "wrong_of_healthy": _counted(one.wrong for one in run if not one.case.is_faulty),
     }
-    order = list(dict.fromkeys([*LABELS.values(), *sorted(counts["wrong"])]))
+    order = list(dict.fromkeys([*LABELS.values(), *UNNAMED, *sorted(counts["wrong"])]))
     return [
         {
             "label": label,
-            "diagnostics": [name for name, other in LABELS.items() if other == label] or [label],
+            "diagnostics": [name for name, other in LABELS.items() if other == label] or [UNNAMED.get(label, label)],
             **{name: counted[label] for name, counted in counts.items()},
         }
         for label in order
