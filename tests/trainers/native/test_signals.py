@@ -309,6 +309,17 @@ def test_a_margin_is_what_the_own_class_has_above_the_others() -> None:
     assert found.means().nan_to_num(-99).tolist() == [-99, -4, -99, 1]
 
 
+def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where_the_last_batch_is_smaller() -> None:
+    found = noted()
+    found.note(torch.tensor([[4.0, 1.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]), torch.arange(3))
+    found.took(np.array([0, 1, 2]), passes=1)
+    found.enter(1)
+    found.note(torch.tensor([[7.0, 2.0]]), torch.tensor([0]))
+    found.took(np.array([3]), passes=1)
+    found.fetch(Ranks())
+    assert found.means().tolist() == [3, 2, 1, 5]
+
+
 @pytest.mark.parametrize(
     "targets", [torch.tensor([0.5, 1.0]), torch.tensor([[1, 0, 0], [0, 1, 0]]), torch.tensor([-100, 7])], ids=str
 )

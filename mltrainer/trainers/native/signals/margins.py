@@ -76,6 +76,11 @@ class Margins:
         own = self._of_step[:passes]
         if not self._epoch_is_on or not own or not all(self._are_classes(*each) for each in own):
             return
+        widths = {outputs.shape[1] for outputs, _ in own}
+        if len(widths) > 1:  # such as a logit for each sample of a batch, the last of which is smaller
+            return
+        if self._outputs and self._outputs[0].shape[1] not in widths:
+            self._make()
         self._outputs += [outputs for outputs, _ in own]
         self._targets += [targets for _, targets in own]
         self._ids.append(ids)
