@@ -1,0 +1,92 @@
+"""`mltrainer wrap` on programs in the manner of public examples, each with three subtle faults: is the guilty line named first?
+
+python tests/benchmarks/bench_wrap_programs.py [--only NAME ...] [--number N ...] [--warm] [--out FILE]
+
+`--warm` forks all but what depends on addresses from a Python that has torch loaded, which is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from mltrainer.errors import MltrainerError, raise_terminated
+from mltrainer.wrap.checking import Check
+from mltrainer.wrap.starting import WrappedProgram
+from tests.benchmarks.wrap.programs import VARIANTS, Variant, variants
+
+STEPS = 12
+TIMEOUT_S = 900.0  # of a start, on a loaded machine
+WARM = Path(__file__).parent / "wrap" / "warm.py"
+
+
+def main() -> None:
+    """Print a row for each variant, and the sums."""
+    signal.signal(signal.SIGTERM, raise_terminated)  # what is being wrapped is ended with it
+    chosen = _arguments()
+    rows = []
+    for variant in variants():
+        if variant.number in chosen.number and (not chosen.only or variant.program in chosen.only):
+            rows.append(_measured(variant, chosen.warm))
+            print(json.dumps(rows[-1]), flush=True)
+            if chosen.out:
+                with open(chosen.out, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
+    print(summary(rows))
+
+
+def _measured(variant: Variant, is_warm: bool) -> dict[str, Any]:
+    """Return a variant's verdict, and at which place its guilty line is named; 0 for nowhere."""
+    row: dict[str, Any] = {"program": variant.program, "number": variant.number, "kinds": variant.kinds}
+    is_forked = is_warm and "identity" not in variant.kinds
+    command = (sys.executable, *(("-I", "-S", str(WARM)) if is_forked else ()), "train.py")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, runs = Path(scratch) / "project", Path(scratch) / "runs"
+        folder.mkdir()
+        runs.mkdir()
+        (folder / "train.py").write_text(variant.source, "utf-8")
+        check = Check(WrappedProgram(command, folder, timeout=TIMEOUT_S), runs, lambda event: None)
+        started = time.monotonic()
+        try:
+            verdict = check.repeats(STEPS)
+        except MltrainerError as error:
+            return {**row, "same": None, "said": str(error)[:300], "right": False, "place": 0}
+    seconds, cause = round(time.monotonic() - started, 1), verdict.cause
+    row |= {"same": verdict.same, "right": verdict.same == (variant.number == 0), "seconds": seconds, "place": 0}
+    if cause is None:
+        return row
+    lines = [int(line.where.rpartition(":")[2]) for line in cause.lines if line.where.startswith("train.py:")]
+    place = next((place for place, line in enumerate(lines, 1) if line in variant.guilty), 0)
+    named = [f"{line.where} {line.kind}: {line.text}" for line in cause.lines]
+    return {**row, "kind": cause.kind, "place": place, "shown": cause.shown, "at": cause.where, "lines": named}
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Return how many guilty lines are named first and among the first three, and how many programs raise a false alarm."""
+    faulty, clean = [row for row in rows if row["number"]], [row for row in rows if not row["number"]]
+    first, three = (sum(0 < row["place"] <= most for row in faulty) for most in (1, 3))
+    kinds = sum(row.get("kind") in row["kinds"] for row in faulty)
+    return (
+        f"told as differing: {sum(row['right'] for row in faulty)} of {len(faulty)}; the guilty line first: {first},"
+        f" among the first three: {three}; kind right: {kinds};"
+        f" without fault: {sum(row['right'] for row in clean)} of {len(clean)} repeat"
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="*", default=[], help="programs")
+    parser.add_argument("--number", nargs="*", type=int, default=[*VARIANTS], help="numbers of faults; 0 for none")
+    parser.add_argument("--warm", action="store_true", help="fork programs from a Python that has torch loaded")
+    parser.add_argument("--out", help="rows are added to this file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
