@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import sys
+import threading
 import time
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
@@ -150,24 +151,28 @@ class LineWriter:
     def __init__(self, process: Process, kind: str) -> None:
         self._process, self._kind = process, kind
         self._file: TextIO | None = None
+        self._lock = threading.RLock()  # a file takes no lines of several threads at once
         os.register_at_fork(before=self.flush)  # else a fork would write once more what is held back
         process.on_fork(self._reset)
 
     def _reset(self) -> None:
         self._file = None  # the parent's stays open under its own name
+        self._lock = threading.RLock()  # another thread of the parent may have held the old one
 
     def write(self, *values: Any, flush: bool = True) -> None:
         """Write one line."""
-        if self._file is None:
-            self._file = self._process.open(self._kind)
-        self._file.write(json.dumps([_now(), *values]) + "\n")
-        if flush:
-            self._file.flush()
+        with self._lock:
+            if self._file is None:
+                self._file = self._process.open(self._kind)
+            self._file.write(json.dumps([_now(), *values]) + "\n")
+            if flush:
+                self._file.flush()
 
     def flush(self) -> None:
         """Write the lines that are held back."""
-        if self._file is not None:
-            self._file.flush()
+        with self._lock:
+            if self._file is not None:
+                self._file.flush()
 
     def close(self) -> None:
         """Let go of the file; the next line is written where the process writes then."""

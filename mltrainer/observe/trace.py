@@ -6,6 +6,7 @@ modes and modules through its global hooks, lines through the interpreter's own 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import importlib
@@ -15,7 +16,7 @@ import site
 import sys
 import sysconfig
 import threading
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ MOST = 400_000  # lines of one process
 LOOKED = 1 << 22  # bytes of memory that may be unwritten, at its beginning
 UNPACKING = os.path.join("torch", "multiprocessing", "reductions.py")
 EMPTIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # operations that give memory as it is
+ARITHMETIC = ("add_", "sub_", "mul_", "div_", "pow_", "lerp_", "addcmul_", "addcdiv_", "clamp_", "relu_", "abs_", "neg_", "sqrt_")
 HERE = os.path.dirname(os.path.realpath(__file__))
 BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded
 
@@ -54,19 +56,28 @@ class Trace:
         self._noted_lines: set[tuple[CodeType, int]] = set()
         self._modules: list[str] = []
         self._unwritten: dict[int, tuple[str, int, str]] = {}  # memory that nobody has written: which line asked for it
+        self._written: dict[int, int] = {}  # bytes of it that operations have written since
         self._first_digests: dict[int, bytes] = {}  # what it held then, by digest
         self._names: dict[int, str] = {}
         self._step, self._count = 1, 0
         self._busy = threading.local()
+        self._values: Any = None
         process.on_fork(self._reset)
 
     def _reset(self) -> None:
         self._noted_lines, self._count = set(), 0
+        if self._values is not None:
+            self._values.reset()
 
     def install(self) -> None:
         """Begin to note the lines of the user's own code, in this thread and all later ones."""
         threading.settrace(self._calls)
         sys.settrace(self._calls)
+
+    def note_values(self, values: ModuleType) -> None:
+        """Begin to note the values of variables, by a module that was loaded as this one was."""
+        folders = [path for path in (self._program, os.environ.get("TMPDIR")) if path]
+        self._values = values.Values(self._lines, self._place, sorted({*folders, *map(os.path.realpath, folders)}, key=len)[::-1])
 
     def attach(self, torch: Any) -> None:
         """Begin to note the computations, once torch has been imported."""
@@ -89,10 +100,25 @@ class Trace:
 
     # --- lines ---
 
-    def _calls(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        return self._each_line if self._place(frame) is not None else None
+    def _calls(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if self._place(frame) is None:
+            return None
+        self._note_values(frame, event, argument)
+        return self._each_line
 
-    def _each_line(self, frame: FrameType, event: str, _argument: Any) -> Any:
+    def _note_values(self, frame: FrameType, event: str, argument: Any) -> None:
+        if self._values is None or event == "exception" or getattr(self._busy, "now", False):
+            return
+        self._busy.now = True
+        try:
+            # A library may be half imported, or hold what its own kind does not: the program itself must not fail by it.
+            with contextlib.suppress(Exception):
+                self._values.note(frame, event, argument)
+        finally:
+            self._busy.now = False
+
+    def _each_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self._note_values(frame, event, argument)
         if event == "line" and (frame.f_code, frame.f_lineno) not in self._noted_lines:
             self._noted_lines.add((frame.f_code, frame.f_lineno))
             self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code), _drawn_from())
@@ -140,19 +166,36 @@ class Trace:
         unwritten = self._unwritten_of((args, kwargs))
         inputs = self._digest((args, kwargs))
         found = function(*args, **kwargs)
-        is_empty = name.split(".")[1] in EMPTIES
+        base, is_mutable = name.split(".")[1], function._schema.is_mutable
         made = self._pointers(found)
-        if is_empty:
+        if base in EMPTIES:
             self._unwritten.update(dict.fromkeys(made, where))
+            self._written.update(dict.fromkeys(made, 0))
             self._first_digests.update(self._unwritten_digests(found))
-        elif function._schema.is_mutable or not unwritten:
+        elif is_mutable:
+            self._note_written(found)
+        elif not unwritten:
             for pointer in made:
                 self._unwritten.pop(pointer, None)
-        is_view = any(pointer in self._unwritten for pointer in made)
-        read = next(iter(unwritten.values())) if unwritten and not is_view and not function._schema.is_mutable else None
+        is_view = not is_mutable and any(pointer in self._unwritten for pointer in made)
+        if is_view and any(self._written.get(pointer) for pointer in made):
+            return found  # of what is written in parts, which differs in those that are not yet
+        is_read = bool(unwritten) and (base in ARITHMETIC if is_mutable else not is_view)
+        read = next(iter(unwritten.values())) if is_read else None
         place = self._modules[-1] if self._modules else ""
         self._note("op", self._step, name, place, inputs, self._digest(found), *(read or where), read is not None)
         return found
+
+    def _note_written(self, found: Any) -> None:
+        """Note what an operation in place has written; memory that is written in parts counts once they add up to all of it."""
+        tensors: list[Any] = []
+        _gather(self._torch, found, tensors)
+        for tensor in [t for t in tensors if t.layout is self._torch.strided and t.device.type != "meta"]:
+            storage = tensor.untyped_storage()
+            pointer, written = storage.data_ptr(), tensor.numel() * tensor.element_size()
+            self._written[pointer] = self._written.get(pointer, 0) + written
+            if self._written[pointer] >= storage.nbytes():
+                self._unwritten.pop(pointer, None)
 
     def _pointers(self, found: Any) -> list[int]:
         """Return the memory addresses of the storages of a structure's tensors."""
@@ -168,7 +211,7 @@ class Trace:
         if not self._unwritten:
             return {}
         for pointer, digest in self._unwritten_digests(found).items():
-            if self._first_digests.get(pointer, digest) != digest:
+            if self._first_digests.get(pointer, digest) != digest and not self._written.get(pointer):
                 self._unwritten.pop(pointer, None)
         return {p: self._unwritten[p] for p in self._pointers(found) if p in self._unwritten}
 
@@ -239,7 +282,8 @@ class Trace:
             sha.update(f"{found.dtype}{list(found.shape)}".encode())
             strided = found.layout is self._torch.strided and not found.is_quantized
             # Memory that nobody has written holds chance: with its bits, each operation would differ that is merely given it.
-            if strided and found.device.type != "meta" and found.untyped_storage().data_ptr() not in self._unwritten:
+            pointer = found.untyped_storage().data_ptr() if strided and found.device.type != "meta" else None
+            if pointer is not None and (pointer not in self._unwritten or self._written.get(pointer)):
                 plain = found.detach().resolve_conj().resolve_neg().contiguous()
                 plain = plain.as_strided((plain.numel(),), (1,))  # a single number may have another stride
                 sha.update(plain.view(self._torch.uint8).cpu().numpy().tobytes())

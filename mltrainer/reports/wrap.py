@@ -70,6 +70,8 @@ def _of_cause(cause: Cause) -> Iterator[str]:
         yield f"  {'line: ' if number == 0 else 'or:   '} {_line(line)}"
     if cause.shown is not None:
         yield f"  first shows: {shown(cause)}"
+    if cause.traced_s is not None:
+        yield f"  judged by what was traced in {duration(cause.traced_s)}: the program had not made the steps by then"
     yield f"  next: {mend(cause)}"
 
 

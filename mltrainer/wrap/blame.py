@@ -8,11 +8,12 @@ left over, as far as they ran by then.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mltrainer.observe.logs import Key
 from mltrainer.wrap.chains import aligned
+from mltrainer.wrap.origins import MAIN, Origin, Values
 from mltrainer.wrap.suspects import Suspect, imports, suspects
 
 Trace = list[list[Any]]
@@ -21,6 +22,7 @@ DRAWS = (
     *("rand", "randn", "randint", "randperm", "bernoulli", "normal", "uniform", "multinomial", "native_dropout", "dropout"),
     *("exponential", "geometric", "log_normal", "cauchy", "random", "poisson", "rrelu_with_noise", "binomial"),
 )
+ASKING = ("random draw", "clock", "identity", "hash order", "listing order")
 UNCHANGED = ("random draw", "clock", "identity", "threads")  # kinds that differ from run to run by themselves, likeliest first
 
 
@@ -35,6 +37,7 @@ class FirstDifference(NamedTuple):
         function: The function that the line is of.
         kind: The kind of cause, where the traces tell it; else empty.
         time: When, on the first trace's clock.
+        process: The process that computes it.
     """
 
     step: int
@@ -44,6 +47,7 @@ class FirstDifference(NamedTuple):
     function: str
     kind: str
     time: int
+    process: Key = ("", 0)
 
 
 class LikelyCause(NamedTuple):
@@ -63,7 +67,8 @@ class LikelyCause(NamedTuple):
 def first_difference(one: dict[Key, Trace], other: dict[Key, Trace]) -> FirstDifference | None:
     """Return the first difference between the computations of two runs' traces, or None; of several processes the earliest."""
     other = aligned(one, other)
-    found = [shown for key in one.keys() & other.keys() if (shown := _first(one[key], other[key])) is not None]
+    both = [(key, _first(one[key], other[key])) for key in one.keys() & other.keys()]
+    found = [shown._replace(process=key) for key, shown in both if shown is not None]
     return min(found, key=lambda shown: shown.time, default=None)
 
 
@@ -143,6 +148,7 @@ def likely_causes(
     ran = _ran_before(one, shown.time if shown is not None else None)
     own = _unseeded(one, other)
     rows = [(place, found) for place, found in _suspected(ran, source) if found.kind in kinds]
+    traced = _origins(shown, rows, kinds, one, other, source)
     # A generator that is seeded alike by the first step may have been drawn from before.
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
@@ -151,7 +157,55 @@ def likely_causes(
     if shown is not None and shown.place is not None and not _is_explained(shown, rows):
         here = LikelyCause(shown.place, shown.kind or kinds[0], shown.what)
         lines.insert(sum(found.certain for _, found in rows), here)
-    return lines
+    return [*traced, *(line for line in lines if line.place not in {found.place for found in traced})]
+
+
+def _origins(
+    shown: FirstDifference | None,
+    suspected: list[tuple[Place, Suspect]],
+    kinds: tuple[str, ...],
+    one: dict[Key, Trace],
+    other: dict[Key, Trace],
+    source: Callable[[str], str],
+) -> list[LikelyCause]:
+    """Return the lines from which the difference was traced to come: those that ask for what differs first, then the nearest."""
+    by_place = dict(reversed(suspected))
+    asks = {place for place, found in suspected if found.kind in ASKING and not found.generator}
+    found: list[Origin] = []
+    for values in _values(shown, one, other, source):
+        if shown is not None and shown.place is not None:
+            origins = values.origins(shown.place, shown.time, asks)
+        else:
+            origins = values.of_decisions(asks)
+        found += [unseen for origin in origins for unseen in _unseen_of(origin, values, by_place)]
+    found.sort(key=lambda origin: origin.place not in asks)
+    return [_traced_to(origin, by_place.get(origin.place), kinds) for origin in found]
+
+
+def _values(
+    shown: FirstDifference | None, one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]
+) -> Iterator[Values]:
+    """Yield the values of the process that shows a difference; of all where none does."""
+    theirs = aligned(one, other)
+    for key in one.keys() & theirs.keys():
+        if shown is None or key == shown.process:
+            yield Values(one[key], theirs[key], source)
+
+
+def _unseen_of(origin: Origin, values: Values, suspected: Mapping[Place, Suspect]) -> list[Origin]:
+    """Return an origin; after the suspects, if it is none itself, that gave it what has no digest, such as what a thread does."""
+    if origin.place in suspected:
+        return [origin]
+    return [*(origin._replace(place=place) for place in values.unseen(origin) if place in suspected), origin]
+
+
+def _traced_to(origin: Origin, suspect: Suspect | None, kinds: tuple[str, ...]) -> LikelyCause:
+    if suspect is not None:
+        return LikelyCause(origin.place, suspect.kind, suspect.call)
+    if origin.generator and "random draw" in kinds:
+        return LikelyCause(origin.place, "random draw", f"a draw from {origin.generator.strip('<>')}")
+    kind = "threads" if origin.thread != MAIN and "threads" in kinds else kinds[0]
+    return LikelyCause(origin.place, kind, "what comes out of it for equal values")
 
 
 def _is_explained(shown: FirstDifference, rows: list[tuple[Place, Suspect]]) -> bool:

@@ -87,6 +87,7 @@ class Cause:
         step: The step in which it does.
         where: The user's own line at which it does.
         lines: The lines that are likely the cause, the likeliest first.
+        traced_s: Seconds after which the traced runs were ended, where they had not made their steps by then; else None.
     """
 
     kind: str
@@ -95,6 +96,7 @@ class Cause:
     step: int
     where: str | None
     lines: tuple[SuspectLine, ...]
+    traced_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -235,16 +237,27 @@ class Check:
             shown.step if shown is not None else 0,
             self._where(shown.place, one) if shown is not None and shown.place is not None else None,
             tuple(_distinct(self._line(line, one) for line in lines))[:MOST_LINES],
+            TRACED_S if max(one.seconds, other.seconds) > TRACED_S else None,
         )
 
     def _kind(self, undisturbed: dict[Key, Chain], steps: int) -> tuple[str, Perturbations]:
         """Return the kind of cause and the change that alone brings other steps about: the first that does, "chance" for none."""
         expected = {key: _first_steps(chain, steps) for key, chain in undisturbed.items()}
         for kind, change in ONE_BY_ONE.items():
-            ended = self._run(f"the cause: {'nothing' if change is NOTHING else kind} changed", change, steps)
-            if first_divergence(expected, chains(ended.lines), steps) is not None:
-                return kind, change
+            found = self._changed_chains(kind, change, steps)
+            if first_divergence(expected, found, steps) is None:
+                continue
+            is_steady = kind in ("chance", "threads") or self._is_same_again(found, kind, change, steps)
+            return (kind, change) if is_steady else ("chance", ALL)
         return "chance", ALL
+
+    def _is_same_again(self, found: dict[Key, Chain], kind: str, change: Perturbations, steps: int) -> bool:
+        """Return True where a change brings about the same once more: else it is a race that the first run has only met."""
+        return first_divergence(found, self._changed_chains(kind, change, steps), steps) is None
+
+    def _changed_chains(self, kind: str, change: Perturbations, steps: int) -> dict[Key, Chain]:
+        changed = "nothing" if change is NOTHING else kind
+        return chains(self._run(f"the cause: {changed} changed", change, steps).lines)
 
     def _traced(self, change: Perturbations, steps: int) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
         """Return the first difference of two traced runs, or None, and both runs; a race may take several tries."""

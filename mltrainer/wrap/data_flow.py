@@ -18,6 +18,9 @@ KEEPING = frozenset(("append", "extend", "add", "update", "setdefault", "put", "
 PLAIN = frozenset(
     ("round", "int", "float", "abs", "min", "max", "sum", "divmod", "total_seconds", "timestamp", "timedelta", "mean")
 )
+MADE = (  # expressions that have what they are made of
+    *(ast.JoinedStr, ast.BinOp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.IfExp),
+)
 TEXT = frozenset(("str", "repr", "format", "strftime", "isoformat", "join", "localtime", "ctime"))
 
 
@@ -62,10 +65,11 @@ class DataFlow:
             return Fate.SHOWN
         if isinstance(parent, ast.FormattedValue):
             return _at_most_unseen(self._fate(parent, followed))
-        made = (ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.IfExp)
-        if isinstance(parent, made) or (isinstance(parent, ast.Attribute) and parent.value is node):
+        if isinstance(parent, (ast.If, ast.While)):
+            return Fate.SHOWN if only_shows(parent) else Fate.DECIDES
+        if isinstance(parent, MADE) or (isinstance(parent, ast.Attribute) and parent.value is node):
             return self._fate(parent, followed)
-        return Fate.UNSEEN  # it is compared, returned, or taken apart
+        return Fate.UNSEEN  # it is returned, or taken apart
 
     def _of_call(self, node: ast.AST, call: ast.Call, followed: set[str]) -> Fate | None:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
@@ -99,6 +103,23 @@ class DataFlow:
         followed.add(name)
         uses = self._uses.get(name, [])  # where there are none, another source may have them
         return _worst([self._fate(use, followed) for use in uses]) if uses else Fate.UNSEEN
+
+
+def only_shows(node: ast.If | ast.While) -> bool:
+    """Return True where only lines hang on a test that print, log, or keep the moment for the next test."""
+    tested = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
+    return all(_prints(part) or _keeps(part, tested) for part in node.body)
+
+
+def _prints(statement: ast.stmt) -> bool:
+    function = statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return name == "print" or name in LOGGERS
+
+
+def _keeps(statement: ast.stmt, tested: set[str]) -> bool:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return bool(targets) and all(isinstance(target, ast.Name) and target.id in tested for target in targets)
 
 
 def _worst(found: list[Fate | None]) -> Fate | None:

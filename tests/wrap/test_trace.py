@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor
 
 from mltrainer.observe.process import Process, Settings
 from mltrainer.observe.trace import Trace
+
+ATEN = torch.ops.aten
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    found = Trace(Process(Settings(folder=str(tmp_path))), "")
+    found._torch = torch
+    return found
+
+
+def is_unwritten(trace: Trace, folder: Path) -> list[bool]:
+    """Return, for each operation that was noted, whether it reads what nobody wrote."""
+    trace._lines.flush()
+    return [json.loads(line)[-1] for line in next(folder.glob("trace-*")).read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -27,3 +47,27 @@ def test_any_tensor_has_a_digest_of_its_own(tensor: Tensor, tmp_path_factory: py
     trace._torch = torch
     assert trace._digest([tensor]) == trace._digest([tensor.clone()])
     assert trace._digest([tensor]) != trace._digest([tensor, tensor])
+
+
+def test_an_operation_that_goes_on_with_what_nobody_wrote_reads_it(trace: Trace, tmp_path: Path) -> None:
+    memory = trace._operation(ATEN.empty.memory_format, ([4],), {})
+    trace._operation(ATEN.mul_.Tensor, (memory, 0.9), {})
+    assert is_unwritten(trace, tmp_path) == [False, True]
+
+
+def test_memory_is_unwritten_until_its_parts_are_all_written(trace: Trace, tmp_path: Path) -> None:
+    memory = trace._operation(ATEN.empty.memory_format, ([2, 3],), {})
+    for row in (0, 1):
+        part = trace._operation(ATEN.select.int, (memory, 0, row), {})
+        trace._operation(ATEN.copy_.default, (part, torch.ones(3)), {})
+        trace._operation(ATEN.sum.default, (memory,), {})
+    assert is_unwritten(trace, tmp_path)[-3:] == [True, False, False]
+
+
+def test_a_value_that_cannot_be_read_does_not_disturb_the_program(trace: Trace) -> None:
+    def note(*_arguments: object) -> None:
+        raise KeyError
+
+    trace._values = SimpleNamespace(note=note)
+    trace._note_values(sys._getframe(), "line", None)
+    assert not trace._busy.now

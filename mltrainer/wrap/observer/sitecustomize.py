@@ -50,6 +50,8 @@ def _begin() -> None:
     wanted = [name for name in ("files", "trace", "signals") if getattr(settings, name)]
     names = [*wanted, "chain", "manual_steps"]  # the chain ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
+    if settings.trace:
+        observers[names.index("trace")].note_values(_module("values"))
 
     def attach(torch: ModuleType) -> None:
         for observer in observers:

@@ -1,0 +1,245 @@
+"""The values of a program's own variables, line by line, by digest: what a line has changed, and which frame called which.
+
+Nothing of the program's own is called to read them: no property, no `__repr__`, no operation of PyTorch. What has no digest
+is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+MOST = 400_000  # rows of one process
+EACH_LINE = 400  # times that a line of one thread is looked at
+PARTS = 300  # of a list, and of what it holds together
+DEPTH = 4
+LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
+PLAIN = (bool, int, float, complex, bytes, type(None))
+RETURNED = "<return>"
+NO_VALUE = ("module", "function", "type", "builtin_function_or_method", "method")
+
+
+class Values:
+    """Notes the variables that each line of the user's own code has changed.
+
+    Rows are `value, thread, frame, caller's frame, event, line, changes`, where line is the one that begins, and changes those
+    since the frame's row before; and `frame, frame, file, function` once for each frame. Names that begin with `<` are
+    generators that all libraries share, those with a dot attributes of `self`, those with a colon global ones.
+
+    Args:
+        lines: Where the rows go.
+        own_file: Returns the file of the user's own code that a frame stands in, or None.
+        folders: Those of this run alone, whose names are no part of a text.
+    """
+
+    def __init__(self, lines: Any, own_file: Callable[[FrameType], str | None], folders: list[str]) -> None:
+        self._lines, self._own_file, self._folders = lines, own_file, folders
+        self._frames: dict[int, _Frame] = {}
+        self._count = self._begun = 0
+        self._is_fork = False
+        self._budget = threading.local()
+        self._looked: dict[tuple[str, CodeType, int], int] = {}
+
+    def reset(self) -> None:
+        """Begin anew: a fork has none of the rows that its parent has written, and is ended before it writes what it holds."""
+        self._frames, self._is_fork = {}, True
+
+    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Note what the line that has ended has changed."""
+        if self._count >= MOST:
+            return
+        code, thread = frame.f_code, threading.current_thread().name
+        place = (thread, code, frame.f_lineno)
+        self._looked[place] = looked = self._looked.get(place, 0) + 1
+        if looked > EACH_LINE:
+            return
+        known = self._frames.get(id(frame))
+        if known is None or known.code is not code or (event == "call" and not code.co_flags & inspect.CO_GENERATOR):
+            known = self._begin(frame)
+        values = dict(self._values(frame))
+        if event == "return":
+            values[RETURNED] = self._digest(argument)
+            if not code.co_flags & inspect.CO_GENERATOR:
+                self._frames.pop(id(frame), None)
+        changes = {name: value for name, value in values.items() if known.values.get(name) != value}
+        changes |= {name: "" for name in known.values if name not in values}
+        known.values = values
+        self._count += 1
+        self._lines.write("value", thread, known.number, known.caller, event, frame.f_lineno, changes, flush=self._is_fork)
+
+    def _begin(self, frame: FrameType) -> _Frame:
+        self._begun += 1
+        caller, above = 0, frame.f_back
+        while above is not None and not caller:
+            found = self._frames.get(id(above))
+            caller, above = (found.number if found is not None and found.code is above.f_code else 0), above.f_back
+        known = self._frames[id(frame)] = _Frame(self._begun, caller, frame.f_code)
+        self._lines.write("frame", known.number, self._own_file(frame), frame.f_code.co_qualname, flush=False)
+        return known
+
+    def _values(self, frame: FrameType) -> Iterator[tuple[str, str]]:
+        code, variables = frame.f_code, frame.f_locals
+        used = set(code.co_names)
+        is_module = code.co_name == "<module>"
+        rows = [(f":{name}" if is_module else name, value) for name, value in [*variables.items()] if name != "self"]
+        if not is_module:
+            rows += [(f":{name}", frame.f_globals[name]) for name in sorted(used & frame.f_globals.keys())]
+        held = _attributes(variables.get("self"))
+        rows += [(f"{type(variables['self']).__name__}.{name}", held[name]) for name in sorted(used & held.keys())]
+        for name, value in rows:
+            if not name.startswith((":__", ":_mltrainer")) and type(value).__name__ not in NO_VALUE:
+                digest = self._digest(value)
+                if digest:
+                    yield name, digest
+        yield from _shared_generators()
+
+    def _digest(self, value: Any) -> str:
+        """Return the digest of a value; empty where it has none that can be read without a call of the program's own."""
+        sha = hashlib.blake2b(digest_size=6)
+        try:
+            self._budget.left = PARTS
+            return sha.hexdigest() if self._update(sha, value, 0) else ""
+        except Exception:  # changed by another thread meanwhile, or of a kind that gives less than it says
+            return ""
+
+    def _update(self, sha: Any, value: Any, depth: int) -> bool:
+        """Add a value to a digest; False where nothing of it could be."""
+        self._budget.left -= 1
+        if self._budget.left < 0 or depth > DEPTH:
+            return True
+        kind = type(value)
+        if kind in PLAIN:
+            sha.update(f"{kind.__name__}{value!r}".encode())
+            return True
+        if isinstance(value, (str, os.PathLike)):
+            sha.update(self._text(str(value)).encode("utf-8", "replace"))
+            return True
+        if kind in (list, tuple) or kind.__name__ == "deque":
+            return self._all(sha, [len(value), *value], depth)
+        if isinstance(value, dict):
+            return self._all(sha, [len(value), *(part for pair in [*value.items()] for part in pair)], depth)
+        if kind in (set, frozenset):
+            return self._all(sha, [len(value), *sorted(self._apart(part, depth) for part in [*value])], depth)
+        return self._of_library(sha, value, depth)
+
+    def _all(self, sha: Any, parts: list[Any], depth: int) -> bool:
+        for part in parts:
+            sha.update(b"," if self._update(sha, part, depth + 1) else b"?")
+        return True
+
+    def _apart(self, value: Any, depth: int) -> str:
+        sha = hashlib.blake2b(digest_size=6)
+        self._update(sha, value, depth + 1)
+        return sha.hexdigest()
+
+    def _text(self, text: str) -> str:
+        for folder in self._folders if len(text) < LOOKED else ():
+            text = text.replace(folder, "")
+        return text
+
+    def _of_library(self, sha: Any, value: Any, depth: int) -> bool:
+        kind, module = type(value), type(value).__module__.partition(".")[0]
+        if module == "torch":
+            return self._of_torch(sha, value, depth)
+        if module == "numpy":
+            return self._of_numpy(sha, value, depth)
+        if module == "pandas":
+            return hasattr(value, "to_numpy") and self._update(sha, value.to_numpy(), depth)
+        if module == "random":
+            return self._update(sha, hash(value.getstate()[1]), depth)  # of numbers alone, which no seed changes
+        if module in sys.stdlib_module_names and module not in ("datetime", "collections"):
+            return False
+        if module == "datetime":
+            return self._update(sha, repr(value), depth)
+        frame_file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+        if "site-packages" in frame_file:
+            return False
+        return self._all(sha, [part for pair in [*_attributes(value).items()] for part in pair], depth)
+
+    def _of_torch(self, sha: Any, value: Any, depth: int) -> bool:
+        torch: Any = sys.modules["torch"]
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            if value.device.type != "cpu" or value.layout is not torch.strided:
+                return False
+            storage = value.untyped_storage()
+            sha.update(f"{value.dtype}{tuple(value.shape)}{value.stride()}{value.storage_offset()}".encode())
+            sha.update(_ends(storage.data_ptr(), storage.nbytes()))
+            return True
+        if type(value) is torch.Generator:
+            state = value.get_state().untyped_storage()
+            sha.update(_ends(state.data_ptr(), state.nbytes()))
+            return True
+        if isinstance(value, torch.optim.Optimizer):
+            rows = [{name: part for name, part in group.items() if name != "params"} for group in value.param_groups]
+            return self._update(sha, rows, depth)
+        if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+            return self._update(sha, [value.last_epoch, _attributes(value).get("_last_lr")], depth)
+        return False
+
+    def _of_numpy(self, sha: Any, value: Any, depth: int) -> bool:
+        numpy: Any = sys.modules["numpy"]
+        if isinstance(value, numpy.ndarray):
+            sha.update(f"{value.dtype}{value.shape}".encode())
+            if value.dtype.hasobject:
+                return self._update(sha, value.reshape(-1)[:PARTS].tolist(), depth)
+            flat = numpy.ascontiguousarray(value).reshape(-1)
+            sha.update(flat[:LOOKED].tobytes())
+            sha.update(flat[-LOOKED:].tobytes())
+            return True
+        if isinstance(value, numpy.generic):
+            return self._update(sha, value.tobytes(), depth)
+        if isinstance(value, numpy.random.Generator):
+            return self._update(sha, repr(value.bit_generator.state), depth)
+        if isinstance(value, numpy.random.RandomState):
+            return self._update(sha, value.get_state(legacy=False)["state"]["key"], depth)
+        return False
+
+
+class _Frame:
+    """A frame: its number, its caller's, its code, and the values when it was last looked at."""
+
+    def __init__(self, number: int, caller: int, code: CodeType) -> None:
+        self.number, self.caller, self.code = number, caller, code
+        self.values: dict[str, str] = {}
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return what an object holds by name, without asking its class."""
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def _ends(address: int, size: int) -> bytes:
+    """Return the bytes of memory at its beginning and at its end."""
+    if size <= 2 * LOOKED:
+        return ctypes.string_at(address, size) if size else b""
+    return ctypes.string_at(address, LOOKED) + ctypes.string_at(address + size - LOOKED, LOOKED)
+
+
+def _shared_generators() -> Iterator[tuple[str, str]]:
+    """Yield the generators that all libraries share, with the digests of their states."""
+    random: Any = sys.modules.get("random")
+    if hasattr(random, "getstate"):
+        yield "<random>", f"{hash(random.getstate()[1]) & 0xFFFFFFFFFFFF:x}"
+    numpy: Any = sys.modules.get("numpy.random")
+    if hasattr(numpy, "get_state"):
+        state = numpy.get_state(legacy=False)["state"]
+        yield "<numpy>", _short(state["key"].tobytes() + bytes(str(state["pos"]), "ascii"))
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "default_generator"):
+        found = torch.default_generator.get_state().untyped_storage()
+        yield "<torch>", _short(ctypes.string_at(found.data_ptr(), found.nbytes()))
+
+
+def _short(state: bytes) -> str:
+    return hashlib.blake2b(state, digest_size=6).hexdigest()

@@ -1,0 +1,405 @@
+"""Where a difference between two runs comes from: its way back through the values that differ, from line to line.
+
+Both runs' rows of values stand side by side. What an operation is given differs because a variable of its line does; that one
+differs because of the line that changed it last, and so on, through calls and what they return, until a line is reached
+which was given the same in both runs, or which asks a clock or its like itself. What differs beside this way is not followed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+from mltrainer.wrap.data_flow import only_shows
+
+Place = tuple[str, int]  # file and line
+Pair = tuple[str, str]  # digests of a value in both runs
+RETURNED = "<return>"
+SEEDS = re.compile(r"seed\w*\(|set_rng_state|setstate|set_state")
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+MAIN = "MainThread"
+GENERATORS = ("<random>", "<numpy>", "<torch>")
+MOST = 5000  # steps back
+
+
+class Variable(NamedTuple):
+    """A variable: of a frame, by its number; of a module, by its file; of all objects of a class, or of all, with neither."""
+
+    frame: int
+    file: str
+    name: str
+
+
+class Origin(NamedTuple):
+    """A line at which a difference begins.
+
+    Attributes:
+        place: File and line.
+        is_given_same: Whether the line was given the same in both runs.
+        generator: The shared generator that stood otherwise, where the line drew from one.
+        thread: The thread that ran it.
+    """
+
+    place: Place
+    is_given_same: bool
+    generator: str
+    thread: str
+
+
+class _Change(NamedTuple):
+    """A change of a variable: the event after which it was seen."""
+
+    event: int
+    is_different: bool
+
+
+class _Event(NamedTuple):
+    """A line that begins, a call or a return; `began` is the event at which the frame's line that has now ended began."""
+
+    time: int
+    thread: str
+    frame: int
+    caller: int
+    kind: str
+    line: int
+    began: int | None
+
+
+class Values:
+    """The values of two runs of a process, side by side.
+
+    Args:
+        one: The first run's rows.
+        other: The second run's.
+        source: Returns the text of a file.
+    """
+
+    def __init__(self, one: list[list[Any]], other: list[list[Any]], source: Callable[[str], str]) -> None:
+        self._files: dict[int, str] = {row[2]: row[3] for row in one if row[1] == "frame"}
+        self._functions: dict[int, str] = {row[2]: row[4] for row in one if row[1] == "frame"}
+        self._statements = _Statements(source)
+        self._events: list[_Event] = []
+        self._changes: dict[Variable, list[_Change]] = {}
+        self._last_pair: dict[Variable, Pair] = {}
+        self._in_frame: dict[int, list[int]] = {}
+        self.parting: dict[str, int] = {}  # by thread: the last event before the two runs take different ways
+        self._read(one, other)
+
+    def _read(self, one: list[list[Any]], other: list[list[Any]]) -> None:
+        by_thread: dict[str, list[list[Any]]] = {}
+        for row in other:
+            if row[1] == "value":
+                by_thread.setdefault(row[2], []).append(row)
+        partners = {thread: iter(rows) for thread, rows in by_thread.items()}
+        numbers, seen = _Numbers(), dict[int, dict[str, Pair]]()
+        for row in one:
+            if row[1] != "value" or row[2] in self.parting:
+                continue
+            partner = next(partners.get(row[2], iter(())), None)
+            if partner is None or not numbers.are_alike(row, partner):
+                self.parting[row[2]] = self._last_of_thread(row[2])
+                continue
+            self._add(row, partner, seen.setdefault(row[3], {}))
+
+    def _last_of_thread(self, thread: str) -> int:
+        return next((n for n in range(len(self._events) - 1, -1, -1) if self._events[n].thread == thread), -1)
+
+    def _add(self, row: list[Any], partner: list[Any], seen: dict[str, Pair]) -> None:
+        """Add an event, and the changes that its frame sees: another frame may see one of the same variable later."""
+        time, _, thread, frame, caller, kind, line, changes = row
+        before = self._in_frame.setdefault(frame, [])
+        number = len(self._events)
+        self._events.append(_Event(time, thread, frame, caller, kind, line, before[-1] if before else None))
+        before.append(number)
+        for name in dict.fromkeys([*changes, *partner[7]]):
+            left, right = seen.get(name, ("", ""))
+            pair = seen[name] = changes.get(name, left), partner[7].get(name, right)
+            variable = self._variable(frame, name)
+            if self._last_pair.get(variable) != pair:
+                self._last_pair[variable] = pair
+                self._changes.setdefault(variable, []).append(_Change(number, pair[0] != pair[1]))
+
+    def _variable(self, frame: int, name: str) -> Variable:
+        if name == RETURNED:
+            return Variable(frame, "", name)
+        if name.startswith(":"):
+            return Variable(0, self._files.get(frame, ""), name)
+        return Variable(0 if name.startswith("<") or "." in name[1:] else frame, "", name)
+
+    # --- the way back ---
+
+    def origins(self, place: Place, time: int, asks: Collection[Place]) -> list[Origin]:
+        """Return the lines at which the difference of what a line computes at a moment begins, the nearest first.
+
+        Args:
+            place: The line.
+            time: The moment, on the first run's clock.
+            asks: Lines that ask for something which differs from run to run.
+        """
+        at = next((n for n in range(len(self._events) - 1, -1, -1) if self._is_at(self._events[n], place, time)), None)
+        if at is not None and (found := self._back([at], asks)):
+            return found
+        # Equal values, and still other operations: the runs have taken different ways.
+        parted = self.parting.get(self._events[at].thread if at is not None else MAIN, -1)
+        return self._back([parted], asks, is_way=True) if parted >= 0 else []
+
+    def of_decisions(self, asks: Collection[Place]) -> list[Origin]:
+        """Return the lines at which the difference begins that decisions of the program hang on, the nearest first."""
+        events = [n for n in range(len(self._events)) if self._statements.decides(*self._place(n)) and self._is_line(n)]
+        hanging = [n for n in events if any(self._is_different(variable, n) for variable in self._read_by(n))]
+        return self._back(hanging, asks)
+
+    def unseen(self, origin: Origin) -> list[Place]:
+        """Return the lines that give the names which an origin reads and whose values have no digest, by the source."""
+        file, line = origin.place
+        seen = {variable.name.lstrip(":").rpartition(".")[2] for variable in self._changes}
+        return [
+            (file, found) for name in self._statements.names(file, line) - seen for found in self._statements.giving(file, name)
+        ]
+
+    def _is_line(self, event: int) -> bool:
+        return self._events[event].kind == "line"
+
+    def _is_at(self, event: _Event, place: Place | None, time: int) -> bool:
+        return event.time <= time and event.kind != "return" and (self._files.get(event.frame, ""), event.line) == place
+
+    def _back(self, starts: list[int], asks: Collection[Place], is_way: bool = False) -> list[Origin]:
+        """Return the origins of what differs in the lines that begin at some events."""
+        waiting, seen, found = deque(starts), set(starts), list[Origin]()
+        while waiting and len(seen) < MOST:
+            event = waiting.popleft()
+            end = self._end(event)
+            causes, generator = self._causes(event, end)
+            origin = Origin(self._place(event), not causes, generator, self._events[event].thread)
+            is_first = event in starts and not is_way and not generator
+            is_origin = (not causes and not is_first) or origin.place in asks
+            if is_origin and origin.place not in {other.place for other in found}:
+                found.append(origin)
+            for cause in causes:
+                if cause not in seen:
+                    seen.add(cause)
+                    waiting.append(cause)
+        if not found and len(seen) > len(starts):  # threads that gave it to each other: the first of them
+            first = min(seen.difference(starts))
+            found.append(Origin(self._place(first), False, "", self._events[first].thread))
+        return found
+
+    def _place(self, event: int) -> Place:
+        return self._files.get(self._events[event].frame, ""), self._events[event].line
+
+    def _end(self, event: int) -> int:
+        """Return the event at which the line that begins at one has ended."""
+        in_frame = self._in_frame[self._events[event].frame]
+        place = in_frame.index(event)
+        return in_frame[place + 1] if place + 1 < len(in_frame) else len(self._events)
+
+    def _causes(self, event: int, end: int) -> tuple[list[int], str]:
+        """Return the lines, by the events at which they begin, that gave a line what differs; and the generator that did."""
+        file, line = self._place(event)
+        found = [self._changed_by(v, event) for v in self._read_by(event) if self._is_different(v, event)]
+        found += self._returned(event, end)
+        drawn = next((name for name in GENERATORS if self._draws(name, event, end)), "")
+        if drawn and not SEEDS.search(self._statements.text(file, line)):
+            found.append(self._made_different(drawn, event))
+        return [cause for cause in found if cause is not None and cause != event], drawn
+
+    def _draws(self, generator: str, event: int, end: int) -> bool:
+        """Return True where a line has moved a shared generator that stands otherwise in the other run."""
+        moved = [c for c in self._changes.get(Variable(0, "", generator), []) if event < c.event <= end]
+        return bool(moved) and moved[-1].is_different
+
+    def _made_different(self, generator: str, event: int) -> int | None:
+        """Return the line that seeded a shared generator, or drew from it, so that it stands otherwise; None for no line."""
+        found = None
+        for change in reversed(self._changes[Variable(0, "", generator)]):
+            began = self._events[change.event].began
+            if change.event > event or began is None:
+                continue
+            if not change.is_different:
+                return found
+            found = began
+            if SEEDS.search(self._statements.text(*self._place(began))):
+                return found
+        return None
+
+    def _read_by(self, event: int) -> list[Variable]:
+        """Return the variables that a line reads: of a comprehension those of the frame around it, too."""
+        frame, (file, line) = self._events[event].frame, self._place(event)
+        names = self._statements.names(file, line)
+        frames = [frame, *([self._events[event].caller] if self._functions.get(frame, "").endswith(COMPREHENSIONS) else [])]
+        rows = [Variable(number, "", name) for number in frames for name in names]
+        rows += [Variable(0, file, f":{name}") for name in names]
+        return rows + [v for v in self._changes if not v.frame and not v.file and v.name.partition(".")[2] in names]
+
+    def _is_different(self, variable: Variable, event: int) -> bool:
+        last = self._last(variable, event)
+        return last is not None and last.is_different
+
+    def _last(self, variable: Variable, event: int) -> _Change | None:
+        return next((c for c in reversed(self._changes.get(variable, [])) if c.event <= event), None)
+
+    def _changed_by(self, variable: Variable, event: int) -> int | None:
+        """Return the event that begins the line which changed a variable last; of what a frame is given its caller's line."""
+        last = self._last(variable, event)
+        if last is None or not last.is_different:
+            return None
+        changed = self._events[last.event]
+        if changed.began is not None and changed.kind != "call":
+            return self._by_another_thread(variable, changed.began, last.event)
+        return next((n for n in reversed(self._in_frame.get(changed.caller, [])) if n < last.event), None)
+
+    def _by_another_thread(self, variable: Variable, event: int, seen: int) -> int:
+        """Return the line that changed a variable: where the line that saw it does not name it, another thread's last one."""
+        name = variable.name.rpartition(".")[2].lstrip(":")
+        if variable.name in GENERATORS or self._is_named(name, event):
+            return event
+        thread = self._events[event].thread
+        # Before it was seen, else after that: the other run's thread may have come earlier.
+        others = (n for n in [*range(seen, -1, -1), *range(seen + 1, len(self._events))] if self._events[n].thread != thread)
+        named = (n for n in others if self._is_line(n) and self._is_named(name, n))
+        return next((n for n in named if not self._leaves_equal(variable, n)), event)
+
+    def _leaves_equal(self, variable: Variable, event: int) -> bool:
+        end = self._end(event)
+        return any(change.event == end and not change.is_different for change in self._changes[variable])
+
+    def _is_named(self, name: str, event: int) -> bool:
+        return name in self._statements.all_names(*self._place(event))
+
+    def _returned(self, event: int, end: int) -> Iterator[int]:
+        """Yield the lines that returned something different to a line, or left it in what they were given."""
+        frame = self._events[event].frame
+        for number in range(event + 1, min(end, len(self._events))):
+            ended = self._events[number]
+            if ended.kind == "return" and ended.caller == frame and ended.began is not None:
+                returned = self._changes.get(Variable(ended.frame, "", RETURNED), [])
+                if any(change.event == number and change.is_different for change in returned):
+                    yield ended.began
+
+
+class _Numbers:
+    """The frames of two runs, matched by the order in which each thread makes them."""
+
+    def __init__(self) -> None:
+        self._partner: dict[int, int] = {}
+
+    def are_alike(self, row: list[Any], partner: list[Any]) -> bool:
+        """Return True where two rows are of the same line of the same frame."""
+        return self._partner.setdefault(row[3], partner[3]) == partner[3] and row[5:7] == partner[5:7]
+
+
+class _Statement(NamedTuple):
+    """What the line of a statement runs: the names it reads, all in it, those it gives, its text, and if lines hang on it."""
+
+    names: frozenset[str]
+    words: frozenset[str]
+    given: frozenset[str]
+    text: str
+    decides: bool
+
+
+NO_STATEMENT = _Statement(frozenset(), frozenset(), frozenset(), "", False)
+
+
+class _Statements:
+    """The statements of sources, by line: of one that holds others its head."""
+
+    def __init__(self, source: Callable[[str], str]) -> None:
+        self._source = source
+        self._found: dict[str, dict[int, _Statement]] = {}
+
+    def names(self, file: str, line: int) -> frozenset[str]:
+        """Return the names that the statement of a line reads, attributes of `self` among them by their own."""
+        return self._of(file).get(line, NO_STATEMENT).names
+
+    def all_names(self, file: str, line: int) -> frozenset[str]:
+        """Return the names that the statement of a line reads or writes."""
+        return self._of(file).get(line, NO_STATEMENT).words
+
+    def text(self, file: str, line: int) -> str:
+        """Return the statement of a line."""
+        return self._of(file).get(line, NO_STATEMENT).text
+
+    def decides(self, file: str, line: int) -> bool:
+        """Return True where a line decides whether others run that do more than print."""
+        return self._of(file).get(line, NO_STATEMENT).decides
+
+    def giving(self, file: str, name: str) -> list[int]:
+        """Return the lines that give a name its value."""
+        return [line for line, found in self._of(file).items() if name in found.given]
+
+    def _of(self, file: str) -> dict[int, _Statement]:
+        if file not in self._found:
+            self._found[file] = dict(_by_line(self._source(file)))
+        return self._found[file]
+
+
+def _by_line(text: str) -> Iterator[tuple[int, _Statement]]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):  # from the outermost to the innermost: what comes later counts
+        if isinstance(node, ast.stmt):
+            heads = _heads(node)
+            names = frozenset(name for head in heads for name in _names(head))
+            unparsed = " ".join(ast.unparse(head) for head in heads)
+            given = frozenset(_given(node))
+            found = _Statement(names, frozenset(_words(heads)) | given, given, unparsed, _decides(node))
+            last = max((head.end_lineno or node.lineno for head in heads if hasattr(head, "end_lineno")), default=node.lineno)
+            yield from ((line, found) for line in range(node.lineno, last + 1))
+
+
+def _words(heads: list[Any]) -> Iterator[str]:
+    """Yield the names of variables and attributes that are read, written or removed."""
+    for node in (part for head in heads for part in ast.walk(head)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def _decides(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.If, ast.While)) and not only_shows(node)
+
+
+def _given(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement's own line gives a value."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        targets = [node.target]
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+    else:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+    for target in targets:
+        yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+
+
+def _heads(node: ast.stmt) -> list[Any]:
+    """Return the parts of a statement that its own line runs."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return [node.iter]
+    if isinstance(node, (ast.If, ast.While)):
+        return [node.test]
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return [item.context_expr for item in node.items]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return []
+    return [] if isinstance(node, (ast.Try, ast.Match)) else [node]
+
+
+def _names(head: ast.AST) -> Iterator[str]:
+    for node in ast.walk(head):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+    if isinstance(head, ast.AugAssign):
+        yield from (part.id for part in ast.walk(head.target) if isinstance(part, ast.Name))
+    if any(isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) for node in ast.walk(head)):
+        yield ".0"  # what a comprehension, a frame of its own, goes through
