@@ -29,7 +29,7 @@ class Settings(NamedTuple):
         signals: Whether steps are looked at more closely than their bits.
         by_position: Whether weights stand in their optimizer's order in place of their model's.
         listing: Whether folders list their entries in the opposite order.
-        pause: Whether the process stands still for moments.
+        pause: Whether the process stands still for moments, and every second fork and thread of it begins late.
     """
 
     folder: str = os.devnull

@@ -23,6 +23,7 @@ DEPTH = 4
 LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
 PLAIN = (bool, int, float, complex, bytes, type(None))
 RETURNED = "<return>"
+GOES_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # frames that return more than once
 NO_VALUE = ("module", "function", "type", "builtin_function_or_method", "method")
 
 
@@ -61,12 +62,12 @@ class Values:
         if looked > EACH_LINE:
             return
         known = self._frames.get(id(frame))
-        if known is None or known.code is not code or (event == "call" and not code.co_flags & inspect.CO_GENERATOR):
+        if known is None or known.code is not code or (event == "call" and not code.co_flags & GOES_ON):
             known = self._begin(frame)
         values = dict(self._values(frame))
         if event == "return":
             values[RETURNED] = self._digest(argument)
-            if not code.co_flags & inspect.CO_GENERATOR:
+            if not code.co_flags & GOES_ON:
                 self._frames.pop(id(frame), None)
         changes = {name: value for name, value in values.items() if known.values.get(name) != value}
         changes |= {name: "" for name in known.values if name not in values}

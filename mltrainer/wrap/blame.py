@@ -175,11 +175,19 @@ def _origins(
     for values in _values(shown, one, other, source):
         if shown is not None and shown.place is not None:
             origins = values.origins(shown.place, shown.time, asks)
+            parent = _parent(shown.process, one, other, source) if values.inherited else None
+            origins = [*(parent.of_inherited(values.inherited, shown.time, asks) if parent is not None else []), *origins]
         else:
             origins = values.of_decisions(asks)
         found += [unseen for origin in origins for unseen in _unseen_of(origin, values, by_place)]
     found.sort(key=lambda origin: origin.place not in asks)
     return [_traced_to(origin, by_place.get(origin.place), kinds) for origin in found]
+
+
+def _parent(process: Key, one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]) -> Values | None:
+    """Return the values of the process that forked one off; None where none did."""
+    key, theirs = (process[0].rpartition(".")[0], 0), aligned(one, other)
+    return Values(one[key], theirs[key], source) if key in one and key in theirs else None
 
 
 def _values(
@@ -204,7 +212,8 @@ def _traced_to(origin: Origin, suspect: Suspect | None, kinds: tuple[str, ...]) 
         return LikelyCause(origin.place, suspect.kind, suspect.call)
     if origin.generator and "random draw" in kinds:
         return LikelyCause(origin.place, "random draw", f"a draw from {origin.generator.strip('<>')}")
-    kind = "threads" if origin.thread != MAIN and "threads" in kinds else kinds[0]
+    is_race = origin.thread != MAIN and "threads" in kinds
+    kind = "threads" if is_race else "outside" if kinds[: len(UNCHANGED)] == UNCHANGED else kinds[0]
     return LikelyCause(origin.place, kind, "what comes out of it for equal values")
 
 

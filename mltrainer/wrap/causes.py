@@ -19,13 +19,7 @@ class Kind(NamedTuple):
     mend: str
 
 
-_WORDS = WORDS | {
-    "identity": "what names this process or this object alone (its number, its address, its folder)",
-    "listing order": "the order in which a folder lists its files, which another file system changes",
-    "operation": "an operation that gives other bits for the same input",
-    "folder": "the folder that the program runs in, or the one for temporary files",
-    "chance": "something that no single change decides",
-}
+_WORDS = WORDS | {"chance": "something that no single change decides"}
 _FIXES = {
     "random draw": "seed this generator at the program's beginning, or draw from one that is made with a seed",
     "clock": "do not let the time of day decide what is computed: take a seed or a step's number instead",
@@ -36,6 +30,7 @@ _FIXES = {
     "threads": "collect what threads give in the order in which it was asked for (executor.map), and join them before it is used",
     "operation": "torch.use_deterministic_algorithms(True) takes its deterministic form, or names it where there is none",
     "folder": "let no path's text decide what is computed",
+    "outside": "give it the same in each run, or let nothing that is computed hang on it",
     "state": "save and load it with the checkpoint",
     "chance": "run it again with more --steps: what differs may then show earlier",
 }

@@ -7,13 +7,12 @@ which was given the same in both runs, or which asks a clock or its like itself.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
-from mltrainer.wrap.data_flow import only_shows
+from mltrainer.wrap.statements import Statements
 
 Place = tuple[str, int]  # file and line
 Pair = tuple[str, str]  # digests of a value in both runs
@@ -80,11 +79,12 @@ class Values:
     def __init__(self, one: list[list[Any]], other: list[list[Any]], source: Callable[[str], str]) -> None:
         self._files: dict[int, str] = {row[2]: row[3] for row in one if row[1] == "frame"}
         self._functions: dict[int, str] = {row[2]: row[4] for row in one if row[1] == "frame"}
-        self._statements = _Statements(source)
+        self._statements = Statements(source)
         self._events: list[_Event] = []
         self._changes: dict[Variable, list[_Change]] = {}
         self._last_pair: dict[Variable, Pair] = {}
         self._in_frame: dict[int, list[int]] = {}
+        self.inherited: set[Variable] = set()  # that differed when a fork began, and lay on a way back
         self.parting: dict[str, int] = {}  # by thread: the last event before the two runs take different ways
         self._read(one, other)
 
@@ -145,6 +145,13 @@ class Values:
         # Equal values, and still other operations: the runs have taken different ways.
         parted = self.parting.get(self._events[at].thread if at is not None else MAIN, -1)
         return self._back([parted], asks, is_way=True) if parted >= 0 else []
+
+    def of_inherited(self, variables: Collection[Variable], time: int, asks: Collection[Place]) -> list[Origin]:
+        """Return the lines at which the difference begins of what a fork found in variables, the nearest first."""
+        at = next((n for n in range(len(self._events) - 1, -1, -1) if self._events[n].time <= time), None)
+        lines = [self._changed_by(variable, at) for variable in variables] if at is not None else []
+        starts = [line for line in lines if line is not None]
+        return self._back(starts, asks, is_way=True) if starts else []
 
     def of_decisions(self, asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins that decisions of the program hang on, the nearest first."""
@@ -247,6 +254,8 @@ class Values:
         if last is None or not last.is_different:
             return None
         changed = self._events[last.event]
+        if changed.caller == 0 and changed.kind == "call" and not variable.frame:
+            self.inherited.add(variable)
         if changed.began is not None and changed.kind != "call":
             return self._by_another_thread(variable, changed.began, last.event)
         return next((n for n in reversed(self._in_frame.get(changed.caller, [])) if n < last.event), None)
@@ -289,117 +298,3 @@ class _Numbers:
     def are_alike(self, row: list[Any], partner: list[Any]) -> bool:
         """Return True where two rows are of the same line of the same frame."""
         return self._partner.setdefault(row[3], partner[3]) == partner[3] and row[5:7] == partner[5:7]
-
-
-class _Statement(NamedTuple):
-    """What the line of a statement runs: the names it reads, all in it, those it gives, its text, and if lines hang on it."""
-
-    names: frozenset[str]
-    words: frozenset[str]
-    given: frozenset[str]
-    text: str
-    decides: bool
-
-
-NO_STATEMENT = _Statement(frozenset(), frozenset(), frozenset(), "", False)
-
-
-class _Statements:
-    """The statements of sources, by line: of one that holds others its head."""
-
-    def __init__(self, source: Callable[[str], str]) -> None:
-        self._source = source
-        self._found: dict[str, dict[int, _Statement]] = {}
-
-    def names(self, file: str, line: int) -> frozenset[str]:
-        """Return the names that the statement of a line reads, attributes of `self` among them by their own."""
-        return self._of(file).get(line, NO_STATEMENT).names
-
-    def all_names(self, file: str, line: int) -> frozenset[str]:
-        """Return the names that the statement of a line reads or writes."""
-        return self._of(file).get(line, NO_STATEMENT).words
-
-    def text(self, file: str, line: int) -> str:
-        """Return the statement of a line."""
-        return self._of(file).get(line, NO_STATEMENT).text
-
-    def decides(self, file: str, line: int) -> bool:
-        """Return True where a line decides whether others run that do more than print."""
-        return self._of(file).get(line, NO_STATEMENT).decides
-
-    def giving(self, file: str, name: str) -> list[int]:
-        """Return the lines that give a name its value."""
-        return [line for line, found in self._of(file).items() if name in found.given]
-
-    def _of(self, file: str) -> dict[int, _Statement]:
-        if file not in self._found:
-            self._found[file] = dict(_by_line(self._source(file)))
-        return self._found[file]
-
-
-def _by_line(text: str) -> Iterator[tuple[int, _Statement]]:
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):  # from the outermost to the innermost: what comes later counts
-        if isinstance(node, ast.stmt):
-            heads = _heads(node)
-            names = frozenset(name for head in heads for name in _names(head))
-            unparsed = " ".join(ast.unparse(head) for head in heads)
-            given = frozenset(_given(node))
-            found = _Statement(names, frozenset(_words(heads)) | given, given, unparsed, _decides(node))
-            last = max((head.end_lineno or node.lineno for head in heads if hasattr(head, "end_lineno")), default=node.lineno)
-            yield from ((line, found) for line in range(node.lineno, last + 1))
-
-
-def _words(heads: list[Any]) -> Iterator[str]:
-    """Yield the names of variables and attributes that are read, written or removed."""
-    for node in (part for head in heads for part in ast.walk(head)):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-
-
-def _decides(node: ast.stmt) -> bool:
-    return isinstance(node, (ast.If, ast.While)) and not only_shows(node)
-
-
-def _given(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement's own line gives a value."""
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        targets = [node.target]
-    elif isinstance(node, (ast.With, ast.AsyncWith)):
-        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
-    else:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-    for target in targets:
-        yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
-
-
-def _heads(node: ast.stmt) -> list[Any]:
-    """Return the parts of a statement that its own line runs."""
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        return [node.iter]
-    if isinstance(node, (ast.If, ast.While)):
-        return [node.test]
-    if isinstance(node, (ast.With, ast.AsyncWith)):
-        return [item.context_expr for item in node.items]
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return []
-    return [] if isinstance(node, (ast.Try, ast.Match)) else [node]
-
-
-def _names(head: ast.AST) -> Iterator[str]:
-    for node in ast.walk(head):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            yield node.attr
-        elif isinstance(node, ast.arg):
-            yield node.arg
-    if isinstance(head, ast.AugAssign):
-        yield from (part.id for part in ast.walk(head.target) if isinstance(part, ast.Name))
-    if any(isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) for node in ast.walk(head)):
-        yield ".0"  # what a comprehension, a frame of its own, goes through

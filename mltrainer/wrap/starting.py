@@ -50,7 +50,8 @@ class Perturbations:
         memory: New memory is filled; needs the C library glibc.
         listing: Folders list their entries in the opposite order.
         folder: Folders of other names, the temporary one too.
-        pause: The process stands still for moments, so that its threads meet in another order.
+        pause: The process stands still for moments, and every second of its forks and threads begins late, so that they meet
+            in another order.
     """
 
     hashes: bool = False

@@ -63,6 +63,7 @@ EMPTY_METHODS = frozenset(("new_empty", "new_empty_strided", "resize_"))
 IDENTITIES = frozenset(
     ("os.getpid", "os.getppid", "id", "threading.get_ident", "socket.gethostname", "os.getcwd", "tempfile.mkdtemp")
 )
+KEYS = {"id": "identity", "hash": "hash order"}  # by which a sort has another order in each run
 ORDERED = frozenset(  # what takes the order of a set over
     (
         *("list", "tuple", "enumerate", "iter", "zip", "map", "filter", "reversed", "next", "dict.fromkeys"),
@@ -132,6 +133,8 @@ class _SourceReader:
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):
                 yield from self._of_call(node)
+            if isinstance(node, ast.keyword) and node.arg == "key" and isinstance(node.value, ast.Name) and node.value.id in KEYS:
+                yield Suspect(node.value.lineno, KEYS[node.value.id], f"key={node.value.id}")
             for taken in self._ordered(node):
                 if self._is_set(taken):
                     yield Suspect(taken.lineno, "hash order", f"the order of {_short(taken)}")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from mltrainer.records.common import Cause
+from mltrainer.reproducibility.causes import sentence
 from mltrainer.wrap.blame import UNCHANGED, LikelyCause, first_difference, likely_causes
+from mltrainer.wrap.causes import KINDS
 
 Rows = list[list[Any]]
 SOURCE = {
@@ -119,3 +124,9 @@ def test_cells_take_their_imports_from_one_another() -> None:
     other = trace(op(5, "add", "j", "p"))
     found = likely_causes(first_difference(one, other), ("listing order",), one, other, cells.__getitem__)
     assert (found[0].place, found[0].call) == (("2.py", 1), "os.listdir")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_planning_has_words_for_every_kind_of_cause(kind: str) -> None:
+    told = sentence(Cause(kind=kind, step=1, what="it", calls=[]))
+    assert told.startswith("it first differs at step 1: ")

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from mltrainer.observe.values import Values as Observer
-from mltrainer.wrap.origins import Values
+from mltrainer.wrap.origins import Values, Variable
 
 Rows = list[list[Any]]
 FILE = "program.py"
@@ -218,3 +218,11 @@ def test_a_source_that_is_none_has_no_statements() -> None:
     with pytest.raises(SyntaxError):
         ast.parse("x = ")
     assert Values([], [], lambda file: "x = ").origins((FILE, 1), 1, []) == []
+
+
+def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it() -> None:
+    source = "order = ask()\nprint(end='')\nseen = 1\ncompute(seen)"
+    (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
+    values = Values(one, other, lambda file: source)
+    assert [origin.place[1] for origin in values.of_inherited([Variable(0, FILE, ":order")], time, [])] == [1]
+    assert values.of_inherited([Variable(0, FILE, ":unknown")], time, []) == []

@@ -35,6 +35,8 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("y = {n for n in x}\nz = ','.join(y)", "hash order"),
         ("self.y = frozenset(x)\nz = enumerate(self.y)", "hash order"),
         ("y = set()\nfirst = y.pop()", "hash order"),
+        ("y = []\nz = sorted(y, key=id)", "identity"),
+        ("y = []\ny.sort(key=hash)", "hash order"),
         ("x = 1\nseed = hash('name')", "hash order"),
         ("import torch\nx = torch.empty(3)", "unwritten memory"),
         ("import numpy\nx = numpy.empty_like(y)", "unwritten memory"),

@@ -52,6 +52,8 @@ def _begin() -> None:
     observers = [_module(name).begin(settings, process) for name in names]
     if settings.trace:
         observers[names.index("trace")].note_values(_module("values"))
+    if settings.pause:
+        _module("pace").stagger(process)
 
     def attach(torch: ModuleType) -> None:
         for observer in observers:

@@ -1,0 +1,134 @@
+"""The statements of a program's sources, by line: the names that they read and give, and whether other lines hang on them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from mltrainer.wrap.data_flow import only_shows
+
+
+class Statement(NamedTuple):
+    """What the line of a statement runs: the names it reads, all in it, those it gives, its text, and if lines hang on it."""
+
+    names: frozenset[str]
+    words: frozenset[str]
+    given: frozenset[str]
+    text: str
+    decides: bool
+
+    def with_another(self, other: Statement) -> Statement:
+        """Return this one and another of the same line."""
+        sets = (a | b for a, b in zip(self[:3], other[:3], strict=True))
+        return Statement(*sets, f"{self.text} {other.text}".strip(), self.decides or other.decides)
+
+
+NO_STATEMENT = Statement(frozenset(), frozenset(), frozenset(), "", False)
+
+
+class Statements:
+    """The statements of sources, by line: of one that holds others its head."""
+
+    def __init__(self, source: Callable[[str], str]) -> None:
+        self._source = source
+        self._found: dict[str, dict[int, Statement]] = {}
+
+    def names(self, file: str, line: int) -> frozenset[str]:
+        """Return the names that the statement of a line reads, attributes of `self` among them by their own."""
+        return self._of(file).get(line, NO_STATEMENT).names
+
+    def all_names(self, file: str, line: int) -> frozenset[str]:
+        """Return the names that the statement of a line reads or writes."""
+        return self._of(file).get(line, NO_STATEMENT).words
+
+    def text(self, file: str, line: int) -> str:
+        """Return the statement of a line."""
+        return self._of(file).get(line, NO_STATEMENT).text
+
+    def decides(self, file: str, line: int) -> bool:
+        """Return True where a line decides whether others run that do more than print."""
+        return self._of(file).get(line, NO_STATEMENT).decides
+
+    def giving(self, file: str, name: str) -> list[int]:
+        """Return the lines that give a name its value."""
+        return [line for line, found in self._of(file).items() if name in found.given]
+
+    def _of(self, file: str) -> dict[int, Statement]:
+        if file not in self._found:
+            self._found[file] = _by_line(self._source(file))
+        return self._found[file]
+
+
+def _by_line(text: str) -> dict[int, Statement]:
+    """Return what each line runs, of a source; nothing where it cannot be read as Python."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return {}
+    found: dict[int, Statement] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            heads = _heads(node)
+            last = max((head.end_lineno for head in heads if getattr(head, "end_lineno", None)), default=node.lineno)
+            for line in range(node.lineno, last + 1):  # which other statements may stand in, too
+                found[line] = found.get(line, NO_STATEMENT).with_another(_statement(node, heads))
+    return found
+
+
+def _statement(node: ast.stmt, heads: list[Any]) -> Statement:
+    given = frozenset(_given(node))
+    names = frozenset(name for head in heads for name in _names(head))
+    return Statement(names, frozenset(_words(heads)) | given, given, " ".join(map(ast.unparse, heads)), _decides(node))
+
+
+def _words(heads: list[Any]) -> Iterator[str]:
+    """Yield the names of variables and attributes that are read, written or removed."""
+    for node in (part for head in heads for part in ast.walk(head)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def _decides(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.If, ast.While)) and not only_shows(node)
+
+
+def _given(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement's own line gives a value."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        targets = [node.target]
+    elif isinstance(node, (ast.With, ast.AsyncWith)):
+        targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+    else:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+    for target in targets:
+        yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+
+
+def _heads(node: ast.stmt) -> list[Any]:
+    """Return the parts of a statement that its own line runs."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return [node.iter]
+    if isinstance(node, (ast.If, ast.While)):
+        return [node.test]
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return [item.context_expr for item in node.items]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return []
+    return [] if isinstance(node, (ast.Try, ast.Match)) else [node]
+
+
+def _names(head: ast.AST) -> Iterator[str]:
+    for node in ast.walk(head):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+    if isinstance(head, ast.AugAssign):
+        yield from (part.id for part in ast.walk(head.target) if isinstance(part, ast.Name))
+    if any(isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) for node in ast.walk(head)):
+        yield ".0"  # what a comprehension, a frame of its own, goes through
