@@ -208,14 +208,15 @@ class Values:
         file, line = self._place(event)
         found = [self._changed_by(v, event) for v in self._read_by(event) if self._is_different(v, event)]
         found += self._returned(event, end)
-        drawn = next((name for name in GENERATORS if self._draws(name, event, end)), "")
-        if drawn and not SEEDS.search(self._statements.text(file, line)):
-            found.append(self._made_different(drawn, event))
-        return [cause for cause in found if cause is not None and cause != event], drawn
+        drawn = [name for name in GENERATORS if self._draws(name, event, end)]
+        if not SEEDS.search(self._statements.text(file, line)):
+            found += [self._made_different(name, event) for name in drawn]
+        return [cause for cause in found if cause is not None and cause != event], next(iter(drawn), "")
 
     def _draws(self, generator: str, event: int, end: int) -> bool:
-        """Return True where a line has moved a shared generator that stands otherwise in the other run."""
-        moved = [c for c in self._changes.get(Variable(0, "", generator), []) if event < c.event <= end]
+        """Return True where a line has moved a shared generator that stands otherwise in the other run; its import moves none."""
+        known = self._changes.get(Variable(0, "", generator), [])
+        moved = [change for change in known[1:] if event < change.event <= end]
         return bool(moved) and moved[-1].is_different
 
     def _made_different(self, generator: str, event: int) -> int | None:

@@ -226,3 +226,15 @@ def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it() ->
     values = Values(one, other, lambda file: source)
     assert [origin.place[1] for origin in values.of_inherited([Variable(0, FILE, ":order")], time, [])] == [1]
     assert values.of_inherited([Variable(0, FILE, ":unknown")], time, []) == []
+
+
+def test_a_generator_that_a_line_imports_was_not_drawn_from() -> None:
+    def rows(state: str) -> Rows:
+        before = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}]]
+        lines = [(1, {":x": "same"}), (2, {":x": "other" + state}), (3, {"<numpy>": state}), (4, {})]
+        return before + [[2 + line, "value", "MainThread", 1, 0, "line", line, changes] for line, changes in lines]
+
+    source = "x = ask()\ny = print(x, numpy)\nz = 1\n"
+    values = Values(rows("a"), rows("b"), lambda file: source)
+    found = values.origins((FILE, 2), 4, [])
+    assert [(origin.place[1], origin.generator) for origin in found] == [(1, "")]
