@@ -212,7 +212,7 @@ class _Frame:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return what an object holds by name, without asking its class."""
+    """Return the attributes that an object holds, without asking its class."""
     try:
         held = object.__getattribute__(value, "__dict__")
     except AttributeError:

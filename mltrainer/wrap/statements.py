@@ -61,7 +61,7 @@ class Statements:
 
 
 def _by_line(text: str) -> dict[int, Statement]:
-    """Return what each line runs, of a source; nothing where it cannot be read as Python."""
+    """Return the statement of each line of a source; none where it cannot be read as Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
