@@ -121,6 +121,36 @@ def _classes(found: TargetEvaluation) -> ClassesShown:
     return ClassesShown(found.name, rows, counts if len(labels) <= MOST_CLASSES else None)
 
 
+# --- configs --------------------------------------------------------------------------------------
+
+
+class Configs:
+    """The configs of a project's runs by dotted key, each read once.
+
+    Args:
+        project: The project.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def differing(self) -> dict[str, dict[str, Any]]:
+        """Return by run the config's dotted keys in which the runs differ, with its values."""
+        configs = {run: self.of(run) for run in run_ids(self._project)}
+        keys = sorted({key for config in configs.values() for key in config if key not in NOT_SETTINGS})
+        kept = [key for key in keys if len({repr(config.get(key)) for config in configs.values()}) > 1]
+        return {run: {key: config[key] for key in kept if key in config} for run, config in configs.items()}
+
+    def of(self, run: str) -> Mapping[str, Any]:
+        """Return a run's config; empty where it cannot be read now."""
+        found = self._known.get(run, {})
+        if not found:
+            with contextlib.suppress(InputError):
+                found = self._known[run] = plain(flatten(config_of(self._project, run)))
+        return found
+
+
 # --- a search -------------------------------------------------------------------------------------
 
 
@@ -144,23 +174,24 @@ class SearchShown:
     trials: Sequence[TrialShown]
 
 
-def search_of(project: Project, runs: Sequence[RunSummary], is_running: bool) -> SearchShown | None:
+def search_of(project: Project, runs: Sequence[RunSummary], configs: Configs, is_running: bool) -> SearchShown | None:
     """Return the search as the record has it, of one that runs or was interrupted its trials so far; None where there is none.
 
     Args:
         project: The project.
         runs: The summaries of all runs.
+        configs: Of these runs.
         is_running: Whether a search runs now.
     """
     records = [] if is_running else [record for record in sound_records(project) if hasattr(record.evidence, "trials")]
     if not records:
-        return _running_search(project, runs)
+        return _running_search(project, runs, configs)
     found = plain(records[-1].evidence.written())
     trials = [TrialShown(**{key: one.get(key) for key in ("nr", "run", "state", "value", "values")}) for one in found["trials"]]
     return SearchShown(_metric(found["metric"]), _space(found["space"]), trials)
 
 
-def _running_search(project: Project, runs: Sequence[RunSummary]) -> SearchShown | None:
+def _running_search(project: Project, runs: Sequence[RunSummary], configs: Configs) -> SearchShown | None:
     """Return the newest study's trials: the runs whose configs are the study's but for the searched keys."""
     jobs = sorted(project.state_dir.glob(f"{STUDIES}/*/{JOB_FILE}"), key=lambda path: path.stat().st_mtime)
     job = read_if_whole(jobs[-1]) if jobs else {}
@@ -170,7 +201,7 @@ def _running_search(project: Project, runs: Sequence[RunSummary]) -> SearchShown
     of_study = _without(flatten(config), space)
     trials: list[TrialShown] = []
     for run in runs:
-        values = flatten(config_of(project, run.id)) if run.phase == "optimization" and not run.parent else {}
+        values = configs.of(run.id) if run.phase == "optimization" and not run.parent else {}
         if values and _without(values, space) == of_study:
             value = run.metrics.get(run.metric.name)
             searched = {key: values[key] for key in space if key in values}
@@ -192,33 +223,3 @@ def _metric(found: Any) -> MetricShown:
 
 def _space(space: Mapping[str, Any]) -> list[tuple[str, str, Sequence[Any]]]:
     return [(one.key, one.form, one.values) for one in dimensions(space)]
-
-
-# --- settings -------------------------------------------------------------------------------------
-
-
-class Settings:
-    """The configs of a project's runs, each read once.
-
-    Args:
-        project: The project.
-    """
-
-    def __init__(self, project: Project) -> None:
-        self._project = project
-        self._known: dict[str, Mapping[str, Any]] = {}
-
-    def differing(self) -> dict[str, dict[str, Any]]:
-        """Return by run the config's dotted keys in which the runs differ, with its values."""
-        configs = {run: self._config(run) for run in run_ids(self._project)}
-        keys = sorted({key for config in configs.values() for key in config if key not in NOT_SETTINGS})
-        kept = [key for key in keys if len({repr(config.get(key)) for config in configs.values()}) > 1]
-        return {run: {key: config[key] for key in kept if key in config} for run, config in configs.items()}
-
-    def _config(self, run: str) -> Mapping[str, Any]:
-        if run not in self._known:
-            found: Mapping[str, Any] = {}
-            with contextlib.suppress(InputError):
-                found = plain(flatten(config_of(self._project, run)))
-            self._known[run] = found
-        return self._known[run]

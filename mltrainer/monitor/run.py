@@ -167,7 +167,7 @@ class WatchedRun:
         _, last, rows, facts = seen if seen is not None and not whole else (0, 0, 0, -1)
         steps = self.steps.view(last + 1, points=POINTS)
         told = self.facts() if facts != self._facts_seen else None
-        return News(self.id, whole, self.steps.last, self._rate(), steps, self.rows[rows:], told)
+        return News(self.id, whole, self.steps.first, self.steps.last, self._rate(), steps, self.rows[rows:], told)
 
     def picture(self, points: int) -> Picture:
         """Return all there is to be seen, with the steps thinned to so many points."""

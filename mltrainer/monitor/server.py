@@ -67,7 +67,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, project: Project, follower: Follower, chosen: list[str], port: int = 0) -> None:
         self.project, self.follower, self.chosen = project, follower, chosen
-        self.settings = details.Settings(project)
+        self.configs = details.Configs(project)
         self._token = secrets.token_urlsafe(24)
         try:
             with machine_faults(f"port {port}"):
@@ -206,14 +206,14 @@ def _run(server: Server, asked: Asked) -> str:
 
 def _search(server: Server, asked: Asked) -> details.SearchShown | None:
     shown = server.follower.shown
-    return details.search_of(server.project, shown.runs, is_running=shown.study is not None)
+    return details.search_of(server.project, shown.runs, server.configs, is_running=shown.study is not None)
 
 
 _DATA: dict[str, Callable[[Server, Asked], Any]] = {
     "steps": _steps,
     "layers": lambda server, asked: details.layers_of(server.project, _run(server, asked)),
     "classes": lambda server, asked: details.classes_of(server.project, _run(server, asked)),
-    "settings": lambda server, asked: server.settings.differing(),
+    "settings": lambda server, asked: server.configs.differing(),
     "search": _search,
 }
 

@@ -173,6 +173,7 @@ class News:
 
     run: str
     whole: bool
+    first: int
     last: int
     rate: float | None
     steps: StepsView

@@ -111,6 +111,19 @@ def test_all_metrics_have_charts_and_all_charts_one_axis_by_step_epoch_or_time(p
         page.until(f"{RANGES}.then((all) => all[0] !== '1-82' && all.every((one) => one === all[0]))")
 
 
+def test_a_forks_time_begins_with_its_own_steps(page: Page, tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    training.step = 100  # its parent's
+    training.epoch(0.5)
+    with serving(project) as server:
+        page.open(server.url)
+        page.until("document.querySelector('[data-name=loss] canvas') && 1")
+        picked(page, "time")
+        page.until(chart("loss", "plot.scales.x.min === 0 && plot.scales.x.max < 0.11"))
+        assert page.js(chart("loss", "plot.data[0][0]")) == pytest.approx(0.1 / STEPS_PER_EPOCH)
+
+
 def test_smoothing_is_the_debiased_moving_average_and_leaves_the_values_in_sight(page: Page, tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     training = Training(project)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mltrainer.monitor.details import MOST_CLASSES, MOST_TIMES, Settings, classes_of, layers_of, search_of
+from mltrainer.monitor.details import MOST_CLASSES, MOST_TIMES, Configs, classes_of, layers_of, search_of
 from mltrainer.monitor.scene import Scene
 from mltrainer.monitor.shown import MetricShown
 from mltrainer.records.optimization import Searched
@@ -83,9 +83,9 @@ def test_what_is_no_matrix_gives_no_classes(project: Project, evaluation: object
 
 
 def test_the_trials_of_a_search_without_a_record_are_the_runs_that_differ_in_searched_keys_alone(project: Project) -> None:
-    assert search_of(project, Scene(project).runs(), is_running=False) is None
+    assert search_of(project, Scene(project).runs(), Configs(project), is_running=False) is None
     trials = searched(project)
-    found = search_of(project, Scene(project).runs(), is_running=True)
+    found = search_of(project, Scene(project).runs(), Configs(project), is_running=True)
     assert found is not None
     assert found.metric == MetricShown("accuracy", "max")
     assert [(trial.nr, trial.run, trial.value) for trial in found.trials] == [
@@ -101,7 +101,7 @@ def test_a_finished_search_is_told_as_its_record_has_it(project: Project, monkey
     record = SimpleNamespace(evidence=partial(Searched, told))
     monkeypatch.setattr("mltrainer.monitor.details.sound_records", lambda project: [SimpleNamespace(evidence=None), record])
     searched(project)
-    found = search_of(project, Scene(project).runs(), is_running=False)
+    found = search_of(project, Scene(project).runs(), Configs(project), is_running=False)
     assert found is not None
     assert [vars(trial) for trial in found.trials] == [row]
     assert found.metric == MetricShown("loss", "min")
@@ -110,7 +110,10 @@ def test_a_finished_search_is_told_as_its_record_has_it(project: Project, monkey
 def test_settings_are_the_keys_in_which_runs_differ(project: Project) -> None:
     for run, rate in (("a" * 12, 0.1), ("b" * 12, 0.2)):
         Training(project, run, optimizer={"lr": rate})
-    assert Settings(project).differing() == {"a" * 12: {"optimizer.lr": 0.1}, "b" * 12: {"optimizer.lr": 0.2}}
+    configs = Configs(project)
+    assert configs.differing() == {"a" * 12: {"optimizer.lr": 0.1}, "b" * 12: {"optimizer.lr": 0.2}}
+    Training(project, "c" * 12, optimizer={"lr": 0.1}, epochs=20)  # of a run that begins later, too
+    assert configs.differing()["c" * 12] == {"epochs": 20, "optimizer.lr": 0.1}
 
 
 def test_a_page_gets_them_from_the_server_and_not_of_what_is_no_run(project: Project) -> None:

@@ -229,12 +229,13 @@ def test_a_page_that_chose_nothing_hears_at_once_what_it_is_to_show(training: Tr
 
 
 def test_a_page_has_the_project_before_a_run_is_read(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_read = threading.Event()
-    monkeypatch.setattr("mltrainer.monitor.run.WatchedRun.look", lambda run: may_read.wait(10))
+    may_read, waited = threading.Event(), list[bool]()
+    monkeypatch.setattr("mltrainer.monitor.run.WatchedRun.look", lambda run: waited.append(may_read.wait(3)))
     with serving(Project(training.folder.parents[2])) as server, stream(server, training.run) as heard:
         assert next(heard)[1]["chosen"] == [training.run]
         may_read.set()
         assert next(heard)[0] == "run"
+    assert all(waited)
 
 
 def test_a_run_that_begins_while_a_page_is_open_is_told(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ def test_a_run_is_listed_by_the_name_that_it_was_given(tmp_path: Path) -> None:
         await until(pilot, lambda: "● 01234567 baseline" in seen())
         label_run(project, training.run, "first try")
         await until(pilot, lambda: "● first try baseline" in seen())
+        label_run(project, training.run, "the best")
+        await until(pilot, lambda: "● the best baseline" in seen())
 
     look(project, work)
 

@@ -3,10 +3,10 @@
 import { isNumber } from "./dom.js";
 
 // Knots between which steps lie evenly: [step, place]. Time is known at evaluations alone.
-function knots({ rows, facts }, axis) {
+function knots({ first, rows, facts }, axis) {
   const { steps, epochs } = facts.planned ?? {};
   if (axis === "epoch" && steps > 0 && epochs > 0) return [[0, 0], [steps, epochs]];
-  const found = [[0, 0]];
+  const found = [axis === "time" ? [first - 1, 0] : [0, 0]]; // a fork begins where its parent was
   for (const row of rows) {
     const place = axis === "epoch" ? row.epoch : found.at(-1)[1] + (row.seconds ?? NaN);
     if (isNumber(place) && row.step > found.at(-1)[0]) found.push([row.step, place]);

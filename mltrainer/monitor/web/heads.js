@@ -3,8 +3,11 @@
 import { $, count, fill, isNumber, make, short, time, words } from "./dom.js";
 import { colourOf, state } from "./state.js";
 
+const FEW = 3; // runs whose heads have room
+
 export function drawHeads() {
   const known = state.chosen.filter((id) => state.runs[id]);
+  $("heads").classList.toggle("many", known.length > FEW);
   fill($("heads"), [known.map((id) => [id, state.runs[id].last, state.runs[id].rate, state.runs[id].facts, state.runs[id].rows.length, colourOf(id), nameOf(id)]), state.chosen], () => (
     known.length ? known.map(head) : [make("p", { class: "empty" }, nothing())]));
 }

@@ -63,6 +63,7 @@ function take(news) {
   state.runs[news.run] = run;
   run.steps = run.steps ? joined(run.steps, news.steps) : news.steps;
   run.rows.push(...news.rows);
+  run.first = news.first;
   run.last = news.last;
   run.rate = news.rate;
   if (news.facts) run.facts = news.facts;

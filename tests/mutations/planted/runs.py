@@ -222,4 +222,18 @@ FAULTS = (
         'update={"seed": other.seed}',
         "tests/runs/test_untaught.py",
     ),
+    Fault(
+        "a damaged file of names and tags is written over",
+        "mltrainer/runs/labels.py",
+        "    found = read_json(file) if file.exists() else {}",
+        "    found = read_if_whole(file)",
+        "tests/runs/test_labels.py",
+    ),
+    Fault(
+        "a tag may have a space, by which filters part words",
+        "mltrainer/runs/labels.py",
+        """    if not _is_label(text, most) or (what == "a tag" and " " in text):""",
+        "    if not _is_label(text, most):",
+        "tests/runs/test_labels.py",
+    ),
 )
