@@ -120,7 +120,10 @@ class Begun(Part):
 
 
 class Data(Part):
-    """The data: its fingerprint, its splits, what was found in it, and weights that the model begins with."""
+    """The data: its fingerprint, its splits, what was found in it, and weights that the model begins with.
+
+    `duplicates_across_splits` is None where no samples were compared; `not_looked_at`: what the findings do not cover, and why.
+    """
 
     sha256: str
     samples: int
@@ -137,6 +140,7 @@ class Data(Part):
     findings: list[Finding]
     duplicates_across_splits: int | None
     start: Begun | None = None
+    not_looked_at: list[str] = Field(default_factory=list)
 
 
 class ProbeRun(Part):

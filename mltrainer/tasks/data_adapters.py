@@ -14,11 +14,12 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
-from mltrainer.tasks import data_findings
+from mltrainer.tasks import data_findings, sample_findings
 from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.ids import consecutive
+from mltrainer.tasks.reading import NO_HASHES, Reading, read_split
 from mltrainer.tasks.samples import (
     Samples,
     chosen_hashes,
@@ -26,7 +27,6 @@ from mltrainer.tasks.samples import (
     is_iterable,
     labels_of,
     pick,
-    sample_hashes,
     samples_of,
     tensor_hashes,
 )
@@ -37,8 +37,6 @@ from mltrainer.tasks.stored.source import stored_parts
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_code
 from mltrainer.workspace import digest
-
-NO_HASHES = np.zeros(0, dtype=np.uint64)
 
 
 class DataAdapter(ABC):
@@ -95,6 +93,10 @@ class DataAdapter(ABC):
     def excuse(self, limits: DataLimits) -> str | None:
         """Return the reason that equal samples may be no leakage, or None."""
         return None
+
+    def not_looked_at(self) -> list[str]:
+        """Return what the findings do not cover, a line each, with the reason; none by default."""
+        return []
 
     @property
     def not_compared(self) -> str | None:
@@ -187,6 +189,7 @@ class _UserTaskAdapter(DataAdapter):
 
     def __init__(self, task: Task, config: TrainingConfig, root: Path) -> None:
         self.task, self._config, self._seed, self._root = task, config, config.data_seed, root
+        self._readings: dict[str, Reading] = {}
         with user_code(root, "samples of your task"):
             self._load()
             named = _bound_file_rows(task.bound_files(), root)  # after the samples: a task may learn its files from them
@@ -215,24 +218,41 @@ class _UserTaskAdapter(DataAdapter):
         return {"columns": None, "target": None, "shape": list(tensors[0].shape[1:]) if tensors else None}
 
     def findings(self, limits: DataLimits) -> list[Finding]:
-        train, held_out = labels_of(self.parts.train), labels_of(self.parts.validation)
-        found = _nonfinite(self.parts)
-        if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
-            return found
-        names = [str(nr) for nr in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
-        # More numbers than samples: the targets are no class numbers, and most of them would be "missing".
-        return found + (data_findings.class_findings(names, train, held_out, limits) if len(names) <= len(train) else [])
+        train, held_out = self._reading("train"), self._reading("validation")
+        found = [*self._classes(limits), *sample_findings.findings_of(train, held_out, limits)]
+        if self.parts.train.tensors is not None:
+            return [*_nonfinite(self.parts), *found]
+        return [*sample_findings.nonfinite(train, "train"), *sample_findings.nonfinite(held_out, "validation"), *found]
 
-    @property
-    def not_compared(self) -> str | None:
-        return "the samples come as a stream" if any(part.is_stream for part in self.parts.values()) else None
+    def _classes(self, limits: DataLimits) -> list[Finding]:
+        """Return warnings of classes, where those of all samples are known."""
+        train, held_out = self._labels("train"), self._labels("validation")
+        if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
+            return []
+        names = [str(number) for number in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
+        # More numbers than samples: the targets are no class numbers, and most of them would be "missing".
+        return data_findings.class_findings(names, train, held_out, limits) if len(names) <= len(train) else []
+
+    def _labels(self, split: str) -> np.ndarray | None:
+        """Return the class numbers of a split; None where they are none, or not all known."""
+        if self.parts[split].tensors is not None:
+            return labels_of(self.parts[split])
+        read = self._reading(split)
+        return sample_findings.classes_of(read.target) if read.is_complete else None
+
+    def not_looked_at(self) -> list[str]:
+        return sample_findings.not_looked_at(self._reading("train"), self._reading("validation"))
+
+    def _reading(self, split: str) -> Reading:
+        """Return what is read of a split, once; of the test split, hashes alone."""
+        if split not in self._readings:
+            with user_code(self._root, "samples of your task"):
+                is_sealed = split == "test"
+                self._readings[split] = read_split(self.parts[split], self.task.target_key, self._seed, is_sealed=is_sealed)
+        return self._readings[split]
 
     def compared(self, split: str) -> np.ndarray | None:
-        part = self.parts[split]
-        if part.dataset is None or not len(part):
-            return self.hashes(split)
-        with user_code(self._root, "samples of your task"):
-            return sample_hashes(part, self._seed)
+        return self._reading(split).hashes
 
     def excuse(self, limits: DataLimits) -> str | None:
         training = self.compared("train")

@@ -333,9 +333,9 @@ def leak_finding(
     return telling_finding(f"column {name!r} tells", score) if score >= limits.leak_score else None
 
 
-def telling_finding(who: str, score: float) -> Finding:
+def telling_finding(who: str, score: float, target: str = "the target") -> Finding:
     """Return the warning of what tells the target by itself; `who` ends in the verb."""
-    return Finding("warning", f"{who} the target almost by itself ({score:.2%}): is it known before the target is?")
+    return Finding("warning", f"{who} {target} almost by itself ({score:.2%}): is it known before the target is?")
 
 
 def scale_finding(largest: float, limits: DataLimits) -> list[Finding]:

@@ -233,20 +233,27 @@ class OpenTask:
             "findings": [
                 one._asdict() for one in (*self._data.findings(limits), *self._repeat_findings(repeats, hashes, limits))
             ],
+            "not_looked_at": [*self._not_compared(hashes), *self._data.not_looked_at()],
             "duplicates_across_splits": None if repeats is None else sum(repeats.values()),
         }
 
     def _compared(self) -> BySplit[np.ndarray]:
-        """Return a hash of the samples of each split that are compared; nothing where they cannot be."""
+        """Return a hash of the samples of each split that are compared; nothing where there are none to compare."""
         if self._data.not_compared is not None:
             return BySplit()
-        found: BySplit[np.ndarray] = BySplit()
-        for name in SPLITS:
-            hashes = self._data.compared(name)
-            if hashes is None:
-                return BySplit()
-            found[name] = hashes
-        return found
+        found = {name: self._data.compared(name) for name in SPLITS}
+        read = {name: hashes for name, hashes in found.items() if hashes is not None}
+        is_some = len(read) == len(SPLITS) and all(len(hashes) or not len(self._data.ids[name]) for name, hashes in read.items())
+        return BySplit(read) if is_some else BySplit()
+
+    def _not_compared(self, hashes: BySplit[np.ndarray]) -> list[str]:
+        """Return the samples that are not looked for in other splits, a line where there are some."""
+        if not hashes:
+            why = self._data.not_compared or "each reading of a sample draws anew, or takes too long"
+            return [f"duplicates across splits: {why}"]
+        sizes = {name: len(part) for name, part in self._data.ids.items()}
+        partial = [f"{len(hashes[name])} of {size} {name} samples" for name, size in sizes.items() if len(hashes[name]) < size]
+        return [f"duplicates across splits: compared {', '.join(partial)}; reading all takes too long"] if partial else []
 
     def repeated_shares(self) -> dict[str, float]:
         """Return the shares of repeats: validation samples among the training samples, and these among themselves.
@@ -268,18 +275,13 @@ class OpenTask:
         return {"classes": names, "class_counts": {name: dict(zip(names, row, strict=True)) for name, row in counts.items()}}
 
     def _repeat_findings(self, repeats: BySplit[int] | None, hashes: BySplit[np.ndarray], limits: DataLimits) -> list[Finding]:
-        """Return the findings on repeated samples, and on those that were not looked at."""
+        """Return the findings on repeated samples; none where they are not compared."""
         if repeats is None:
-            why = self._data.not_compared or "each reading of a sample draws anew"
-            return [Finding("info", f"duplicates across splits were not looked for: {why}")]
+            return []
         total = len(hashes.validation)
         # Asked only where it decides: an excuse may have to read other columns or samples.
         excuse = self._data.excuse(limits) if repeats.validation >= limits.leak_rows * total else None
-        found = data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits)
-        sizes = {name: len(part) for name, part in self._data.ids.items()}
-        partial = [f"{len(hashes[name])} of {size} {name} samples" for name, size in sizes.items() if len(hashes[name]) < size]
-        text = f"duplicates across splits were looked for among {', '.join(partial)} only: reading them all takes too long"
-        return [*found, *([Finding("info", text)] if partial else [])]
+        return data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits)
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:

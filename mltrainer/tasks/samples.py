@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,8 +25,6 @@ from mltrainer.tasks.streams import Stream, stream_of
 from mltrainer.tasks.task import Task
 
 MAX_READ = 2048  # samples of a map-style data set that its fingerprint reads
-MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
-COMPARING_S = 5.0  # seconds that this may take for each split
 SHOWN_PARTS = 4  # of what a task gave in place of samples
 
 
@@ -210,26 +207,8 @@ def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
     return digest.hexdigest(), len(places)
 
 
-def sample_hashes(samples: Samples, seed: int) -> np.ndarray | None:
-    """Return a 64-bit hash of samples of a map-style data set, as they are read, uint64; None where each reading draws anew.
-
-    At most 20,000 evenly spaced ones are read, and no more than 5 seconds allow.
-    """
-    places, started = samples.spread(MAX_COMPARED).tolist(), time.monotonic()
-    found: list[int] = []
-    with generators_kept():
-        # Two epochs, which differ in their draws alone: a sample that differs is drawn anew at each reading.
-        if any(_hash(samples.read(seed, "sample", 0, one)) != _hash(samples.read(seed, "sample", 1, one)) for one in places[:3]):
-            return None
-        for place in places:
-            # By the monotonic clock, which no correction of the time moves. What was read is a part and is reported as one.
-            if time.monotonic() - started > COMPARING_S:
-                break
-            found.append(_hash(samples.read(seed, "sample", 0, place)))
-    return np.array(found, dtype=np.uint64)
-
-
-def _hash(sample: Any) -> int:
+def sample_hash(sample: Any) -> int:
+    """Return a 64-bit hash of what a sample holds, with its structure."""
     digest = hashlib.blake2b(digest_size=8)
     _add(digest, sample)
     return int.from_bytes(digest.digest(), "little")
@@ -266,7 +245,7 @@ def chosen_hashes(samples: Samples, most: int, seed: int) -> np.ndarray:
     """
     places = np.arange(min(len(samples), most)) if samples.is_stream else _chosen(samples, most)
     with generators_kept():
-        found = [_hash(samples.read(seed, "sample", 0, place)) for place in places.tolist()]
+        found = [sample_hash(samples.read(seed, "sample", 0, place)) for place in places.tolist()]
     return np.array(found, dtype=np.uint64)
 
 

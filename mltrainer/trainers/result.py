@@ -236,6 +236,7 @@ def facts_of(kind: str, source: str | None, sha256: str, files: list[Row], count
         **dict.fromkeys(("classes", "class_counts", "columns", "target", "shape")),
         "findings": findings,
         "duplicates_across_splits": None,
+        "not_looked_at": ["the samples, and duplicates across splits: only what trains reads them"],
     }
 
 

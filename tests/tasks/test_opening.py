@@ -8,7 +8,7 @@ import torch
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError, InputError, MltrainerError
-from mltrainer.tasks import samples
+from mltrainer.tasks import reading, samples
 from mltrainer.tasks.data_findings import row_hashes
 from mltrainer.tasks.opening import check_model, open_task
 from mltrainer.tasks.samples import tensor_hashes
@@ -466,8 +466,10 @@ DATASETS = """
 
 
 def compared(opened):
+    """Return the number of samples in two splits, and what is said of them, or that nothing is."""
     facts = opened.facts(DataLimits())
-    return facts["duplicates_across_splits"], [row["what"] for row in facts["findings"] if "split" in row["what"]]
+    told = [*(row["what"] for row in facts["findings"]), *facts["not_looked_at"]]
+    return facts["duplicates_across_splits"], [what for what in told if "duplicates" in what or "in the training split" in what]
 
 
 def test_samples_of_a_data_set_are_looked_for_in_other_splits(own):
@@ -483,37 +485,48 @@ def test_data_sets_that_share_nothing_are_said_to(own):
 
 def test_samples_that_are_drawn_anew_are_said_not_to_be_compared(own):
     opened = own(DATASETS.format(train="Some(range(30), 0.1)", validation="Some(range(20, 30))"))
-    assert compared(opened) == (None, ["duplicates across splits were not looked for: each reading of a sample draws anew"])
+    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or takes too long"])
 
 
-def test_a_stream_is_said_not_to_be_compared(own):
-    body = """
+STREAMS = """
     class Mine(Base):
-        def dataset(self, split): return Stream(20) if split != "test" else None
+        def dataset(self, split): return {{"train": Stream({train}), "validation": Stream({validation}), "test": None}}[split]
     class Stream(IterableDataset):
-        def __init__(self, n): self.n = n
-        def __len__(self): return self.n
-        def __iter__(self): return iter([(X[i], Y[i]) for i in range(self.n)])
-    """
-    assert compared(own(body)) == (None, ["duplicates across splits were not looked for: the samples come as a stream"])
+        def __init__(self, rows): self.rows = rows
+        def __len__(self): return len(self.rows)
+        def __iter__(self): return iter([(X[i]{noise}, Y[i]) for i in self.rows])
+"""
 
 
-def test_of_a_large_data_set_it_is_said_how_many_were_compared(own, monkeypatch):
-    monkeypatch.setattr(samples, "MAX_COMPARED", 10)
-    count, found = compared(own(DATASETS.format(train="Some(range(30))", validation="Some(range(30, 40))")))
+def test_samples_of_an_iterable_are_looked_for_in_other_splits(own):
+    streams = STREAMS.format(train="range(30)", validation="range(20, 40)", noise="")
+    count, found = compared(own(streams))
+    assert count == 10
+    assert found[0].startswith("leakage: 10 of 20 validation rows")
+    assert compared(own(STREAMS.format(train="range(20)", validation="range(20, 40)", noise=""))) == (0, [])
+
+
+def test_an_iterable_that_draws_anew_is_said_not_to_be_compared(own):
+    opened = own(STREAMS.format(train="range(30)", validation="range(20, 40)", noise=" + torch.randn(2)"))
+    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or takes too long"])
+
+
+@pytest.mark.parametrize("body", [DATASETS, STREAMS])
+def test_of_a_large_data_set_it_is_said_how_many_were_compared(own, monkeypatch, body):
+    monkeypatch.setattr(reading, "MAX_COMPARED", 10)
+    monkeypatch.setattr(reading, "MAX_LOOKED", 10)
+    rows = {"train": "range(30)", "validation": "range(30, 40)"}
+    named = {"train": "Some(range(30))", "validation": "Some(range(30, 40))"} if body is DATASETS else {**rows, "noise": ""}
+    count, found = compared(own(body.format(**named)))
     assert count == 0
-    assert found == [
-        "duplicates across splits were looked for among 10 of 30 train samples only: reading them all takes too long"
-    ]
+    assert found == ["duplicates across splits: compared 10 of 30 train samples; reading all takes too long"]
 
 
-def test_comparing_ends_where_it_takes_too_long_and_draws_nothing(own, monkeypatch):
+def test_where_time_let_nothing_be_compared_there_is_no_count_and_nothing_is_drawn(own, monkeypatch):
     opened = own(DATASETS.format(train="Some(range(30))", validation="Some(range(40))"))
-    monkeypatch.setattr(samples, "COMPARING_S", -1.0)
+    monkeypatch.setattr(reading, "READING_S", -1.0)
     state = torch.get_rng_state()
-    count, found = compared(opened)
-    assert count == 0
-    assert "among 0 of 30 train samples, 0 of 40 validation samples only" in found[0]
+    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or takes too long"])
     assert torch.equal(torch.get_rng_state(), state)
 
 

