@@ -95,7 +95,7 @@ class DataAdapter(ABC):
         return None
 
     def not_looked_at(self) -> list[str]:
-        """Return what the findings do not cover, a line each, with the reason; none by default."""
+        """Return a line on each thing that the findings do not cover, with the reason; none by default."""
         return []
 
     @property
@@ -244,7 +244,7 @@ class _UserTaskAdapter(DataAdapter):
         return sample_findings.not_looked_at(self._reading("train"), self._reading("validation"))
 
     def _reading(self, split: str) -> Reading:
-        """Return what is read of a split, once; of the test split, hashes alone."""
+        """Return the reading of a split, which is read once; of the test split, hashes alone."""
         if split not in self._readings:
             with user_code(self._root, "samples of your task"):
                 is_sealed = split == "test"

@@ -6,8 +6,10 @@ import numpy as np
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.data_findings import Finding, telling_finding
+from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.telling import telling_features
+from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_findings
 
 FEWEST = 10  # samples; of fewer, equal ones may be chance
 MOST_CLASSES = 1000  # with more distinct whole numbers, a target is a quantity
@@ -16,6 +18,8 @@ PER_CLASS = 5  # samples of each class in the mean; with fewer, whole numbers ar
 MOST_TARGETS = 16  # numbers of a target that are looked at one by one
 LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
 SHOWN = 3  # features that are named
+SINGLE = 256  # numbers of a part that are compared one by one; of more, as of an image, all together alone
+TOGETHER = "then write dataset(self, split), which keeps what belongs together in one split"
 
 
 def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list[Finding]:
@@ -24,11 +28,13 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
         *_constant(train, "training"),
         *_constant(validation, "validation"),
         *_telling(train, limits),
+        *_units(train, validation),
+        *_groups(train, validation),
     ]
 
 
 def not_looked_at(train: Reading, validation: Reading) -> list[str]:
-    """Return what the findings cannot show, a line each."""
+    """Return a line on each thing that the findings do not cover."""
     found = [f"{name} of the samples: no numbers of one shape" for name in train.left_out]
     if train.target is None:
         found.append("targets: the samples have none, or none that are numbers of one shape")
@@ -36,7 +42,9 @@ def not_looked_at(train: Reading, validation: Reading) -> list[str]:
         f"{one.count} {name} samples" for one, name in ((train, "training"), (validation, "validation")) if not one.is_complete
     ]
     if parts:
-        found.append(f"classes, constant numbers, features that tell the target, units: beyond {' and '.join(parts)}")
+        found.append(
+            f"classes, constant numbers, features that tell the target, units, near copies: beyond {' and '.join(parts)}"
+        )
     sizes = [(name, len(part.names), part.size) for name, part in train.inputs.items() if len(part.names) < part.size]
     return found + [f"features that tell the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]
 
@@ -128,3 +136,34 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
     if equal:
         return [Finding("warning", f"{names[equal[0]]} of each training sample is {of}: leave it out of the inputs")]
     return [telling_finding(f"{listed} of a training sample {'tell' if len(best) > 1 else 'tells'}", scores[best[0]], of)]
+
+
+# --- two splits beside each other --------------------------------------------------------------------
+
+
+def _units(train: Reading, validation: Reading) -> list[Finding]:
+    """Return a warning of inputs or quantities that validation has in other units than training."""
+    parts = [(name, numbers, validation.inputs.get(name)) for name, numbers in train.inputs.items()]
+    if classes_of(train.target) is None and train.target is not None:
+        parts.append(("the target", train.target, validation.target))
+    known = [(name, one, other) for name, one, other in parts if other is not None and one.size == other.size]
+    found: dict[str, tuple[Scale, Scale]] = {}
+    for name, one, other in known:
+        single = differing(_columns(name, one), _columns(name, other)) if one.size <= SINGLE else {}
+        whole = other_units_of_all(one.values, other.values)
+        # The numbers of an image or a sequence are of one kind; of others most must differ, before all of them are named.
+        is_one_kind = one.size > SINGLE or "][" in one.names[-1] or 2 * len(single) > one.size
+        found |= {name: whole} if whole is not None and is_one_kind else single
+    return unit_findings(found)
+
+
+def _columns(name: str, numbers: Numbers) -> dict[str, np.ndarray]:
+    return {f"{name}{index}": column for index, column in zip(numbers.names, numbers.values.T, strict=True)}
+
+
+def _groups(train: Reading, validation: Reading) -> list[Finding]:
+    """Return a warning of validation samples that nearly are training samples, of the numbers that both have."""
+    labels = classes_of(train.target)
+    if train.names != validation.names:
+        return []
+    return near_group_finding(train.rows, validation.rows, 0 if labels is None else int(labels.max()) + 1, TOGETHER)

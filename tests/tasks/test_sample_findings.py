@@ -162,6 +162,104 @@ def test_an_honest_feature_is_none(way, seed):
     assert found(way(rows, (target > 0).astype(int))) == []
 
 
+# --- two splits beside each other -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaled", [lambda x: 2.54 * x, lambda x: x / 1000, lambda x: x + 273.15, lambda x: (x - 170) / 10])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_feature_in_other_units_is_named(way, scaled, seed):
+    draw = np.random.default_rng(seed)
+    train, held_out = (np.stack([draw.normal(size=n), draw.normal(170, 10, n)], axis=1) for n in (200, 50))
+    held_out[:, 1] = scaled(held_out[:, 1])
+    (told,) = found(way(train, np.arange(200) % 3), way(held_out, np.arange(50) % 3))
+    assert told.startswith("validation has another scale than training: inputs[1]: median 1")
+
+
+def test_images_that_are_scaled_in_training_alone_are_told_once(way):
+    draw = np.random.default_rng(0)
+    train, held_out = (draw.integers(0, 256, (n, 1, 8, 8)) * (draw.random((n, 1, 8, 8)) < 0.3) for n in (100, 30))
+    (told,) = found(way(train / 255, np.arange(100) % 3), way(held_out * 1.0, np.arange(30) % 3))
+    assert told.startswith("validation has another scale than training: inputs: median ")
+    assert "; and" not in told
+
+
+def test_a_target_in_other_units_is_told(way):
+    """A loss of .008 beside one of 59: validation was in grams, training in kilograms."""
+    draw = np.random.default_rng(0)
+    train, held_out = draw.normal(size=(200, 4)), draw.normal(size=(50, 4))
+    target = train.sum(axis=1) + draw.normal(size=200)
+    (told,) = found(way(train, target), way(held_out, 1000 * (held_out.sum(axis=1) + draw.normal(size=50))))
+    assert "the target: median" in told
+
+
+@pytest.mark.parametrize("sizes", [(20, 8), (60, 15), (1000, 300)])
+@pytest.mark.parametrize("seed", range(8))
+def test_splits_of_one_distribution_are_in_one_unit(sizes, seed):
+    draw = np.random.default_rng(seed)
+    kinds = [
+        lambda n: draw.normal(size=n),
+        lambda n: np.exp(2 * draw.normal(size=n)),
+        lambda n: draw.standard_cauchy(n),
+        lambda n: draw.poisson(0.3, n) + 0.0,
+        lambda n: np.where(draw.random(n) < 0.5, draw.normal(size=n), 1000 + draw.normal(size=n)),
+    ]
+    train, held_out = (np.stack([kind(n) for kind in kinds for _ in range(4)], axis=1) for n in sizes)
+    assert found(in_memory(train, draw.normal(size=sizes[0])), in_memory(held_out, draw.normal(size=sizes[1]))) == []
+
+
+def test_what_goes_on_in_time_is_in_one_unit():
+    draw = np.random.default_rng(0)
+    days = np.arange(1000.0)
+    rows = np.stack([days, 15 + 10 * np.sin(days / 58) + 3 * draw.normal(size=1000), np.exp(days / 400)], axis=1)
+    assert found(in_memory(rows[:800], draw.normal(size=800)), in_memory(rows[800:], draw.normal(size=200))) == []
+
+
+def of_groups(draw, size, noise, samples=1000, features=20):
+    """Return samples of which so many that follow one another are of one person, in any order."""
+    rows = np.repeat(draw.normal(size=(samples // size, features)), size, axis=0)
+    return draw.permutation(rows + noise * draw.normal(size=rows.shape))
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_samples_of_one_person_on_both_sides_are_told(way, size, seed):
+    draw = np.random.default_rng(seed)
+    rows = of_groups(draw, size, noise=0.2)
+    train, held_out = (way(part, draw.normal(size=len(part))) for part in np.split(rows, [800]))
+    (told,) = found(train, held_out)
+    assert "validation samples lie far nearer to one training sample than others do to one another" in told
+    assert "dataset(self, split)" in told
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_samples_of_one_person_on_one_side_are_no_finding(seed):
+    draw = np.random.default_rng(seed)
+    sides = [of_groups(draw, 5, 0.2, samples) for samples in (800, 200)]
+    assert found(*(in_memory(part, draw.normal(size=len(part))) for part in sides)) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_heaps_hills_grids_and_few_values_are_no_groups(seed):
+    draw = np.random.default_rng(seed)
+    low = draw.normal(size=(1000, 3)) @ draw.normal(size=(3, 30))
+    heaps = draw.normal(size=(10, 20))[np.arange(1000) % 10] + 0.1 * draw.normal(size=(1000, 20))
+    zeros = np.where(draw.random((1000, 20)) < 0.8, 0, draw.normal(size=(1000, 20)))
+    steps = np.concatenate([draw.integers(0, 2, (1000, 10)), draw.normal(size=(1000, 2))], axis=1)
+    moons = np.stack([np.sin(turn := draw.random(1000) * 6), np.cos(turn)], axis=1) + 0.05 * draw.normal(size=(1000, 2))
+    tails = np.exp(2 * draw.normal(size=(1000, 10)))
+    for rows in (low + 0.1 * draw.normal(size=low.shape), heaps, zeros, steps, moons, tails, draw.normal(size=(60, 8))):
+        train, held_out = np.split(draw.permutation(rows), [4 * len(rows) // 5])
+        assert found(in_memory(train, draw.normal(size=len(train))), in_memory(held_out, draw.normal(size=len(held_out)))) == []
+
+
+def test_a_few_samples_of_each_of_many_classes_are_no_groups():
+    draw = np.random.default_rng(0)
+    rows = np.repeat(draw.normal(size=(30, 20)), 10, axis=0) + 0.1 * draw.normal(size=(300, 20))
+    labels, order = np.arange(300) // 10, draw.permutation(300)
+    train, held_out = order[:240], order[240:]
+    assert found(in_memory(rows[train], labels[train]), in_memory(rows[held_out], labels[held_out])) == []
+
+
 # --- what was read --------------------------------------------------------------------------------
 
 
@@ -170,7 +268,7 @@ def test_what_was_not_looked_at_is_named(monkeypatch):
     monkeypatch.setattr(reading, "MAX_FEATURES", 4)
     read = in_a_data_set(np.random.default_rng(0).normal(size=(30, 9)), np.arange(30) % 2)
     samples, numbers = sample_findings.not_looked_at(read, read)
-    assert samples.endswith("units: beyond 10 of 30 training samples and 10 of 30 validation samples")
+    assert samples.endswith("near copies: beyond 10 of 30 training samples and 10 of 30 validation samples")
     assert numbers == "features that tell the target: beyond 4 of 9 numbers of inputs"
 
 

@@ -33,9 +33,9 @@ from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_st
 from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Target, leakage_findings
 from mltrainer.tasks.tables.models import build_for_table, each_member
-from mltrainer.tasks.tables.near_duplicates import near_duplicates
 from mltrainer.tasks.tables.sentinels import sentinels
 from mltrainer.tasks.tables.training_distribution import training_distribution
+from mltrainer.tasks.tables.two_splits import split_findings
 
 COPIED = 0.2  # chosen by us: a share of the rows that are copies, beyond chance
 FEW_VALUES = 5  # below half of `chance_values` of planning's page: rows that are not bound are then no leakage either
@@ -272,7 +272,8 @@ class Tabular(BuiltinTask):
         for wanted in self._wanted():
             leaks = leakage_findings(columns, wanted, self._vocabulary, train, limits)
             found += self._of_target(wanted.target.name, leaks)
-        found += near_duplicates(columns, train, ids.validation, limits)
+        is_grouped = self._config.split.group is not None
+        found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped)
         suspects = sentinels(self._schema.table, [*columns, *self._schema.targets], self._schema.used_rows, train)
         found += [Finding("warning", one.question) for one in suspects]
         found += [Finding("warning", text) for text in self._table_hints()]

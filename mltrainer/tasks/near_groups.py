@@ -1,0 +1,80 @@
+"""Samples that lie far nearer to one of another split than samples lie to one another, as several of one person do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mltrainer.tasks.data_findings import Finding
+
+HELD_OUT = 250  # validation samples that are looked at, evenly spaced
+TRAINED = 4_000  # and training samples among which their nearest are looked for
+LEAST_VALUES = 20  # chosen by us: a feature of fewer values makes steps in the distances, which would look like groups
+MOST_EQUAL = 0.1  # chosen by us: so does one in which one value, such as 0, has a larger share
+RARE = 0.01  # chosen by us: the share of samples without groups whose nearest one is as near by chance
+SHARE = 0.1  # chosen by us: the share from which on it is told
+FEWEST = 10  # chosen by us: samples; fewer are no finding
+FARTHEST = 50  # chosen by us: distances are those to so many neighbours, and to twice as many, or to a tenth of few samples
+
+
+def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, mend: str) -> list[Finding]:
+    """Return a warning of validation samples that lie far nearer to a training sample than chance lets them.
+
+    Args:
+        train: float64 [samples, features]; features that are missing somewhere, or have few values, are left out.
+        held_out: Of validation samples.
+        classes: How many classes there are, each a heap of its own perhaps; 0 of quantities.
+        mend: What to do.
+    """
+    one, other = _spread(train, TRAINED), _spread(held_out, HELD_OUT)
+    near, total = near_groups(one, other, classes)
+    if near < max(FEWEST, SHARE * total):
+        return []
+    text = f"{near} of {total} validation samples lie far nearer to one training sample than others do to one another"
+    return [Finding("warning", f"{text}: are they of one person, recording or day? {mend}")]
+
+
+def near_groups(train: np.ndarray, held_out: np.ndarray, classes: int) -> tuple[int, int]:
+    """Return the number of held-out samples whose nearest is that near, and of how many; equal ones are looked for elsewhere.
+
+    In d dimensions, the distance to the nearest of k neighbours is below r times that to the k-th with the chance
+    1 - (1 - r^d)^(k - 1); d is that by which from the k-th to the 2k-th neighbour the distances grow (Levina and Bickel, 2004,
+    Maximum likelihood estimation of intrinsic dimension). A group has fewer samples than k, so that it does not change d.
+    """
+    neighbours = min(FARTHEST, len(train) // 10)
+    # Fewer samples of a class than neighbours: then the heap of its class is left, as that of a group would be.
+    if neighbours < 10 or len(train) < 4 * neighbours * max(1, classes // 2):
+        return 0, len(held_out)
+    ranked = _ranked(train, held_out)
+    if not ranked.shape[1]:
+        return 0, len(held_out)
+    distances = _distances(ranked[: len(train)], ranked[len(train) :])
+    distances[distances <= 1e-6] = np.inf
+    nearest = np.sort(np.partition(distances, 2 * neighbours, axis=1)[:, : 2 * neighbours + 1], axis=1)
+    nearest = nearest[np.isfinite(nearest).all(axis=1)]
+    if len(nearest) < FEWEST:
+        return 0, len(held_out)
+    growth = float(np.log(nearest[:, 2 * neighbours - 1] / nearest[:, neighbours - 1]).mean())
+    # Where nothing grows, as on a grid, the number of dimensions is not known.
+    if growth <= 0:
+        return 0, len(held_out)
+    limit = (RARE / (neighbours - 1)) ** (growth / np.log(2))
+    return int((nearest[:, 0] < limit * nearest[:, neighbours - 1]).sum()), len(held_out)
+
+
+def _spread(rows: np.ndarray, most: int) -> np.ndarray:
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64)]
+
+
+def _ranked(train: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """Return the ranks of the features that have many values, from 0 to 1: a few large values would decide all distances."""
+    both = np.concatenate([train, held_out])
+    columns = [np.unique(column, return_inverse=True, return_counts=True) for column in both.T if np.isfinite(column).all()]
+    is_smooth = [len(values) >= LEAST_VALUES and counts.max() <= MOST_EQUAL * len(both) for values, _, counts in columns]
+    ranks = [places / (len(values) - 1) for (values, places, _), smooth in zip(columns, is_smooth, strict=True) if smooth]
+    return np.stack(ranks, axis=1) if ranks else np.zeros((len(both), 0))
+
+
+def _distances(train: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    squared = (rows**2).sum(axis=1)[:, None] + (train**2).sum(axis=1)[None] - 2 * rows @ train.T
+    found: np.ndarray = np.sqrt(np.maximum(squared, 0))
+    return found
