@@ -14,9 +14,10 @@ from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
 from mltrainer.configs.items import DataLimits
-from mltrainer.errors import GateError
+from mltrainer.errors import GateError, is_out_of_memory
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow, Memory, MemoryParts, Precision, Taught
+from mltrainer.redaction import redact
 from mltrainer.reproducibility import determinism, seeds
 from mltrainer.reproducibility.code import imported_files
 from mltrainer.tasks.builtin import BuiltinTask
@@ -26,6 +27,7 @@ from mltrainer.trainers.native.costs import costs
 from mltrainer.trainers.native.evaluation import evaluate, measured, writes
 from mltrainer.trainers.native.optimization.precision import choose
 from mltrainer.trainers.native.session import OF_MANY, Session
+from mltrainer.trainers.native.signals.tokens import token_findings
 from mltrainer.trainers.native.stages import Outcome
 from mltrainer.workspace import plain
 
@@ -86,10 +88,28 @@ def _data(session: Session) -> parts.Data:
     limits = session.job.data_limits
     return parts.Data(
         sha256=session.task.data_sha256,
-        facts=None if limits is None else session.task.facts(DataLimits.model_validate(limits)),
+        facts=None if limits is None else _facts(session, DataLimits.model_validate(limits)),
         train=session.plan.samples,
         measured=session.trainer.measured_samples(),
     )
+
+
+def _facts(session: Session, limits: DataLimits) -> dict[str, Any]:
+    """Return planning's record of the data, with what the model shows of its tokens."""
+    facts = session.task.facts(limits)
+    if session.ranks.size > 1 and not isinstance(session.task.task, BuiltinTask):
+        # A model that several processes hold answers all of them together only.
+        return {**facts, "not_looked_at": [*facts["not_looked_at"], "shifts and padding of tokens: several processes train"]}
+    try:
+        found = token_findings(session.task, session.model, session.config)
+    except Exception as error:
+        # The user's loss is asked for targets that training never gives it: it may refuse them.
+        if isinstance(error, OSError) or is_out_of_memory(error):
+            raise
+        facts["not_looked_at"].append(f"shifts and padding of tokens: {type(error).__name__}: {redact(str(error))}")
+        return facts
+    facts["findings"] += [one._asdict() for one in found]
+    return facts
 
 
 def _course(session: Session, outcome: Outcome) -> parts.Course:

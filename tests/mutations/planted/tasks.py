@@ -146,6 +146,20 @@ FAULTS = (
         "tests/tasks/tables/test_two_splits.py",
     ),
     Fault(
+        "targets two ahead are the next tokens",
+        "mltrainer/trainers/native/signals/tokens.py",
+        "    if ahead == 1:",
+        "    if ahead >= 1:",
+        "tests/trainers/native/test_tokens.py",
+    ),
+    Fault(
+        "padding that the loss leaves out is told",
+        "mltrainer/trainers/native/signals/tokens.py",
+        "or 2 * left_out >= int(places.sum())",
+        "or 2 * left_out < 0",
+        "tests/trainers/native/test_tokens.py",
+    ),
+    Fault(
         "features are not counted where one is the best of many",
         "mltrainer/tasks/telling.py",
         "chance + math.log(features) < math.log(CHANCE)",
