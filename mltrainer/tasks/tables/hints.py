@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +13,10 @@ from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.schema import Schema, is_day
 
 ROWS_OF_ONE = 2  # chosen by us: so many rows for each name, in the mean, are groups
+ROWS_OF_LEFT_OUT = 1.25  # chosen by us: fewer do where the column is none of the features, as ids are
+ID_CELL = re.compile(r"[A-Za-z]{1,12}[-_ #/]?\d{3,10}")  # letters and a number, such as P-0012
+IDS = 0.9  # chosen by us: the share of a column's texts that look so, and that have one length
+MOST_EQUAL = 0.8  # chosen by us: the largest share of the rows with one value, of a column that tells persons apart
 LEAST_NAMES = 10  # chosen by us: fewer names than that are categories
 BELONGS = re.compile(r"(^|[_ .-])(id|uuid|guid|nr)([_ .-]|\d|$)|patient|customer|user|subject|person", re.IGNORECASE)
 MOST_ASKED = 2  # chosen by us: of more columns that are called so, only those on which another one hangs
@@ -25,15 +31,17 @@ LEAST_ROWS = 20  # chosen by us: of fewer, one row may hold most of any variance
 SQUARED = ("r2", "rmse", "loss")  # metrics that a few large deviations decide
 
 
-def table_hints(schema: Schema, by_time: bool = False, by_group: bool = False) -> list[str]:
+def table_hints(schema: Schema, by_time: bool = False, by_group: bool = False, left_out: Sequence[Column] = ()) -> list[str]:
     """Return the hints on a table's features: gaps, time, and rows that belong together.
 
     Args:
         schema: The table.
         by_time: Whether it is split by time already.
         by_group: Whether it is split by a column already.
+        left_out: Columns that are no features; rows may belong together by them all the same.
     """
-    return [*_gaps(schema), *([] if by_time else _moments(schema)), *([] if by_time or by_group else _groups(schema))]
+    groups = [] if by_time or by_group else _groups(schema, left_out)
+    return [*_gaps(schema), *([] if by_time else _moments(schema)), *groups]
 
 
 def names_hint(target: Column) -> list[str]:
@@ -103,16 +111,40 @@ def _is_part(column: Column, part: str) -> bool:
     return bool((known == np.floor(known)).all() and known.min() >= low and known.max() <= high)
 
 
-def _groups(schema: Schema) -> list[str]:
-    """Return questions on rows of one person or thing, where a column's name says so, or others depend on it."""
-    named = [c for c in schema.features if c.kind not in ("text", "date", "date_day_first") and BELONGS.search(c.name)]
-    sizes = [column.distinct(np.arange(len(schema))) for column in named]
-    called = [c for c, size in zip(named, sizes, strict=True) if size >= LEAST_NAMES and ROWS_OF_ONE * size <= len(schema)]
-    found = [
-        c.name for c in called if len(called) <= MOST_ASKED or any(_hangs(one, c) for one in schema.features if one is not c)
-    ]
+def _groups(schema: Schema, left_out: Sequence[Column]) -> list[str]:
+    """Return questions on rows of one person or thing, where a column's name or cells say so, or others depend on it."""
+    features = [column for column in schema.features if column.kind not in ("text", "date", "date_day_first")]
+    named = [column for column in features if BELONGS.search(column.name)]
+    called = [column for column in named if _is_grouping(column, ROWS_OF_ONE)]
+    found = [c for c in called if len(called) <= MOST_ASKED or any(_hangs(one, c) for one in schema.features if one is not c)]
+    coded = [column for column in features if column not in named and _has_ids(column) and _is_grouping(column, ROWS_OF_ONE)]
+    # A code alone is a product's or a place's as well: what has one value for each of one person's rows tells them apart.
+    found += [c for c in coded if any(_hangs(one, c) and _varies(one) for one in schema.features if one is not c)]
+    found += [c for c in left_out if (BELONGS.search(c.name) or _has_ids(c)) and _is_grouping(c, ROWS_OF_LEFT_OUT)]
     text = "do rows of one {!r} belong together? split: {{group: {}}} keeps them in one split, and out of the features"
-    return [text.format(name, as_key(name)) for name in found]
+    return [text.format(column.name, as_key(column.name)) for column in found]
+
+
+def _is_grouping(column: Column, rows: float) -> bool:
+    """Return True if a column has names enough to split by, and in the mean so many rows for each."""
+    size = column.distinct(np.arange(len(column.values)))
+    return size >= LEAST_NAMES and rows * size <= len(column.values)
+
+
+def _has_ids(column: Column) -> bool:
+    """Return True if nearly all texts of a column are letters and a number of one length, such as P-0012."""
+    texts = column.texts
+    if not column.is_category or len(texts) < LEAST_NAMES:
+        return False
+    alike = sum(bool(ID_CELL.fullmatch(text)) for text in texts)
+    lengths = Counter(map(len, texts)).most_common(1)[0][1]
+    return min(alike, lengths) >= IDS * len(texts)
+
+
+def _varies(column: Column) -> bool:
+    """Return True if no value of a column has most rows; one that has would hang on anything."""
+    _, counts = np.unique(column.values, return_counts=True)
+    return bool(counts.max() <= MOST_EQUAL * len(column.values))
 
 
 def _hangs(column: Column, on: Column) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +38,7 @@ from mltrainer.tasks.tables.sentinels import sentinels
 from mltrainer.tasks.tables.training_distribution import training_distribution
 from mltrainer.tasks.tables.two_splits import split_findings
 
+LEFT_OUT_ROWS = 20_000  # of columns that are no features, such as an id for each row
 COPIED = 0.2  # chosen by us: a share of the rows that are copies, beyond chance
 FEW_VALUES = 5  # below half of `chance_values` of planning's page: rows that are not bound are then no leakage either
 
@@ -196,25 +198,26 @@ class Tabular(BuiltinTask):
 
     def _telling_apart(self, ids: SplitIds, limits: DataLimits) -> list[str]:
         """Return the columns beside ids that were left out, where with them few enough rows repeat."""
-        table = self._schema.table
-        assert self._config.data is not None
-        left_out = [schema.column_of(table, name) for name in self._config.data.ignore]
-        telling = [
-            column.take_rows(self._schema.used_rows)
-            for column in left_out
-            if config_inference.id_reason(column) is None or _is_wordy(column)
-        ]
+        telling = [column for column in self._left_out() if config_inference.id_reason(column) is None or _is_wordy(column)]
         if not telling:
             return []
         whole = data_findings.row_hashes([self.hashes(np.arange(self.size)), *(column.values for column in telling)])
         still = data_findings.repeated(whole[ids.validation], whole[ids.train])
         return [c.name for c in telling] if still < limits.leak_rows * len(ids.validation) else []
 
+    def _left_out(self, rows: int | None = None) -> list[Column]:
+        """Return the columns that `data.ignore` names, of the rows that are used, or of those among so many first ones."""
+        ignored = self._config.data.ignore if self._config.data is not None else []
+        table, used = self._schema.table, self._schema.used_rows
+        part = replace(table, columns={name: table.columns[name][:rows] for name in ignored}, cache=None)
+        return [schema.column_of(part, name).take_rows(used if rows is None else used[used < rows]) for name in ignored]
+
     def _table_hints(self) -> list[str]:
         """Return the hints that `init` gives on the columns, but for those that the plan has followed."""
         split, data = self._config.split, self._config.data
         kinds = data.columns if data is not None else {}
-        asked = table_hints(self._schema, split.time is not None, split.group is not None or split.column is not None)
+        by_group = split.group is not None or split.column is not None
+        asked = table_hints(self._schema, split.time is not None, by_group, self._left_out(LEFT_OUT_ROWS))
         unread = [schema.column_of(self._schema.table, name) for name, kind in kinds.items() if kind in OTHER_READING]
         columns = [*self._schema.features, *self._schema.targets]
         plain = [*unread, *(column for column in columns if column.name not in kinds)]

@@ -127,6 +127,35 @@ def test_of_many_ids_those_are_asked_for_on_which_another_column_hangs(tmp_path:
     assert "shop_id" in asked
 
 
+SUBJECTS = {  # cells of 120 rows, the years of birth beside them, and whether rows of one belong together
+    "codes of persons": ([f"P-{n // 4:04}" for n in range(N)], [str(1950 + n // 4 % 12) for n in range(N)], True),
+    "codes of persons in any order": (
+        [f"subj{n * 7 % 30:03}" for n in range(N)],
+        [str(1950 + n * 7 % 30 % 12) for n in range(N)],
+        True,
+    ),
+    "codes of products": ([f"SKU{n * 7 % 30:04}" for n in range(N)], [str(1950 + n * 11 % 17) for n in range(N)], False),
+    "postal codes": ([f"E{n * 7 % 30}" for n in range(N)], [str(1950 + n * 7 % 30 % 12) for n in range(N)], False),
+    "cities": ([f"city {'abcdefghijklmno'[n * 7 % 15]}" for n in range(N)], [str(1950 + n * 7 % 15) for n in range(N)], False),
+}
+
+
+@pytest.mark.parametrize("case", SUBJECTS)
+def test_codes_of_persons_are_seen_by_their_cells_and_by_what_hangs_on_them(tmp_path: Path, case: str) -> None:
+    cells, born, is_asked = SUBJECTS[case]
+    _, found = said(tmp_path, who=cells, born=born, x=NUMBERS, t=CLASSES)
+    assert any("do rows of one 'who' belong together? split: {group: who}" in line for line in found) == is_asked
+
+
+@pytest.mark.parametrize(("name", "rows", "is_asked"), [("patient", 1.5, True), ("who", 1.5, True), ("who", 1.0, False)])
+def test_a_column_of_ids_that_is_left_out_still_binds_rows(tmp_path: Path, name: str, rows: float, is_asked: bool) -> None:
+    """`init` leaves an id of 80 persons with 120 rows out: then their rows fall on both sides, and nothing says so."""
+    ids = [f"P-{int(n / rows):04}" for n in range(N)]
+    _, found = said(tmp_path, **{name: ids}, x=NUMBERS, y=NUMBERS[::-1], t=CLASSES)
+    assert name in load_project(tmp_path / "p" / "mltrainer.yaml").data.ignore
+    assert any(f"do rows of one '{name}' belong together?" in line for line in found) == is_asked
+
+
 @pytest.mark.parametrize(
     ("name", "first", "is_hinted"), [("zip", 1, True), ("t", 10_115, True), ("price", 1, False), ("t", 1950, False)]
 )
