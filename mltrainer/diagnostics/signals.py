@@ -296,7 +296,7 @@ class Run:
 
     @property
     def start_data(self) -> DataSeen | None:
-        """What the training samples in memory showed."""
+        """What the training samples in memory, or some of a data set, showed."""
         return self.result.signals.start.data if self.result.signals else None
 
     @functools.cached_property

@@ -143,7 +143,7 @@ class RowSignals(Part):
 
 
 class DataSeen(Part):
-    """What the training samples in memory show; of built-in tasks, whose inputs are encoded, the first three alone.
+    """What the training samples in memory show, or some of a data set; of built-in tasks, whose inputs are encoded, three alone.
 
     Attributes:
         not_finite: Numbers of the inputs that are NaN or infinite.

@@ -19,7 +19,7 @@ from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.ids import consecutive
-from mltrainer.tasks.reading import NO_HASHES, Reading, read_split
+from mltrainer.tasks.reading import NO_HASHES, Reading, planning_budget, read_split
 from mltrainer.tasks.samples import (
     Samples,
     chosen_hashes,
@@ -247,8 +247,8 @@ class _UserTaskAdapter(DataAdapter):
         """Return the reading of a split, which is read once; of the test split, hashes alone."""
         if split not in self._readings:
             with user_code(self._root, "samples of your task"):
-                is_sealed = split == "test"
-                self._readings[split] = read_split(self.parts[split], self.task.target_key, self._seed, is_sealed=is_sealed)
+                budget = planning_budget(is_sealed=split == "test")
+                self._readings[split] = read_split(self.parts[split], self.task.target_key, self._seed, budget)
         return self._readings[split]
 
     def compared(self, split: str) -> np.ndarray | None:

@@ -81,18 +81,30 @@ class Reading:
         return [f"{part}{name}" for part, numbers in self.inputs.items() for name in numbers.names]
 
 
-def read_split(samples: Samples, target_key: str, seed: int, *, is_sealed: bool = False) -> Reading:
-    """Return hashes of a split's samples, and numbers of evenly spaced ones.
+@dataclass(frozen=True)
+class Budget:
+    """How much is read of a split that is not in memory: samples whose numbers are looked at, samples to hash, seconds."""
 
-    Of a data set that is not in memory as many as 20,000 are read, of a stream its first ones, in 5 seconds at most.
+    looked: int
+    compared: int
+    seconds: float
+
+
+def planning_budget(*, is_sealed: bool = False) -> Budget:
+    """Return the budget of planning for a split; of one that is sealed no numbers are looked at."""
+    return Budget(0 if is_sealed else MAX_LOOKED, MAX_COMPARED, READING_S)
+
+
+def read_split(samples: Samples, target_key: str, seed: int, budget: Budget) -> Reading:
+    """Return hashes of a split's samples, and numbers of evenly spaced ones; of a stream those of its first ones.
 
     Args:
         samples: The split's.
         target_key: Which part of a dict the target is.
         seed: That of the data.
-        is_sealed: Whether no numbers may be looked at.
+        budget: How much is read. Of samples in memory all are hashed.
     """
-    looked = samples.spread(0 if is_sealed else MAX_LOOKED)
+    looked = samples.spread(budget.looked)
     if samples.tensors is not None:
         parts = dict(zip(samples.names or map(str, range(len(samples.tensors))), samples.tensors, strict=True))
         chosen = {name: tensor[torch.from_numpy(looked)] for name, tensor in parts.items()}
@@ -103,20 +115,21 @@ def read_split(samples: Samples, target_key: str, seed: int, *, is_sealed: bool 
     if samples.dataset is None or not len(samples):
         return _reading(samples, NO_HASHES, np.zeros(0, dtype=np.int64), {}, None)
     with generators_kept():
-        return _read(samples, target_key, seed, set(looked.tolist()))
+        return _read(samples, target_key, seed, budget)
 
 
-def _read(samples: Samples, target_key: str, seed: int, looked: set[int]) -> Reading:
+def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Reading:
+    looked = set(samples.spread(budget.looked).tolist())
     # Two purposes, which differ in their draws alone: a sample that differs is drawn anew at each reading.
-    tried = samples.spread(TRIED).tolist()
+    tried = samples.spread(min(TRIED, budget.compared)).tolist()
     first, second = ([sample_hash(samples.read(seed, purpose, 0, place)) for place in tried] for purpose in ("sample", "again"))
-    most = MAX_COMPARED if first == second else 0
+    most = budget.compared if first == second else 0
     found: dict[int, int] = {}
     kept: dict[int, tuple[dict[str, Any], Any]] = {}
     started = time.monotonic()
     for place in _order(samples, most, looked):
         # By the monotonic clock, which no correction of the time moves. What was read is a part and is reported as one.
-        if time.monotonic() - started > READING_S:
+        if time.monotonic() - started > budget.seconds:
             break
         sample = samples.read(seed, "sample", 0, place)
         found[place] = sample_hash(sample)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.tasks.data_findings import Finding, telling_finding
+from mltrainer.tasks.data_findings import Finding, row_hashes, telling_finding
 from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.telling import telling_features
@@ -16,6 +16,8 @@ MOST_CLASSES = 1000  # with more distinct whole numbers, a target is a quantity
 FEW_CLASSES = 20  # distinct whole numbers that are written as floats
 PER_CLASS = 5  # samples of each class in the mean; with fewer, whole numbers are quantities
 MOST_TARGETS = 16  # numbers of a target that are looked at one by one
+CONTRADICTING = 0.01  # chosen by us: the share of the samples from which on classes that contradict one another are told
+FEWEST_CONTRADICTING = 4  # and how many
 LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
 SHOWN = 3  # features that are named
 SINGLE = 256  # numbers of a part that are compared one by one; of more, as of an image, all together alone
@@ -27,6 +29,7 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
     return [
         *_constant(train, "training"),
         *_constant(validation, "validation"),
+        *_contradicting(train),
         *_telling(train, limits),
         *_units(train, validation),
         *_groups(train, validation),
@@ -100,6 +103,29 @@ def _constant(read: Reading, name: str) -> list[Finding]:
 def _is_constant(values: np.ndarray) -> np.ndarray:
     is_same: np.ndarray = (values == values[:1]).all(axis=0)
     return is_same
+
+
+# --- labels that contradict one another ------------------------------------------------------------
+
+
+def _contradicting(train: Reading) -> list[Finding]:
+    """Return a warning of samples with equal inputs and different classes; inputs of few values have them by nature."""
+    rows, labels = train.rows, classes_of(train.target)
+    whole = not train.left_out and all(len(part.names) == part.size for part in train.inputs.values())
+    if labels is None or not whole or not rows.shape[1]:
+        return []
+    values, places = np.unique(row_hashes([rows]), return_inverse=True)
+    # Where numbers have hardly a value twice, samples that agree in all of them are one sample.
+    most = max(len(np.unique(column)) for column in rows.T)
+    if 2 * most <= len(values):
+        return []
+    counts = np.bincount(places * (int(labels.max()) + 1) + labels, minlength=len(values) * (int(labels.max()) + 1))
+    classes = (counts.reshape(len(values), -1) > 0).sum(axis=1)
+    contradicted = int((classes[places] > 1).sum())
+    if contradicted < max(FEWEST_CONTRADICTING, CONTRADICTING * len(rows)):
+        return []
+    text = f"{contradicted} of {train.count} training samples have the inputs of another and another class: which is right?"
+    return [Finding("warning", f"{text} A model can be right on one of them alone; look at how labels come to the samples")]
 
 
 # --- features that are the target ------------------------------------------------------------------

@@ -7,7 +7,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks import reading, sample_findings
-from mltrainer.tasks.reading import read_split
+from mltrainer.tasks.reading import planning_budget, read_split
 from mltrainer.tasks.samples import Samples
 
 LIMITS = DataLimits()
@@ -37,19 +37,21 @@ class Streamed(IterableDataset):
 
 
 def in_memory(*parts):
-    return read_split(Samples(np.arange(len(parts[0])), tensors=tuple(map(torch.as_tensor, parts))), "labels", 1)
+    return read_split(
+        Samples(np.arange(len(parts[0])), tensors=tuple(map(torch.as_tensor, parts))), "labels", 1, planning_budget()
+    )
 
 
 def in_a_data_set(*parts):
     rows = list(zip(*map(torch.as_tensor, parts), strict=True))
-    return read_split(Samples(np.arange(len(rows)), dataset=Given(rows)), "labels", 1)
+    return read_split(Samples(np.arange(len(rows)), dataset=Given(rows)), "labels", 1, planning_budget())
 
 
 def in_a_stream(*parts):
     from mltrainer.tasks.streams import Stream
 
     rows = list(zip(*map(torch.as_tensor, parts), strict=True))
-    return read_split(Samples(np.arange(len(rows)), dataset=Stream(Streamed(rows), len(rows))), "labels", 1)
+    return read_split(Samples(np.arange(len(rows)), dataset=Stream(Streamed(rows), len(rows))), "labels", 1, planning_budget())
 
 
 WAYS = [in_memory, in_a_data_set, in_a_stream]
@@ -160,6 +162,29 @@ def test_an_honest_feature_is_none(way, seed):
     rows = np.stack([0.95 * target + np.sqrt(1 - 0.95**2) * draw.normal(size=200), draw.normal(size=200)], axis=1)
     assert found(way(rows, target)) == []
     assert found(way(rows, (target > 0).astype(int))) == []
+
+
+# --- labels that contradict one another ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_equal_inputs_of_two_classes_are_told(way, seed):
+    draw = np.random.default_rng(seed)
+    rows, labels = draw.normal(size=(200, 6)), draw.integers(0, 3, 200)
+    rows[100:120] = rows[:20]
+    labels[100:120] = (labels[:20] + 1) % 3
+    (told,) = found(way(rows, labels))
+    assert told.startswith("40 of 200 training samples have the inputs of another and another class: which is right?")
+    labels[100:120] = labels[:20]
+    assert found(way(rows, labels)) == []  # copies that agree
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_inputs_of_few_values_differ_in_their_class_by_nature(way, seed):
+    draw = np.random.default_rng(seed)
+    for values, columns in ((2, 6), (3, 5), (5, 4), (20, 2)):
+        rows = draw.integers(0, values, (300, columns)) * 1.0
+        assert found(way(rows, draw.integers(0, 2, 300))) == []
 
 
 # --- two splits beside each other -----------------------------------------------------------------
@@ -274,16 +299,20 @@ def test_what_was_not_looked_at_is_named(monkeypatch):
 
 def test_samples_that_are_no_numbers_are_named():
     rows = [({"text": "a" * n, "numbers": torch.ones(2)}, n % 2) for n in range(20)]
-    read = read_split(Samples(np.arange(20), dataset=Given([(torch.ones(n % 5 + 1), n % 2) for n in range(20)])), "labels", 1)
+    read = read_split(
+        Samples(np.arange(20), dataset=Given([(torch.ones(n % 5 + 1), n % 2) for n in range(20)])), "labels", 1, planning_budget()
+    )
     assert sample_findings.not_looked_at(read, read) == ["inputs of the samples: no numbers of one shape"]
-    named = read_split(Samples(np.arange(20), dataset=Given([{**inputs, "labels": y} for inputs, y in rows])), "labels", 1)
+    named = read_split(
+        Samples(np.arange(20), dataset=Given([{**inputs, "labels": y} for inputs, y in rows])), "labels", 1, planning_budget()
+    )
     assert sample_findings.not_looked_at(named, named) == ["'text' of the samples: no numbers of one shape"]
     assert list(named.inputs) == ["'numbers'"]
 
 
 def test_the_numbers_of_a_sealed_split_are_not_looked_at():
     rows = Samples(np.arange(20), dataset=Given([(torch.ones(2), 1)] * 20))
-    read = read_split(rows, "labels", 1, is_sealed=True)
+    read = read_split(rows, "labels", 1, planning_budget(is_sealed=True))
     assert (len(read.hashes), len(read.places), read.target) == (20, 0, None)
 
 

@@ -6,6 +6,20 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "targets two ahead are the next tokens",
+        "mltrainer/trainers/native/signals/tokens.py",
+        "    if ahead == 1:",
+        "    if ahead >= 1:",
+        "tests/trainers/native/test_tokens.py",
+    ),
+    Fault(
+        "padding that the loss leaves out is told",
+        "mltrainer/trainers/native/signals/tokens.py",
+        "or 2 * left_out >= int(places.sum())",
+        "or 2 * left_out < 0",
+        "tests/trainers/native/test_tokens.py",
+    ),
+    Fault(
         "a model's time is taken over samples that an earlier pass has changed",
         "mltrainer/trainers/native/costs.py",
         "own = copy.deepcopy(batch)",

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 import mltrainer
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics.rules import RULES
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
+from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.trainers.native.ranks import Ranks
@@ -24,7 +26,7 @@ from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
 from mltrainer.trainers.native.signals.modules import Modules, symmetric
-from mltrainer.trainers.native.signals.observing import Watch, compared, is_watched, neighbours, telling, watch_for
+from mltrainer.trainers.native.signals.observing import Watch, compared, is_watched, neighbours, of_data, telling, watch_for
 from tests.trainers.native import digits_runs
 
 
@@ -276,6 +278,40 @@ def test_a_class_that_a_feature_tells_and_labels_that_neighbours_share() -> None
     near = torch.nn.functional.one_hot(labels).double() + 0.01 * torch.randn(200, 4, dtype=torch.double)
     assert neighbours(near, labels) == 1.0
     assert neighbours(near, labels[torch.randperm(200)]) < 0.6
+
+
+class Rows(Dataset[Any]):
+    def __init__(self, rows: Tensor, labels: Tensor) -> None:
+        self.rows, self.labels = rows, labels
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
+        return self.rows[place], self.labels[place]
+
+
+def seen(rows: Tensor, labels: Tensor) -> dict[str, Any] | None:
+    """Return the signals of a data set that is not in memory."""
+    samples = Samples(np.arange(len(rows)), dataset=Rows(rows, labels))
+    return of_data(SimpleNamespace(split=lambda _: samples, task=Task(), root=Path(), config=SimpleNamespace(data_seed=1)))
+
+
+def test_a_data_sets_labels_are_judged_by_their_neighbours() -> None:
+    """40 % wrong labels of a data set were silent, as only samples in memory were looked at."""
+    torch.manual_seed(0)
+    labels = torch.arange(600) % 4
+    rows = torch.nn.functional.one_hot(labels, 4).float().repeat(1, 3) + 0.1 * torch.randn(600, 12)
+    healthy = seen(rows, labels)
+    assert healthy is not None
+    assert healthy["neighbours"] == 1.0
+    assert (healthy["not_finite"], healthy["features"]) == (0, 12)
+    wrong = torch.where(torch.rand(600) < 0.4, torch.randint(4, (600,)), labels)
+    noisy = seen(rows, wrong)
+    assert noisy is not None
+    assert noisy["neighbours"] < 0.75
+    assert (seen(1000 * rows, labels) or {})["largest"] > 1000
+    assert seen((100 * rows).long(), labels) is None  # tokens, or pixels that are scaled later
 
 
 # --- margins --------------------------------------------------------------------------------------

@@ -22,10 +22,12 @@ from mltrainer.reproducibility import seeds
 from mltrainer.strategies.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, Samples
+from mltrainer.tasks.reading import Budget, read_split
+from mltrainer.tasks.sample_findings import classes_of
 from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.telling import telling_features
-from mltrainer.tasks.user_code import user_frame
+from mltrainer.tasks.user_code import user_code, user_frame
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, full
@@ -294,14 +296,17 @@ def memory_mb() -> float:
 # --- data -----------------------------------------------------------------------------------------
 
 ROWS = 500  # of which neighbours are looked for
+READING_S = 1.0  # seconds that reading them may take, where they are not in memory
 NEIGHBOURS = 5
 MOST_FEATURES = 1024  # that are looked at one by one
 
 
 def of_data(task: OpenTask) -> dict[str, Any] | None:
-    """Return the signals of the training samples in memory; None where they are none, or hold no numbers."""
+    """Return the signals of the training samples, of a data set some of them; None of a stream, or where they hold no numbers."""
     samples = task.split("train")
-    if samples.tensors is None or not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
+    if samples.tensors is None:
+        return None if samples.is_stream else _of_data_set(task, samples)
+    if not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
         return None
     inputs, target = samples.tensors[0], samples.tensors[-1]
     counts = {"counts": [int(n) for n in target.bincount()]} if is_classes(target) else {}
@@ -319,6 +324,26 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     }
     if counts:
         found |= {"telling": telling(rows, labels), "neighbours": neighbours(rows, labels) if bool(good.all()) else None}
+    return found
+
+
+def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
+    """Return the signals of some samples of a data set; whether they are in another split, too, planning has looked at."""
+    with user_code(task.root, "samples of your task"):
+        read = read_split(samples, task.task.target_key, task.config.data_seed, Budget(ROWS, 0, READING_S))
+    first = next(iter(read.inputs.values()), None)
+    if first is None or first.is_whole or not first.values.size:
+        return None
+    rows, labels = torch.from_numpy(first.values), classes_of(read.target)
+    good = torch.isfinite(rows)
+    found = {
+        "not_finite": int((~good).sum()),
+        "features": first.size,
+        "largest": float(rows[good].abs().max()) if bool(good.any()) else None,
+        "spread": float(rows[good].std()) if int(good.sum()) > 1 else None,
+    }
+    if labels is not None and bool(good.all()) and len(rows) > NEIGHBOURS:
+        found |= {"neighbours": neighbours(rows, torch.from_numpy(labels))}
     return found
 
 
