@@ -19,6 +19,7 @@ Values = dict[str, Any]  # of a project file or a config template
 
 TRAIN_SHARE = 0.7  # of the rows, with the splits that `init` writes
 STEPS = 1200  # chosen by us: on the tables of docs/TABLES.md the best epoch comes before, early stopping leaves out the rest
+FEW_ROWS, MOST_STEPS = 5000, 4800  # of larger tables more can be learned: steps grow with their rows, up to so many
 MOST_EPOCHS, LEAST_EPOCHS = 200, 6  # of the baseline
 SMALL, LARGE = 1000, 20_000  # rows below and above which steps are finer, and a search is shorter
 EVALUATIONS = 40  # chosen by us: points of the learning curve; twelve of them without improvement end the run
@@ -67,19 +68,23 @@ class Size:
     Attributes:
         rows: All of them.
         batch_size: A power of two near a 32nd of the rows, from 32 to 1024, and no more than there are to train on.
-        epochs: As many as make `STEPS` steps, within bounds.
+        epochs: As many as make `STEPS` steps, and in proportion more of many rows, within bounds.
+        trial_epochs: As many as make `STEPS` steps: enough to tell configs apart.
     """
 
     rows: int
     batch_size: int
     epochs: int
+    trial_epochs: int
 
     @classmethod
     def of(cls, rows: int) -> Size:
         """Return the size that suits so many rows."""
         batch_size = batch_for(rows, 32, 1024)
         per_epoch = max(1, math.ceil(TRAIN_SHARE * rows / batch_size))
-        return cls(rows, batch_size, min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(STEPS / per_epoch))))
+        steps = min(MOST_STEPS, max(STEPS, STEPS * rows // FEW_ROWS))
+        epochs, trial_epochs = (min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(wanted / per_epoch))) for wanted in (steps, STEPS))
+        return cls(rows, batch_size, epochs, trial_epochs)
 
     @property
     def every(self) -> int:
@@ -155,7 +160,7 @@ def baseline(size: Size) -> Values:
         "epochs": size.epochs,
         "batch_size": size.batch_size,
         "optimizer": {"lr": 5.0e-4 if size.rows < SMALL else 2.0e-3},
-        "schedule": {"warmup_epochs": max(1, size.epochs // 20)},
+        "schedule": {"warmup_epochs": max(1, size.trial_epochs // 20)},  # which the trials have, too
         "early_stopping": {"patience": 12},
         "evaluate": {"every_n_epochs": size.every},
         "checkpoint": {"every_n_epochs": max(5, size.epochs // 4)},
@@ -163,9 +168,9 @@ def baseline(size: Size) -> Values:
 
 
 def tuning(size: Size) -> Values:
-    """Return the overrides of the handbook's tuning template: trials as long as the baseline, or half as long on large data."""
+    """Return the overrides of the handbook's tuning template: trials as long as a small table's, half as long on large data."""
     is_large = size.rows > LARGE
-    epochs = max(LEAST_EPOCHS // 2, size.epochs // 2) if is_large else size.epochs
+    epochs = max(LEAST_EPOCHS // 2, size.trial_epochs // 2) if is_large else size.trial_epochs
     checkpoint = {"every_n_epochs": epochs, "save_best": True, "save_last": True, "keep": 0}
     trial = {"epochs": epochs, "early_stopping": {"patience": 6}, "checkpoint": checkpoint}
     space = {"optimizer.lr": {"log_uniform": SMALL_RATES if size.rows < SMALL else RATES}, **SPACE}

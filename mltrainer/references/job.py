@@ -24,7 +24,8 @@ from mltrainer.records.job import ReferenceSettings, ReferencesJob
 from mltrainer.records.partial import partial
 from mltrainer.redaction import shortened
 from mltrainer.references.comparing import Asked, Lead, compare
-from mltrainer.references.models import PlainModel, Setting, fit, predict, references
+from mltrainer.references.models import PlainModel, fit, predict, references
+from mltrainer.references.packages import Setting
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from mltrainer.references.packages import Setting, catboost, lightgbm
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 Inputs = np.ndarray | list[str]
@@ -31,26 +33,26 @@ LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 s
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A model's arguments: its training rows, a seed, and scikit-learn's `class_weight`."""
-
-    plain: ReferenceInputs
-    seed: int
-    class_weight: str | None = None
-
-
-@dataclass(frozen=True)
 class PlainModel:
-    """A plain model: its name in records, its title in reports, and its factory, which returns it unfitted."""
+    """A plain model.
+
+    Attributes:
+        name: In records.
+        title: In reports.
+        make: Its factory, which returns it unfitted.
+        package: That it comes from, where that is an extra of its own; None: scikit-learn's.
+    """
 
     name: str
     title: str
     make: Callable[[Setting], Any]
+    package: str | None = None
 
 
 def references(form: str, *, classification: bool) -> list[PlainModel]:
-    """Return the plain models for rows of a form, the weakest first."""
-    return _CLASSIFIERS[form] if classification else _REGRESSORS.get(form, [])
+    """Return the plain models for rows of a form, the weakest first; those of other packages where they are installed."""
+    found = _CLASSIFIERS[form] if classification else _REGRESSORS.get(form, [])
+    return [model for model in found if model.package is None or importlib.util.find_spec(model.package) is not None]
 
 
 def fit(model: Any, plain: ReferenceInputs) -> None:
@@ -128,6 +130,8 @@ _CLASSIFIERS = {
         _MAJORITY,
         PlainModel("linear", "logistic regression", lambda asked: make_pipeline(_columns(asked.plain), _logistic(asked))),
         PlainModel("boosting", "histogram gradient boosting", _boosted_classes),
+        PlainModel("lightgbm", "LightGBM", lightgbm("LGBMClassifier"), "lightgbm"),
+        PlainModel("catboost", "CatBoost", catboost("CatBoostClassifier"), "catboost"),
     ],
     "pixels": [
         _MAJORITY,
@@ -144,5 +148,7 @@ _REGRESSORS = {
         PlainModel("constant", "mean", lambda _: DummyRegressor()),
         PlainModel("linear", "ridge regression", lambda asked: make_pipeline(_columns(asked.plain), Ridge())),
         PlainModel("boosting", "histogram gradient boosting", _boosted_values),
+        PlainModel("lightgbm", "LightGBM", lightgbm("LGBMRegressor"), "lightgbm"),
+        PlainModel("catboost", "CatBoost", catboost("CatBoostRegressor"), "catboost"),
     ],
 }

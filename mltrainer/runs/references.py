@@ -5,7 +5,7 @@ Nothing depends on it: where the tool fails, the reason takes the place of a com
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import mltrainer
@@ -28,6 +28,7 @@ FITTED_BY = (
     "class_weights",
 )  # the config keys that plain models on the same data are a function of
 COMPARED = ("_classification", "_regression")  # the kinds that plain models have an answer to
+EXTRAS = ("lightgbm", "catboost")  # their models are compared with, too, where they are installed
 RESULT_FILE = "result.json"
 NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
 
@@ -65,6 +66,14 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) 
     return partial(References, {**found, "reason": None}) if found["rows"] else None
 
 
+def _version(package: str) -> str | None:
+    """Return an installed package's name and version; None where it is not installed."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return None
+
+
 def _known(tools: Tools, job: ReferencesJob) -> dict[str, Any] | None:
     """Return the result of an earlier measurement by the same job, or None."""
     try:
@@ -77,7 +86,7 @@ def _job(tools: Tools, result: RunResult, config: TrainingConfig, checkpoint: st
     project, settings = tools.project, tool_page(TOOL, tools.project.root).settings
     values = config.model_dump()
     fits = {
-        "versions": [mltrainer.__version__, version("scikit-learn")],
+        "versions": [mltrainer.__version__, version("scikit-learn"), *filter(None, map(_version, EXTRAS))],
         "config": {key: values[key] for key in FITTED_BY},
         "data": result.data_sha256,
         "settings": settings,

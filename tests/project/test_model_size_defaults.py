@@ -76,9 +76,17 @@ def test_every_value_of_a_sized_search_space_is_valid(sized, task, model, tmp_pa
 
 def test_small_tables_get_hundreds_of_steps_and_large_ones_few_passes():
     steps = {rows: Size.of(rows).epochs * math.ceil(0.7 * rows / Size.of(rows).batch_size) for rows in ROWS}
-    assert all(800 <= steps[rows] <= 1300 for rows in ROWS[1:5])
-    assert Size.of(1_000_000).epochs == 6
+    assert all(800 <= steps[rows] <= 1300 for rows in ROWS[1:3])
+    assert (Size.of(1_000_000).epochs, Size.of(1_000_000).trial_epochs) == (8, 6)
     assert (Size.of(20).batch_size, Size.of(1_000_000).batch_size) == (8, 1024)
+
+
+def test_tables_of_many_rows_are_trained_for_longer_and_their_trials_are_not():
+    steps = {rows: math.ceil(0.7 * rows / Size.of(rows).batch_size) for rows in (5000, 10_000, 20_000, 100_000)}
+    made = [Size.of(rows).epochs * per_epoch for rows, per_epoch in steps.items()]
+    tried = [Size.of(rows).trial_epochs * per_epoch for rows, per_epoch in steps.items()]
+    assert made == pytest.approx([1200, 2400, 4800, 4800], rel=0.05)
+    assert tried == pytest.approx([1200] * 4, rel=0.05)
 
 
 def test_the_vectors_of_a_wide_table_are_shorter():

@@ -14,7 +14,8 @@ from mltrainer.records.job import ReferenceSettings
 from mltrainer.records.partial import partial
 from mltrainer.references import job
 from mltrainer.references.comparing import Asked, compare
-from mltrainer.references.models import PlainModel, Setting, fit, predict, references
+from mltrainer.references.models import PlainModel, fit, predict, references
+from mltrainer.references.packages import Setting
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 ASKED = Asked(level=0.95, resamples=200, draws=10**7, sign=1, seed=42)
@@ -44,10 +45,25 @@ def test_a_class_without_a_training_row_is_never_predicted_and_its_logit_is_fini
 
 
 def test_categories_are_declared_and_told_apart() -> None:
-    linear, boosting = (predicted(one, TABLE, 3).argmax(1).numpy() for one in references("table", classification=True)[1:])
     seen = ~np.isnan(CELLS[:, 2])
-    assert (linear == LABELS)[seen].all()
-    assert (boosting == LABELS)[seen].all()
+    for one in references("table", classification=True)[1:]:
+        assert (predicted(one, TABLE, 3).argmax(1).numpy() == LABELS)[seen].all(), one.name
+
+
+def test_the_models_of_a_package_are_there_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lightgbm")
+    assert "lightgbm" in [one.name for one in references("table", classification=False)]
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert [one.name for one in references("table", classification=False)] == ["constant", "linear", "boosting"]
+
+
+def test_a_category_that_no_training_row_has_is_missing_to_the_models_of_packages() -> None:
+    pytest.importorskip("lightgbm")
+    model = next(one for one in references("table", classification=True) if one.name == "lightgbm").make(Setting(TABLE, 3))
+    fit(model, TABLE)
+    unknown, missing = CELLS[1:2].copy(), CELLS[1:2].copy()
+    unknown[:, 2], missing[:, 2] = 77, np.nan
+    assert torch.equal(predict(model, unknown, 3), predict(model, missing, 3))
 
 
 @pytest.mark.parametrize("plain", [TEXTS, PIXELS], ids=["texts", "pixels"])
@@ -59,7 +75,7 @@ def test_texts_and_images_have_models_of_their_own(plain: ReferenceInputs) -> No
 
 def test_quantities_are_predicted_in_their_own_units() -> None:
     plain = ReferenceInputs("table", CELLS, 1000 + 5 * np.nan_to_num(CELLS[:, 0]).astype(float), (2,))
-    mean, ridge, boosting = (predicted(one, plain, 0) for one in references("table", classification=False))
+    mean, ridge, boosting = (predicted(one, plain, 0) for one in references("table", classification=False)[:3])
     assert mean[0] == pytest.approx(plain.targets.mean())
     assert (ridge - torch.from_numpy(plain.targets)).abs().mean() < (mean - torch.from_numpy(plain.targets)).abs().mean() / 5
     assert boosting.dtype == torch.float32
