@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
@@ -21,7 +20,7 @@ class Setting:
     class_weight: str | None = None
 
 
-class _OfCategories(BaseEstimator):
+class _OfCategories:
     """A model of another package, given tables as a frame whose category columns are declared as such.
 
     Args:
