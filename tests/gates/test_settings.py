@@ -282,3 +282,15 @@ def test_every_field_that_is_taken_out_of_a_record_is_named(phase: str) -> None:
         del place[path[-1]]
         told = [hole for hole in parsed(record, phase)[1] if hole.startswith(".".join(map(str, path)))]
         assert told or path[-1] in ("rule", "skipped"), path
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"), [(120.0, "--set epochs=30, which fit"), (59.0, None), (60.0 * 61, "raise budget.minutes in")]
+)
+def test_a_run_that_is_too_long_is_told_the_epochs_that_fit(minutes: float, told: str | None) -> None:
+    record = kept("planning")
+    estimate(minutes=minutes, budget_minutes=60.0)(record["evidence"])
+    record["evidence"]["config"] |= {"epochs": 60, "budget": {"minutes": 60.0}}
+    found = judged("time_within_budget", record, {})
+    assert found.verdict == ("pass" if told is None else "fail")
+    assert told is None or told in str(found.mend)

@@ -157,7 +157,9 @@ def time_within_budget(record: Envelope[Planning]) -> Outcome:
     minutes, budget = record.evidence.estimate.minutes, record.evidence.config["budget"]["minutes"]
     if minutes is None:
         return Outcome("not_applicable", {"rule": "the program does not offer it: how many steps it makes, only it knows"})
-    mend = f"lower epochs or raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
+    fitting = int(record.evidence.config["epochs"] * budget / minutes) if minutes > budget else 0
+    fewer = f"{RUN_PLANNING} --set epochs={fitting}, which fit at the measured rate; or " if fitting else ""
+    mend = f"{fewer}raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
     return when(minutes <= budget, {"minutes": minutes, "budget_minutes": budget}, mend)
 
 
