@@ -22,7 +22,7 @@ STEPS = 1200  # chosen by us: on the tables of docs/TABLES.md the best epoch com
 FEW_ROWS, MOST_STEPS = 5000, 4800  # of larger tables more can be learned: steps grow with their rows, up to so many
 MOST_EPOCHS, LEAST_EPOCHS = 200, 6  # of the baseline
 SMALL, LARGE = 1000, 20_000  # rows below and above which steps are finer, and a search is shorter
-EVALUATIONS = 40  # chosen by us: points of the learning curve; twelve of them without improvement end the run
+EVALUATIONS, PATIENCE = 40, 12  # chosen by us: points of the learning curve, and those without improvement that end the run
 
 MOST_BATCH, LEAST_BATCH = 64, 8  # of texts and pictures
 MOST_SAMPLE_EPOCHS, LEAST_SAMPLE_EPOCHS = 60, 3  # over texts and pictures, which cost more than a table's rows
@@ -85,6 +85,13 @@ class Size:
         steps = min(MOST_STEPS, max(STEPS, STEPS * rows // FEW_ROWS))
         epochs, trial_epochs = (min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(wanted / per_epoch))) for wanted in (steps, STEPS))
         return cls(rows, batch_size, epochs, trial_epochs)
+
+    def patience(self, epochs: int) -> int:
+        """Return the evaluations without improvement that end a run of some epochs.
+
+        Of many rows none do: the schedule's end is worth more there.
+        """
+        return max(PATIENCE, epochs // self.every) if self.rows > FEW_ROWS else PATIENCE
 
     @property
     def every(self) -> int:
@@ -161,7 +168,7 @@ def baseline(size: Size) -> Values:
         "batch_size": size.batch_size,
         "optimizer": {"lr": 5.0e-4 if size.rows < SMALL else 2.0e-3},
         "schedule": {"warmup_epochs": max(1, size.trial_epochs // 20)},  # which the trials have, too
-        "early_stopping": {"patience": 12},
+        "early_stopping": {"patience": size.patience(size.epochs)},
         "evaluate": {"every_n_epochs": size.every},
         "checkpoint": {"every_n_epochs": max(5, size.epochs // 4)},
     }
@@ -184,9 +191,10 @@ def first_rung(epochs: int) -> dict[str, int]:
 
 def production(size: Size) -> Values:
     """Return the overrides of the handbook's production template: 1.5 times the epochs, and more patience."""
+    epochs = size.epochs * 3 // 2
     return {
-        "epochs": size.epochs * 3 // 2,
-        "early_stopping": {"patience": 15},
+        "epochs": epochs,
+        "early_stopping": {"patience": max(15, size.patience(epochs))},
         "evaluate": {"every_n_epochs": size.every},
         "checkpoint": {"every_n_epochs": max(5, size.epochs // 4)},
     }

@@ -87,6 +87,9 @@ def test_tables_of_many_rows_are_trained_for_longer_and_their_trials_are_not():
     tried = [Size.of(rows).trial_epochs * per_epoch for rows, per_epoch in steps.items()]
     assert made == pytest.approx([1200, 2400, 4800, 4800], rel=0.05)
     assert tried == pytest.approx([1200] * 4, rel=0.05)
+    assert Size.of(5000).patience(43) == 12
+    large = [Size.of(rows) for rows in (5001, 20_000, 1_000_000)]
+    assert all(size.patience(epochs) * size.every > epochs - size.every for size in large for epochs in (size.epochs, 300))
 
 
 def test_the_vectors_of_a_wide_table_are_shorter():
