@@ -35,6 +35,10 @@ def print_script(
         typer.Option(parser=one_of(PHASES), metavar="PHASE", help="Run this phase alone; default: walk all."),
     ] = None,
     gpu: Annotated[str | None, typer.Option(metavar="KIND", help="The kind of GPU to rent, for modal and skypilot.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="An object store through which data, checkpoints and records go: s3://bucket/prefix."),
+    ] = None,
     folder: Folder = None,
 ) -> int:
     """Print what starts the phases elsewhere: a batch script for sbatch, a JobSet, an app of Modal, a task of SkyPilot, or SSH.
@@ -46,8 +50,10 @@ def print_script(
     cluster = next((one for one in CLUSTERS if one == place), None)
     if gpu is not None and place not in ("modal", "skypilot"):
         raise typer.BadParameter(f"--gpu belongs to modal and skypilot; --for {place} takes the machine as it is.")
+    if store is not None and remote is None:
+        raise typer.BadParameter(f"--store belongs to ssh, modal and skypilot; --for {place} sees the project's folder.")
     if remote is not None:
-        print(remote_script(project, remote, phase, gpu), end="")
+        print(remote_script(project, remote, phase, gpu, store), end="")
     elif cluster is not None:
         print(script_for(project, cluster, phase), end="")
     return 0

@@ -212,12 +212,12 @@ def _wanted(project: Project, store: ObjectStore, manifest: Manifest, found: Mer
     """
     if force:
         return [*found.here, *found.there, *found.both]
-    # What is as the commit has it, from which all of this came, was not changed by a person, and git keeps it.
     is_its_commit = manifest.commit is not None and manifest.commit == git.describe(project.root)["commit"]
-    committed = _as_committed(project, found.both) if is_its_commit else set()
+    # What a checkout of the very commit put here was not changed by a person, git keeps it, and all there came of it.
+    committed = _as_committed(project, [*found.here, *found.both]) & set(manifest.files) if is_its_commit else set()
     if parted := [path for path in found.both if path not in committed]:
         raise _parted(project, store, manifest, parted)
-    return [*found.there, *found.both]
+    return [*found.there, *found.both, *(path for path in found.here if path in committed)]
 
 
 def _present(project: Project, paths: Iterable[str]) -> dict[str, str]:
@@ -304,7 +304,7 @@ def _parted(project: Project, store: ObjectStore, manifest: Manifest | None, pat
 def _as_committed(project: Project, paths: list[str]) -> set[str]:
     """Return the files that are as the checked-out commit has them."""
     try:
-        found = git.blobs(git.locate(project.root), project.root, paths)
+        found = git.blobs(git.locate(project.root), project.root, [path for path in paths if (project.root / path).is_file()])
     except git.GitError:
         return set()
     return {path for path, (held, now) in found.items() if held == now}

@@ -9,7 +9,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import yaml
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.project import remote_scripts
+from mltrainer.project import remote_scripts, syncing
 from mltrainer.project.remote_scripts import PINS, Remote, remote_script
 from mltrainer.workspace import Project
 from tests.conftest import Cli, commit
@@ -93,8 +95,10 @@ def equip(there: Path, pins: str = "# none\n", seconds: float = 0, code: int = 0
     (there / ".venv/bin/mltrainer").chmod(0o755)
 
 
-def started(project: Project, there: Path, phase: str | None = None, host: str = "me@host") -> subprocess.Popen[str]:
-    script = remote_script(project, "ssh", phase)
+def started(
+    project: Project, there: Path, phase: str | None = None, host: str = "me@host", store: str | None = None
+) -> subprocess.Popen[str]:
+    script = remote_script(project, "ssh", phase, store=store)
     command = ["bash", "-c", script, "there.sh", host, str(there)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
@@ -215,6 +219,96 @@ def test_a_server_of_ssh_is_reached_as_a_user_reaches_it(planned: Project, machi
     assert code == 4, said
     assert (machine / "told").read_text() == "run\n"
     assert (planned.root / "phases/02_baseline/baseline_results.md").read_text() == "trained\n"
+
+
+# --- through an object store ----------------------------------------------------------------------
+
+KEPT = ".mltrainer/runs/0123456789ab/chain.txt"
+STORING = """#!/bin/bash
+if [ "$1" = store ]; then exec {python} -m mltrainer "$@"; fi
+echo "$@ $AWS_SESSION_TOKEN" >> told
+if [ -f {kept} ]; then echo went on >> told; exit 4; fi
+mkdir -p "$(dirname {kept})"
+echo weights > {kept}
+sleep {seconds}
+"""
+
+
+def equip_with_store(there: Path, seconds: float) -> None:
+    """Let a machine have the environment, with a program that trains until it is killed, or goes on from a checkpoint."""
+    equip(there)
+    program = STORING.format(python=sys.executable, kept=KEPT, seconds=seconds)
+    (there / ".venv/bin/mltrainer").write_text(program)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_machine_that_is_gone_is_followed_by_another_that_goes_on_from_the_store(
+    with_data: Project, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_scripts, "PUSH_EVERY_S", 0.2)
+    monkeypatch.setattr(syncing, "data_rows", lambda _: [])
+    store = tmp_path / "store"
+    equip_with_store(machine, seconds=100)
+    first = started(with_data, machine, store=f"file://{store}")
+    while not ((listed := store / "manifest.json").exists() and KEPT in listed.read_text()):
+        assert first.poll() is None
+        time.sleep(0.1)
+    os.killpg(int((machine / ".mltrainer/remote/pid").read_text()), signal.SIGKILL)
+    os.killpg(first.pid, signal.SIGKILL)
+    ended(first)
+    shutil.rmtree(machine)
+    another = tmp_path / "a second machine"
+    equip_with_store(another, seconds=0)
+    code, said = ended(started(with_data, another, store=f"file://{store}"))
+    assert (code, (another / "told").read_text().split("\n")[1]) == (4, "went on"), said
+    assert (with_data.root / KEPT).read_text() == "weights\n"
+    assert not (with_data.root / ".mltrainer/remote").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_keys_of_a_store_reach_the_phases_and_stand_in_no_file(
+    planned: Project, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "a $key' of\ntwo lines")
+    equip_with_store(machine, seconds=0)
+    script = remote_script(planned, "ssh", store=f"file://{tmp_path}/store")
+    code, said = ended(started(planned, machine, store=f"file://{tmp_path}/store"))
+    assert (code, (machine / "told").read_text()) == (0, "run a $key' of\ntwo lines\n"), said
+    (machine / "told").unlink()
+    files = [path for folder in (machine, planned.root, tmp_path / "store") for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"two lines" in path.read_bytes()]
+    assert "two lines" not in script
+
+
+def test_the_package_of_a_store_is_no_part_of_the_environment(planned: Project) -> None:
+    script = remote_script(planned, "ssh", store="s3://bucket/digits/")
+    assert ".venv/bin/python -m pip install --quiet --upgrade --target .venv/store s3fs" in script
+    assert "store push s3://bucket/digits\n" in script
+    assert "pip install --quiet --upgrade" not in remote_script(planned, "ssh", store="file:///shared/digits")
+    assert "store push" not in remote_script(planned, "ssh")
+
+
+def test_a_task_of_skypilot_and_an_app_of_modal_copy_from_a_store_and_to_it(with_data: Project) -> None:
+    task = yaml.safe_load(remote_script(with_data, "skypilot", store="s3://bucket/digits"))
+    assert "file_mounts" not in task
+    assert "store pull || exit" in task["run"]
+    for script in (task["setup"], task["run"]):
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    app = ast.parse(remote_script(with_data, "modal", store="s3://bucket/digits"))
+    given = next(node for node in ast.walk(app) if isinstance(node, ast.List) and ast.unparse(node).startswith("['bash', '-c'"))
+    assert "store push" in ast.literal_eval(given)[2]
+    assert "secrets=[modal.Secret.from_dict(KEYS)]" in ast.unparse(app)
+    assert "pip install --quiet --upgrade --target /store s3fs" in ast.unparse(app)
+
+
+def test_a_store_is_for_what_does_not_see_the_folder_and_has_no_password(planned: Project, cli: Cli) -> None:
+    said = cli("launch", "print", "--for", "slurm", "--store", "s3://bucket/x", "--project", planned.root)
+    assert (said.code, "--store belongs to ssh, modal and skypilot" in said.err) == (2, True)
+    said = cli("launch", "print", "--for", "ssh", "--store", "s3://me:hunter2hunter2@bucket/x", "--project", planned.root)
+    assert (said.code, "a key, password or token stands in the address" in said.err) == (1, True)
+    assert "hunter2" not in said.err
 
 
 # --- platforms --------------------------------------------------------------------------------------
