@@ -36,11 +36,11 @@ from mltrainer.project.remote_templates import (
     START_WITH_KEYS,
     STORED,
 )
-from mltrainer.project.stored_files import data_rows
+from mltrainer.project.stored_files import data_rows, files_of_row
 from mltrainer.records.reading import sound_record
-from mltrainer.reproducibility.git import tracks
+from mltrainer.reproducibility.git import tracked
 from mltrainer.tasks.stored.stores import backend_of
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, sha256_file, tree_of
 
 Remote = Literal["ssh", "modal", "skypilot"]
 PINS = "phases/01_planning/requirements.txt"
@@ -76,18 +76,18 @@ class Parts:
         return STORED.format(store=shlex.quote(str(self.store)), command=shlex.join(self.words[1:]), **where)
 
     def package(self, python: str, packages: str) -> str:
-        """Return what installs the package that reaches the store, in bash; nothing where it needs none."""
+        """Return the lines of bash that install the package by which the store is reached; none where it needs none."""
         package = backend_of(self.store) if self.store is not None else None
         return PACKAGE.format(package=package, python=python, packages=packages) if package else ""
 
     @property
     def environment(self) -> str:
-        """What makes the environment, in bash."""
+        """The lines of bash that make the environment."""
         return ENVIRONMENT.format(pins=self.pins, python=self.python) + self.package(".venv/bin/python", ".venv/store")
 
     @property
     def run(self) -> str:
-        """What runs the command in that environment, in bash."""
+        """The lines of bash that run the command in that environment."""
         if self.store is not None:
             return self.stored(".venv/bin/mltrainer", ".venv/store")
         return f".venv/bin/{shlex.join(self.words)}\n"
@@ -138,8 +138,10 @@ def _data(project: Project) -> dict[str, str]:
     Raises:
         InputError: One lies outside the project.
     """
-    files = {row.path: row.sha256 for row in data_rows(project) or []}
-    return {path: sha256 for path, sha256 in files.items() if not tracks(str(project.root), path)}
+    in_git, rows = tracked(project.root), data_rows(project) or []
+    recorded = {row.path: row.sha256 for row in rows if tree_of(row.path) is None and not (project.root / row.path).is_dir()}
+    paths = dict.fromkeys(recorded) | dict.fromkeys(path for row in rows for path in files_of_row(project.root, row))
+    return {path: recorded.get(path) or sha256_file(project.root / path) for path in paths if path not in in_git}
 
 
 def _ssh(project: Project, parts: Parts) -> str:
@@ -162,7 +164,7 @@ def _ssh(project: Project, parts: Parts) -> str:
 
 
 def _sent_data(project: Project) -> str:
-    """Return what sends the data, in bash; nothing where git has all of it."""
+    """Return the lines of bash that send the data; none where git has all of it."""
     files = _data(project)
     digests = shlex.quote("\n".join(f"{sha256}  {path}" for path, sha256 in files.items()))
     return DATA.format(digests=digests, files=shlex.join(files)) if files else ""

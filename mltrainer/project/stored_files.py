@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ from mltrainer.leftovers import RUN_LOCK, RUN_SCRATCH
 from mltrainer.records.common import FileRow, Part
 from mltrainer.records.reading import sound_record
 from mltrainer.reproducibility.evidence import RESULT_FILE
-from mltrainer.reproducibility.git import tracks
+from mltrainer.reproducibility.git import tracked, tracks
 from mltrainer.runs.rebuild import FOLDER as ENVIRONMENTS
 from mltrainer.validation import faults_of
 from mltrainer.workspace import (
@@ -127,7 +127,8 @@ def files_of(project: Project, rows: Iterable[FileRow]) -> list[str]:
 
     While a phase runs, what is read first is older: so a record never tells of a checkpoint that was not sent.
     """
-    data = (path for row in rows for path in _files_of_row(project.root, row) if not tracks(str(project.root), path))
+    in_git = tracked(project.root)
+    data = (path for row in rows for path in files_of_row(project.root, row) if path not in in_git)
     phases = _evidence_below(project.root, PHASES_DIR)
     state = sorted(_evidence_below(project.root, STATE_DIR), key=_order)
     return list(dict.fromkeys([*data, *phases, *state]))
@@ -138,7 +139,8 @@ def _order(path: str) -> int:
     return 0 if name == RESULT_FILE and not inside else 1 if inside else 2
 
 
-def _files_of_row(root: Path, row: FileRow) -> Iterator[str]:
+def files_of_row(root: Path, row: FileRow) -> Iterator[str]:
+    """Yield the paths of the files that a row of the data stands for, as far as they are here."""
     if (tree := tree_of(row.path)) is not None:
         yield from (f"{tree[0]}/{name}" for name in files_of_tree(root / tree[0], tree[1]))
     elif (root / row.path).is_dir():
@@ -174,8 +176,13 @@ def _is_hidden(path: str) -> bool:
 # --- what a list may name -------------------------------------------------------------------------
 
 
-def refusal(project: Project, path: str) -> str | None:
-    """Return the reason for which a list must not name a path, or None."""
+def refusal(path: str, in_git: Collection[str]) -> str | None:
+    """Return the reason for which a list must not name a path, or None.
+
+    Args:
+        path: From the project.
+        in_git: The paths that git tracks.
+    """
     pure = PurePosixPath(path)
     if "\0" in path or str(pure) != path or pure.is_absolute() or not pure.parts or ".." in pure.parts:
         return "the path leads out of the project's folder"
@@ -185,11 +192,7 @@ def refusal(project: Project, path: str) -> str | None:
         return None if _is_sent(path) else "the file is of one machine alone"
     if path == PROJECT_FILE or path.endswith(CODE) or path in handbook.page_paths():
         return "the file would decide what runs here, and no data does"
-    return "git has this file" if _is_tracked(project, path) else None
-
-
-def _is_tracked(project: Project, path: str) -> bool:
-    return (project.root / path).exists() and (project.root / ".git").exists() and tracks(str(project.root), path)
+    return "git has this file" if path in in_git else None
 
 
 def link_on_the_way(project: Project, path: str) -> str | None:
@@ -199,7 +202,7 @@ def link_on_the_way(project: Project, path: str) -> str | None:
     for number, part in enumerate(parts, 1):
         place = place / part
         # The state folder may lie on another disk; a clone never brings it along.
-        is_own = part == STATE_DIR and number == 1 and not _is_tracked(project, STATE_DIR)
+        is_own = number == 1 and part == STATE_DIR and not tracks(str(project.root), STATE_DIR)
         is_wrong = place.is_file() if number < len(parts) else place.is_dir()
         if (place.is_symlink() and not is_own) or is_wrong:
             return project.relative(place)

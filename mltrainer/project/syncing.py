@@ -109,7 +109,7 @@ def _push(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copi
     lacking = {row.sha256: path for path, row in here.items() if _is_same(files, path, row) and sizes.get(row.sha256) != row.size}
     copies = [_sender(store, project.root / path, here[path]) for path in lacking.values()]
     size = _copy(copies, sum(here[path].size for path in lacking.values()), "sent", tell)
-    new = Manifest(project=load_project(project.file).name, commit=git.describe(project.root)["commit"], files=files)
+    new = Manifest(project=load_project(project.file).name, commit=git.checked_out(project.root), files=files)
     if new != manifest:
         store.replace_list(new, text)
         store.remove(_digest_set(there) - _digest_set(files))
@@ -212,7 +212,7 @@ def _wanted(project: Project, store: ObjectStore, manifest: Manifest, found: Mer
     """
     if force:
         return [*found.here, *found.there, *found.both]
-    is_its_commit = manifest.commit is not None and manifest.commit == git.describe(project.root)["commit"]
+    is_its_commit = manifest.commit is not None and manifest.commit == git.checked_out(project.root)
     # What a checkout of the very commit put here was not changed by a person, git keeps it, and all there came of it.
     committed = _as_committed(project, [*found.here, *found.both]) & set(manifest.files) if is_its_commit else set()
     if parted := [path for path in found.both if path not in committed]:
@@ -278,8 +278,9 @@ def _refuse_names(project: Project, paths: Iterable[str]) -> None:
     Raises:
         InputError: With the path.
     """
+    in_git = git.tracked(project.root)
     for path in paths:
-        if (reason := refusal(project, path)) is not None:
+        if (reason := refusal(path, in_git)) is not None:
             raise InputError(reason, where=path, mend="neither is it sent, nor taken: move it, or correct data.source")
 
 

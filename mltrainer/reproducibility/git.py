@@ -295,6 +295,22 @@ def tracks(root: str, path: str) -> bool:
         return True
 
 
+def tracked(root: Path) -> set[str]:
+    """Return the paths below a project's folder that git tracks, relative to it; none where there is no git that could tell."""
+    try:
+        return {path for path in os.fsdecode(run(root, "ls-files", "-z")).split("\0") if path}
+    except GitError:
+        return set()
+
+
+def checked_out(root: Path) -> str | None:
+    """Return the commit that is checked out around a project; None without one, or where git cannot say."""
+    try:
+        return locate(root).commit
+    except GitError:
+        return None
+
+
 def resolve(root: Path, revision: str) -> str:
     """Return the commit that a branch, a tag or another name of a revision means in a project's repository.
 

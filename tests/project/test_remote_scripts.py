@@ -22,7 +22,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.project import remote_scripts, syncing
 from mltrainer.project.remote_scripts import PINS, Remote, remote_script
-from mltrainer.workspace import Project
+from mltrainer.records.common import FileRow
+from mltrainer.workspace import Project, sha256_bytes
 from tests.conftest import Cli, commit
 from tests.project.test_upgrade import kept
 from tests.projects import PROJECT, write_rings
@@ -170,6 +171,19 @@ def with_data(planned: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     digest = "3b7f9c2c" * 8
     monkeypatch.setattr(remote_scripts, "_data", lambda _: {"rows.csv": digest})
     return planned
+
+
+def test_of_a_folder_of_data_each_file_goes_along(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.png", "b.png"):
+        (planned.root / "pictures").mkdir(exist_ok=True)
+        (planned.root / "pictures" / name).write_text(name)
+    row = FileRow(path="pictures", sha256="0" * 64, size=10)
+    monkeypatch.setattr(remote_scripts, "data_rows", lambda _: [row])
+    script = remote_script(planned, "ssh")
+    for name in ("a.png", "b.png"):
+        assert f"{sha256_bytes(name.encode())}  pictures/{name}" in script
+    commit(planned.root)
+    assert "pictures/" not in remote_script(planned, "ssh")
 
 
 def test_data_goes_along_and_is_compared_by_its_digest(

@@ -20,6 +20,7 @@ from mltrainer.project.object_store import ObjectStore
 from mltrainer.project.stored_files import Listed, files_of, merged, refusal, written
 from mltrainer.project.syncing import pull, push
 from mltrainer.records.common import FileRow
+from mltrainer.reproducibility.git import tracked
 from mltrainer.workspace import LOCK_FILE, Project, locked, sha256_bytes
 from tests.conftest import Cli, commit
 from tests.projects import write_rings
@@ -492,12 +493,15 @@ def test_no_link_leads_out(here: Project, there: Project, tmp_path: Path, folder
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_what_git_has_is_no_data(here: Project) -> None:
-    put(here, "rows.csv", b"1")
-    assert refusal(here, "rows.csv") is None
+def test_what_git_has_is_neither_sent_nor_taken(here: Project, folder: str) -> None:
+    put(here, ".mltrainer/x", b"1")
+    put(here, "inner/rows.csv", b"1")
     subprocess.run(["git", "init", "--quiet"], cwd=here.root, check=True)
+    assert tracked(here.root) == set()
     commit(here.root)
-    assert refusal(here, "rows.csv") == "git has this file"
+    assert refusal("inner/rows.csv", tracked(here.root)) == "git has this file"
+    assert tracked(here.root / "inner") == {"rows.csv"}
+    assert refusal("inner/other.csv", tracked(here.root)) is None
 
 
 def test_a_secret_in_an_address_is_refused_and_stands_nowhere(here: Project, cli: Cli) -> None:
