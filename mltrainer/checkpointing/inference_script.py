@@ -19,6 +19,7 @@ import io
 import itertools
 import json
 import math
+import os
 import re
 import sys
 import warnings
@@ -646,6 +647,7 @@ class OnnxModel:
     """
 
     def __init__(self, path: Path) -> None:
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it notes each session and sends that to its maker
         import onnxruntime
 
         self._session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

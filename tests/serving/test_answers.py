@@ -131,6 +131,18 @@ def test_a_list_of_another_length_and_a_body_that_is_no_json_are_told_in_plain_w
             assert said == {"where": "body", "what": what}
 
 
+def test_onnx_runtime_notes_nothing_for_its_maker(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would do so in the user's folder for caches, and send it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "rows.json").write_text(json.dumps([ROW]))
+    said_by_script(table, tmp_path / "rows.json")
+    code = "import sys, mltrainer.checkpointing, onnxruntime; onnxruntime.InferenceSession(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, table / "model.onnx"], check=True)
+    assert not list(tmp_path.rglob("*onnxruntime*"))
+
+
 def test_health_readiness_and_the_form_are_there(client: TestClient) -> None:
     assert client.get("/health").json() == {"state": "alive"}
     assert client.get("/ready").json() == {"state": "ready"}
