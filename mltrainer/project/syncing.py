@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from mltrainer.configs.project import load_project
@@ -278,9 +278,11 @@ def _refuse_names(project: Project, paths: Iterable[str]) -> None:
     Raises:
         InputError: With the path.
     """
-    in_git = git.tracked(project.root)
-    for path in paths:
-        if (reason := refusal(path, in_git)) is not None:
+    in_git, named = git.tracked(project.root), set(paths)
+    for path in named:
+        is_below_a_file = any(str(parent) in named for parent in PurePosixPath(path).parents)
+        reason = "a file of the list stands in place of its folder" if is_below_a_file else refusal(path, in_git)
+        if reason is not None:
             raise InputError(reason, where=path, mend="neither is it sent, nor taken: move it, or correct data.source")
 
 

@@ -479,6 +479,19 @@ def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(
     assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file() and "lock" not in one.name} == before
 
 
+def test_a_list_names_no_file_below_another(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
+    push(here, folder, tell=quiet)
+    manifest, _ = ObjectStore(folder).listed()
+    assert manifest is not None
+    row = manifest.files[RECORD]
+    (tmp_path / "store/manifest.json").write_bytes(
+        written(manifest.model_copy(update={"files": {"phases": row, "phases/x": row}}))
+    )
+    with pytest.raises(InputError, match="in place of its folder"):
+        pull(there, folder, tell=quiet)
+    assert not (there.root / "phases").exists()
+
+
 def test_no_link_leads_out(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
     push(here, folder, tell=quiet)
     (tmp_path / "elsewhere").mkdir()
