@@ -125,7 +125,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
 
 
-LESS_MEMORY = "lower batch_size (accumulate makes up for it) or the model's size, or stop other programs here, then type it again"
+LESS_MEMORY = (
+    "lower batch_size (accumulate makes up for it, and `mltrainer plan` says by how much) or the model's size, or stop other "
+    "programs here, then type it again"
+)
 
 
 def out_of_memory(error: BaseException) -> MachineError:

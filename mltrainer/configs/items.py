@@ -164,6 +164,9 @@ class PlanningSettings(DataLimits):
     loader_seconds: float = Field(gt=0, description="how long each number of loader processes is measured")
     loader_wait: float = Field(gt=0, lt=1, description="the share of the time that steps may wait for data")
     loader_least_s: float = Field(ge=0, description="where reading all samples takes less, no processes are started")
+    advise_memory: float = Field(
+        0.3, gt=0, description="the share of the free memory from which the planner tells how to take less"
+    )
     fine_tuning_small: float = Field(5e8, gt=0, description="a model of fewer parameters is small, for fine-tuning")
     fine_tuning_large: float = Field(3e9, gt=0, description="a model of more parameters is large, for fine-tuning")
     rate_small_low: float = Field(5e-5, gt=0, description="the usual learning rates of a small model, from")

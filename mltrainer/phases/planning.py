@@ -28,9 +28,10 @@ from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.fine_tuning import fine_tuning
 from mltrainer.phases.inputs import opened_by
+from mltrainer.phases.memory_advice import memory_advice
 from mltrainer.phases.probing import Probes, compare, data_of, estimate, fed, probe, probe_again, what_options_bring
 from mltrainer.phases.sanity_check import rehearsal
-from mltrainer.records.common import FileRow, InputRow, Source, dumped
+from mltrainer.records.common import FileRow, InputRow, Part, Source, dumped
 from mltrainer.records.envelope import evidence_kind
 from mltrainer.records.planning import Environment, Option, Rehearsal
 from mltrainer.records.run import ProbeResult
@@ -91,6 +92,7 @@ def run(ctx: Context) -> Result:
     found = _measured(ctx, config, environment)
     probes, first = found.probes, found.probes.first
     schedule = _schedule(config, first)
+    estimated = estimate(config, probes, found.free_mb, shutil.disk_usage(ctx.project.root).free)
     write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
     if plan.text is not None:
         write_atomic(ctx.folder / CONFIG_FILE, plan.text.encode())
@@ -105,14 +107,18 @@ def run(ctx: Context) -> Result:
         "libraries": first.libraries,
         "precision": first.precision.model_dump(),
         "schedule": schedule,
-        "estimate": estimate(config, probes, found.free_mb, shutil.disk_usage(ctx.project.root).free).written(),
+        "estimate": estimated.written(),
         **({"program": probes.second.program.model_dump()} if probes.second.program else {}),
         "opened": None if opened is None else dumped(opened),
         "unsteady": unsteady,
         "trackers": dumped(trackers()),
     }
-    if (advised := fine_tuning(config, first, PlanningSettings.model_validate(ctx.page.settings))) is not None:
-        evidence["fine_tuning"] = advised.model_dump()
+    settings = PlanningSettings.model_validate(ctx.page.settings)
+    advice: dict[str, Part | None] = {
+        "fine_tuning": fine_tuning(config, first, settings),
+        "memory_advice": memory_advice(ctx, fed(config, first), first, estimated, settings),
+    }
+    evidence |= {name: advised.model_dump() for name, advised in advice.items() if advised is not None}
     data = [*data_of(first).files, *(opened or [])]
     inputs = [*rows_with_role(data, "data"), *code_rows(first.code_files)]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]

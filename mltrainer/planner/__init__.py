@@ -10,3 +10,5 @@ The data flow, each step pure but for the first and the last:
 
 Only `trace.py` imports torch. What is not known is None with its reason, never a guess.
 """
+
+PLANNER = "planner"  # the tool, by its folder of the handbook

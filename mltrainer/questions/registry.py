@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-EXPLORER, ABLATION_STUDY, ROW_INSPECTOR, PLANNER = "training_explorer", "ablation_study", "row_inspector", "planner"
+from mltrainer.planner import PLANNER
+
+EXPLORER, ABLATION_STUDY, ROW_INSPECTOR = "training_explorer", "ablation_study", "row_inspector"
 LOOK, EXPLORE = "Look at what was trained", "Explore, without a trace in the project"
 
 

@@ -252,6 +252,35 @@ class Estimate(Part):
     rest_mb: Number | None = None
 
 
+class MemoryWay(Part):
+    """A way to train with the same samples in a step, and the largest micro-batch that fits; `why_not` where it is none."""
+
+    name: str
+    set: dict[str, Any]
+    batch_size: int | None
+    accumulate: int | None
+    peak_mb: Number | None
+    why_not: str | None
+
+
+class MemoryAdvice(Part):
+    """What a training that takes much of the memory could take: advice, which no gate reads.
+
+    Attributes:
+        limit_mb: MiB that may be planned with.
+        ways: To train, the config's own first.
+        set: The keys to set; none where nothing need change.
+        reason: Why.
+        command: The command that plans with them; None where there are none.
+    """
+
+    limit_mb: Number
+    ways: list[MemoryWay]
+    set: dict[str, Any]
+    reason: str
+    command: str | None
+
+
 class Usual(Part):
     """A range that is usual, what the config has, and what to set the key to where that lies outside; else None."""
 
@@ -325,9 +354,10 @@ class Stopped(Planned):
 class Planning(Planned):
     """Planning that probed the config; `schedule` is pairs of epoch and learning rate.
 
-    `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code; None
-    where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound. `trackers`: those
-    that the config names, as they were tried; None before version 0.3. `fine_tuning`: where the model begins with given weights.
+    `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code;
+    None where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound. `trackers`:
+    those that the config names, as they were tried; None before version 0.3. `fine_tuning`: where the model begins with given
+    weights. `memory_advice`: where a training takes much of the memory.
     """
 
     data: Data
@@ -345,3 +375,4 @@ class Planning(Planned):
     unsteady: list[str] | None = None
     trackers: list[Tracker] | None = None
     fine_tuning: FineTuning | None = None
+    memory_advice: MemoryAdvice | None = None

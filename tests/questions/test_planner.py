@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mltrainer.configs.pages import tool_page
-from mltrainer.questions.planner.findings import PlannerSettings
+from mltrainer.planner.settings import PlannerSettings
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.projects import TASK, write_rings

@@ -22,12 +22,13 @@ from mltrainer.configs.templates import (
     tuning_template,
 )
 from mltrainer.errors import InputError
+from mltrainer.planner import PLANNER
+from mltrainer.planner.settings import PlannerSettings
 from mltrainer.questions.cost.decisions import blanks, cheapest, of_answers, per_hour, phase_cost, sources, stale, total
 from mltrainer.questions.cost.findings import FoundCost, OfferCost, Range
 from mltrainer.questions.exploration import present_config
 from mltrainer.questions.planner.ask import plan
-from mltrainer.questions.planner.findings import FoundPlan, PlannerSettings, Span
-from mltrainer.questions.registry import PLANNER
+from mltrainer.questions.planner.findings import FoundPlan, Span
 from mltrainer.records.partial import partial
 from mltrainer.runs.launcher import Tools
 from mltrainer.search.points import mean_of

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from mltrainer.configs.loading import Changes, as_assignments, assign, parse_assignment, validate_values
+from mltrainer.configs.loading import Changes, as_assignments, parse_assignment
 from mltrainer.configs.pages import Device
-from mltrainer.configs.project import ORCHESTRATOR, TrainingConfig
+from mltrainer.configs.project import ORCHESTRATOR
 from mltrainer.errors import InputError, MltrainerError, StoppedError
+from mltrainer.planner import PLANNER, memory, timing
 from mltrainer.planner import devices as known
-from mltrainer.planner import memory, timing
-from mltrainer.planner.memory import Parts, Setup
-from mltrainer.planner.recommendation import Choice, Recommendation, Way, largest, recommend
+from mltrainer.planner.memory import Parts
+from mltrainer.planner.recommendation import Choice, Way
+from mltrainer.planner.settings import PlannerSettings
+from mltrainer.planner.sizing import MIB, RECOMPUTED, Sizing, variants
 from mltrainer.questions.exploration import Exploration, exploring
-from mltrainer.questions.planner.findings import Asked, FoundPlan, Measured, Memory, OnDevice, PlannerSettings, Row, Span
-from mltrainer.questions.registry import PLANNER
+from mltrainer.questions.planner.findings import Asked, FoundPlan, Measured, Memory, OnDevice, Row, Span
 from mltrainer.questions.remediation.ask import apply_fix
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
-from mltrainer.records.planner import Precise, Traced, TracedVariant, Variant
+from mltrainer.records.planner import Traced
 from mltrainer.records.run import ProbeResult
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.runs.launcher import Tools
-
-MIB = 2**20
-EIGHT_BIT = "adamw_8bit"
-RECOMPUTED = "gradient_checkpointing"
-SAVES_NOTHING = "it holds fewer tensors, but on a CPU no resident memory was seen to be saved by it: the heap keeps the holes"
 
 
 def plan(
@@ -72,14 +66,6 @@ def _applied(tools: Tools, found: FoundPlan, assigned: Changes | None) -> FoundP
     return found.model_copy(update={"applied": [file.path for file in written.files]})
 
 
-def variants(config: TrainingConfig) -> list[Variant]:
-    """Return the variants that are traced: the config's own, and on it each other precision that its device computes well."""
-    own: Precise = "fp32" if config.precision == "auto" else config.precision
-    others: list[Precise] = ["fp32", "bf16"]
-    names = [own, *(name for name in others if name != own)]
-    return [Variant(precision=name, recomputed=config.gradient_checkpointing) for name in names]
-
-
 @dataclass(frozen=True)
 class _Probed:
     """What was measured of the config's own steps, or why nothing was."""
@@ -90,32 +76,24 @@ class _Probed:
 
 
 class _Planner:
-    """The arithmetic between a trace and what a person is told."""
+    """The steps between a trace and what a person is told."""
 
     def __init__(self, exploration: Exploration, traced: Traced, processes: int, devices: Sequence[Device]) -> None:
         self.exploration, self.config, self.traced = exploration, exploration.config, traced
         self.processes, self.devices = processes, devices
         self.settings = partial(PlannerSettings, exploration.settings)
-        self.own = traced.variants[0]
-        self.samples = self.config.batch_size * self.config.accumulate
-        self.share: float | None = None  # of the allocator, once it was measured
-        self.framework_bytes = traced.resident_bytes + float(self.settings.first_use_mb) * MIB
+        self.sizing = Sizing(self.config, traced, self.settings, processes, next(iter(devices), None))
+        self.own = self.sizing.own
 
     def found(self) -> FoundPlan:
         """Return the plan."""
-        room_mb = available_mb() * float(self.settings.memory_share)  # before anything real is computed
+        room_mb = available_mb() * self.settings.memory_share  # before anything real is computed
         probed = self._probed(room_mb)
-        ways = self._ways()
+        ways = self.sizing.ways()
         limit_bytes, limit = self._limit(room_mb)
-        if limit_bytes is None or self.own.not_known:
-            reason = f"no recommendation: {self.own.not_known or limit}"
-            choices: list[Choice | None] = [None for _ in ways]
-            advice = Recommendation(None, {}, reason)
-        else:
-            most = self.traced.samples
-            choices = [largest(way, self.samples, limit_bytes, self.processes, most) for way in ways]
-            advice = recommend(choices, self.config.batch_size, self.config.accumulate, limit)
+        choices, advice = self.sizing.recommended(ways, limit_bytes, limit)
         rows = [self._row(way, choice, probed) for way, choice in zip(ways, choices, strict=True)]
+        own = None if self.own.not_known else self._memory(self.sizing.own_parts(self.config.batch_size))
         return self.exploration.kept(
             FoundPlan(
                 traced=self.traced,
@@ -124,7 +102,7 @@ class _Planner:
                 processes=self.processes,
                 limit_mb=0 if limit_bytes is None else limit_bytes / MIB,
                 limit=limit,
-                memory=None if self.own.not_known else self._memory(self._own_parts(self.config.batch_size)),
+                memory=own,
                 measured=_measured(probed),
                 ways=rows,
                 devices=[self._on_device(device) for device in self.devices],
@@ -135,45 +113,12 @@ class _Planner:
             )
         )
 
-    # --- memory ---
-
-    def _own_parts(self, batch: int) -> Parts:
-        return self._parts(self.own, self._setup(batch, self.config.accumulate))
-
-    def _setup(self, batch: int, accumulate: int, **others: Any) -> Setup:
-        few = memory.checkpoints(self.traced.samples, self.samples, int(self.settings.probe_steps))
-        own = {"processes": self.processes, "parallel": self._parallel, "observes": self.config.signals, "checkpoints": few}
-        return Setup(batch, accumulate, **{**own, **others})
-
-    @property
-    def _parallel(self) -> memory.Sharing:
-        parallel = self.config.launch.parallel
-        return parallel if parallel in ("zero1", "fsdp") else "ddp"
-
-    def _parts(self, variant: TracedVariant, setup: Setup) -> Parts:
-        """Return parts with what the libraries take, and the allocator's share as it was measured, else the most of the page."""
-        found = replace(memory.parts(self.traced, variant, setup), framework=self.framework_bytes)
-        share = float(self.settings.fragmentation_high) if self.share is None else self.share
-        return memory.with_fragmentation(found, share)
-
-    def _on_the_device(self, parts: Parts) -> Parts:
-        """Return the parts that lie in the first device's memory: checkpoints, data and Python lie in the host's."""
-        framework = float(self.devices[0].framework_mb.value or 0) * MIB
-        return replace(parts, copies=self.traced.own.layer_bytes, framework=framework, fragmentation=0.0)
-
     def _memory(self, parts: Parts, on_device: bool = False) -> Memory:
-        low, high = (float(self.settings.fragmentation_low), float(self.settings.fragmentation_high))
-        low, high = (0.0, 0.0) if on_device else (low, high)
+        low, high = (0.0, 0.0) if on_device else (self.settings.fragmentation_low, self.settings.fragmentation_high)
         bounds = [parts.framework + parts.tensors * (1 + share) for share in (low, high)]
         names = ("weights", "buffers", "gradients", "optimizer", "activations", "copies", "framework", "fragmentation")
         values = {name: getattr(parts, name) / MIB for name in names}
         return Memory(**values, tensors=parts.tensors / MIB, total=parts.total / MIB, low=bounds[0] / MIB, high=bounds[1] / MIB)
-
-    @property
-    def _shares(self) -> memory.Shares:
-        asked = self.settings
-        low, usual, high = (asked.fragmentation_low, asked.fragmentation_usual, asked.fragmentation_high)
-        return memory.Shares(float(low), float(usual), float(high), float(asked.noise_mb) * MIB)
 
     # --- what was measured ---
 
@@ -181,7 +126,7 @@ class _Planner:
         """Take a few real steps, where the most that they may need is there, and learn the allocator's share from them."""
         if self.own.not_known:
             return _Probed(None, None, f"the step could not be traced: {self.own.not_known}")
-        needed = self._own_parts(self.config.batch_size)
+        needed = self.sizing.own_parts(self.config.batch_size)
         if self.config.device != "cpu" or self.processes > 1:
             return _Probed(None, None, "only one process on this machine's CPU is tried")
         if needed.total / MIB > room_mb:
@@ -194,9 +139,9 @@ class _Planner:
         except MltrainerError as error:
             return _Probed(None, None, f"real steps failed: {error.message}")
         peak = float(result.memory.peak_rss_mb) * MIB
-        self.share, self.framework_bytes = memory.calibrated(needed, peak, self._shares)
+        self.sizing.calibrate(peak)
         # Of an epoch that ends within the probe, the shortest step may be its last one, which has fewer samples.
-        is_whole = self._setup(1, 1).checkpoints == 1
+        is_whole = self.sizing.checkpoints == 1
         shortest = result.shortest_step_us if is_whole else result.step_time_us.median
         span = timing.Interval(float(shortest) / 1e6, float(result.step_time_us.p95) / 1e6)
         return _Probed(span, peak, None)
@@ -212,56 +157,8 @@ class _Planner:
             config=config,
             contract={},
             threads=config.threads,
-            max_steps=int(self.settings.probe_steps),
+            max_steps=self.settings.probe_steps,
         )
-
-    # --- ways ---
-
-    def _ways(self) -> list[Way]:
-        """Return the ways to train, the config's own first, in the order of what they cost."""
-        ways = [self._way("as it is", {}, self.own)]
-        for variant in self.traced.variants[1:]:
-            changes: dict[str, Any] = {}
-            if variant.variant.precision != self.own.variant.precision:
-                changes["precision"] = variant.variant.precision
-            if variant.variant.recomputed != self.own.variant.recomputed:
-                changes[RECOMPUTED] = variant.variant.recomputed
-            ways.append(self._way(_named(changes), changes, variant))
-        # What leaves the numbers as they are before what changes them.
-        ways.sort(key=lambda way: len({"precision"} & way.changes.keys()))
-        if self.config.optimizer.name in ("adam", "adamw") and not self.own.not_known:
-            state = memory.eight_bit_bytes(self.traced)
-            ways.append(self._way("8-bit AdamW", {"optimizer.name": EIGHT_BIT}, self.own, optimizer_bytes=state))
-        for parallel in ("zero1", "fsdp") if self.processes > 1 else ():
-            told = {"zero1": "ZeRO-1", "fsdp": "FSDP2"}[parallel]
-            ways.append(self._way(f"{told} over {self.processes}", {"launch.parallel": parallel}, self.own, parallel=parallel))
-        return ways
-
-    def _way(self, name: str, changes: dict[str, Any], variant: TracedVariant, **setup: Any) -> Way:
-        if self.processes > 1:
-            changes = {**changes, "launch.processes": self.processes}
-        if variant.not_known:
-            return Way(name, changes, None, not_known=variant.not_known)
-
-        def parts(batch: int, accumulate: int) -> Parts:
-            found = self._parts(variant, self._setup(batch, accumulate, **setup))
-            return self._on_the_device(found) if self.devices else found
-
-        return Way(name, changes, parts, refused=self._refused(changes))
-
-    def _refused(self, changes: dict[str, Any]) -> str | None:
-        """Return the reason why the trainer cannot take the config with some changes; None: it can."""
-        sizes = {"batch_size": 1, "accumulate": self.samples} if self.processes > 1 else {}
-        if RECOMPUTED in changes and not self.devices:
-            return SAVES_NOTHING
-        if changes.get("optimizer.name") == EIGHT_BIT and importlib.util.find_spec("bitsandbytes") is None:
-            return 'bitsandbytes is not installed: pip install "mltrainer[eightbit]"'
-        values = assign(self.config.model_dump(), {**changes, **sizes}.items())
-        try:
-            validate_values(TrainingConfig, values, "the planned config")
-        except InputError as error:
-            return error.message.replace("the planned config: ", "")
-        return None
 
     def _row(self, way: Way, choice: Choice | None, probed: _Probed) -> Row:
         span, unknown = self._step(way, choice, probed)
@@ -282,22 +179,17 @@ class _Planner:
             return None, probed.not_known
         if not way.changes.keys() <= {RECOMPUTED}:
             return None, "its steps were not measured; `mltrainer plan` with its keys measures them"
-        variant = self._variant_of(way)
-        rates, error = self.traced.rates, float(self.settings.time_error)
+        variant = self.sizing.variant_of(way)
+        rates, error = self.traced.rates, self.settings.time_error
         own_s = timing.work_s(timing.row_at(self.own.rows, self.config.batch_size), self.config.accumulate, rates)
         other_s = timing.work_s(timing.row_at(variant.rows, choice.batch), choice.accumulate, rates)
         return _span(timing.scaled(probed.step, own_s, other_s, error)), None
-
-    def _variant_of(self, way: Way) -> TracedVariant:
-        recomputed = way.changes.get(RECOMPUTED, self.own.variant.recomputed)
-        wanted = self.own.variant.model_copy(update={"recomputed": recomputed})
-        return next(variant for variant in self.traced.variants if variant.variant == wanted)
 
     # --- devices ---
 
     def _limit(self, room_mb: float) -> tuple[float | None, str]:
         """Return the bytes that one process may take, and the memory in words."""
-        share = float(self.settings.memory_share)
+        share = self.settings.memory_share
         if self.devices:
             device = self.devices[0]
             found = known.memory_bytes(device)
@@ -314,9 +206,9 @@ class _Planner:
             unknown.append("what driver and libraries take before any tensor: blank on the page, so not counted")
         fits, most = None, None
         if memory_bytes is not None and not self.own.not_known:
-            room = memory_bytes * float(self.settings.memory_share) - (device.framework_mb.value or 0) * MIB
-            fits = self._device_bytes(self.config.batch_size) <= room
-            most = next((size for size in self._sizes() if self._device_bytes(size) <= room), None)
+            room = memory_bytes * self.settings.memory_share - (device.framework_mb.value or 0) * MIB
+            fits = self.sizing.device_bytes(self.config.batch_size) <= room
+            most = next((size for size in self._sizes() if self.sizing.device_bytes(size) <= room), None)
         step: timing.Interval | str = "the step could not be traced"
         if not self.own.not_known:
             row = timing.row_at(self.own.rows, self.config.batch_size)
@@ -332,13 +224,8 @@ class _Planner:
             sources=list(dict.fromkeys(f"{one.source} (read {one.read})" for one in sources if one.value is not None)),
         )
 
-    def _device_bytes(self, batch: int) -> float:
-        """Return the bytes that a device's memory holds: the tensors; framework, data and checkpoints lie in the host's."""
-        found = self._own_parts(batch)
-        return found.tensors - found.copies + self.traced.own.layer_bytes
-
     def _sizes(self) -> list[int]:
-        return [size for size in range(self.samples, 0, -1) if self.samples % size == 0]
+        return [size for size in range(self.sizing.samples, 0, -1) if self.sizing.samples % size == 0]
 
     def _not_known(self) -> list[str]:
         """Return the things that the plan cannot tell, each with its reason."""
@@ -358,11 +245,6 @@ class _Planner:
 
 
 BENT = 0.05  # of the middle of three traced batches, off the line through the others
-
-
-def _named(changes: dict[str, Any]) -> str:
-    words = {"precision": str(changes.get("precision")), RECOMPUTED: "blocks computed again"}
-    return ", ".join(words[key] for key in changes) or "as it is"
 
 
 def _measured(probed: _Probed) -> Measured:

@@ -10,32 +10,6 @@ from mltrainer.questions.findings import Explored, Findings, Value
 from mltrainer.records.planner import Traced, Variant
 
 
-class PlannerSettings(Findings):
-    """What the planner decides by, as its page of the handbook says.
-
-    Attributes:
-        first_use_mb: What the libraries take when they first compute, in MiB; measured.
-        fragmentation_low: The least share of all tensors that the C library's allocator took beyond them; measured.
-        fragmentation_usual: The median of them.
-        fragmentation_high: The most.
-        noise_mb: By how much the memory of two starts of the same process differs, in MiB; measured.
-        memory_share: Of a memory that may be planned with.
-        time_error: How far the time of another batch may be off, as a share; measured.
-        probe_steps: Real steps that are taken to measure.
-        stale_days: Days after which a price that was read is named.
-    """
-
-    first_use_mb: Value
-    fragmentation_low: Value
-    fragmentation_usual: Value
-    fragmentation_high: Value
-    noise_mb: Value
-    memory_share: Value
-    time_error: Value
-    probe_steps: Value
-    stale_days: Value
-
-
 class Asked(Findings):
     """The variants that are traced, the config's own first; `again`: also with their repeated blocks computed again."""
 
