@@ -148,7 +148,7 @@ def likely_causes(
     ran = _ran_before(one, shown.time if shown is not None else None)
     own = _unseeded(one, other)
     rows = [(place, found) for place, found in _suspected(ran, source) if found.kind in kinds]
-    traced = _origins(shown, rows, kinds, one, other, source)
+    traced = [*_unwritten(shown, kinds, one), *_origins(shown, rows, kinds, one, other, source)]
     # A generator that is seeded alike by the first step may have been drawn from before.
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
@@ -158,6 +158,14 @@ def likely_causes(
         here = LikelyCause(shown.place, shown.kind or kinds[0], shown.what)
         lines.insert(sum(found.certain for _, found in rows), here)
     return [*traced, *(line for line in lines if line.place not in {found.place for found in traced})]
+
+
+def _unwritten(shown: FirstDifference | None, kinds: tuple[str, ...], one: dict[Key, Trace]) -> list[LikelyCause]:
+    """Return the lines that asked for memory which was read unwritten, where by chance it held the same in both runs."""
+    if shown is not None or "unwritten memory" not in kinds:
+        return []
+    reads = [(row[7], row[8], row[3]) for rows in one.values() for row in rows if row[1] == "op" and row[10]]
+    return [LikelyCause((file, line), "unwritten memory", f"what {_plain(name)} reads") for file, line, name in reads]
 
 
 def _origins(

@@ -67,9 +67,21 @@ class DataFlow:
             return _at_most_unseen(self._fate(parent, followed))
         if isinstance(parent, (ast.If, ast.While)):
             return Fate.SHOWN if only_shows(parent) else Fate.DECIDES
+        if isinstance(parent, ast.Tuple) and (target := self._unpacked_to(node, parent)) is not None:
+            return self._of_target(target, followed)
         if isinstance(parent, MADE) or (isinstance(parent, ast.Attribute) and parent.value is node):
             return self._fate(parent, followed)
         return Fate.UNSEEN  # it is returned, or taken apart
+
+    def _unpacked_to(self, node: ast.AST, made: ast.Tuple) -> ast.expr | None:
+        """Return what a part of a tuple is given to, where it is assigned to as many targets; else None."""
+        assign = self._parents.get(made)
+        target = assign.targets[0] if isinstance(assign, ast.Assign) and len(assign.targets) == 1 else None
+        if not isinstance(target, ast.Tuple) or len(target.elts) != len(made.elts):
+            return None
+        if any(isinstance(part, ast.Starred) for part in [*made.elts, *target.elts]):
+            return None
+        return next(to for part, to in zip(made.elts, target.elts, strict=True) if part is node)
 
     def _of_call(self, node: ast.AST, call: ast.Call, followed: set[str]) -> Fate | None:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""

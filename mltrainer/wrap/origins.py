@@ -7,6 +7,7 @@ which was given the same in both runs, or which asks a clock or its like itself.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -85,27 +86,28 @@ class Values:
         self._last_pair: dict[Variable, Pair] = {}
         self._in_frame: dict[int, list[int]] = {}
         self.inherited: set[Variable] = set()  # that differed when a fork began, and lay on a way back
-        self.parting: dict[str, int] = {}  # by thread: the last event before the two runs take different ways
+        self._callers: dict[int, int] = {}
+        self._moments: list[tuple[int, int, int, int]] = []  # time, frame, line and event; -1 where the other run has none
+        self.parting: dict[int, int] = {}  # by frame: the last event before the two runs take different ways
         self._read(one, other)
 
     def _read(self, one: list[list[Any]], other: list[list[Any]]) -> None:
-        by_thread: dict[str, list[list[Any]]] = {}
-        for row in other:
-            if row[1] == "value":
-                by_thread.setdefault(row[2], []).append(row)
-        partners = {thread: iter(rows) for thread, rows in by_thread.items()}
-        numbers, seen = _Numbers(), dict[int, dict[str, Pair]]()
-        for row in one:
-            if row[1] != "value" or row[2] in self.parting:
+        keys, theirs = _frame_keys(one), _frame_keys(other)
+        by_key: dict[Any, list[list[Any]]] = {}
+        for row in _of_values(other):
+            by_key.setdefault(theirs[row[3]], []).append(row)
+        partners = {key: iter(rows) for key, rows in by_key.items()}
+        seen: dict[int, dict[str, Pair]] = {}
+        for row in _of_values(one):
+            frame = row[3]
+            self._callers[frame] = row[4]
+            partner = next(partners.get(keys[frame], iter(())), None) if frame not in self.parting else None
+            if partner is None or row[5:7] != partner[5:7]:
+                self.parting.setdefault(frame, self._in_frame.get(frame, [-1])[-1])
+                self._moments.append((row[0], frame, row[6], -1))
                 continue
-            partner = next(partners.get(row[2], iter(())), None)
-            if partner is None or not numbers.are_alike(row, partner):
-                self.parting[row[2]] = self._last_of_thread(row[2])
-                continue
-            self._add(row, partner, seen.setdefault(row[3], {}))
-
-    def _last_of_thread(self, thread: str) -> int:
-        return next((n for n in range(len(self._events) - 1, -1, -1) if self._events[n].thread == thread), -1)
+            self._moments.append((row[0], frame, row[6], len(self._events)))
+            self._add(row, partner, seen.setdefault(frame, {}))
 
     def _add(self, row: list[Any], partner: list[Any], seen: dict[str, Pair]) -> None:
         """Add an event, and the changes that its frame sees: another frame may see one of the same variable later."""
@@ -139,12 +141,21 @@ class Values:
             time: The moment, on the first run's clock.
             asks: Lines that ask for something which differs from run to run.
         """
-        at = next((n for n in range(len(self._events) - 1, -1, -1) if self._is_at(self._events[n], place, time)), None)
-        if at is not None and (found := self._back([at], asks)):
+        moment = next((m for m in reversed(self._moments) if m[0] <= time and (self._files.get(m[1], ""), m[2]) == place), None)
+        if moment is None:
+            return []
+        _, frame, _, at = moment
+        if at >= 0 and (found := self._back([at], asks)):
             return found
         # Equal values, and still other operations: the runs have taken different ways.
-        parted = self.parting.get(self._events[at].thread if at is not None else MAIN, -1)
-        return self._back([parted], asks, is_way=True) if parted >= 0 else []
+        parted = self._parted(frame)
+        return self._back([parted], asks, is_way=True) if parted is not None else []
+
+    def _parted(self, frame: int) -> int | None:
+        """Return the last event before the runs took different ways in a frame or in those that called it; None for nowhere."""
+        while frame and self.parting.get(frame, -1) < 0:
+            frame = self._callers.get(frame, 0)
+        return self.parting.get(frame)
 
     def of_inherited(self, variables: Collection[Variable], time: int, asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins of what a fork found in variables, the nearest first."""
@@ -156,8 +167,7 @@ class Values:
     def of_decisions(self, asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins that decisions of the program hang on, the nearest first."""
         events = [n for n in range(len(self._events)) if self._statements.decides(*self._place(n)) and self._is_line(n)]
-        hanging = [n for n in events if any(self._is_different(variable, n) for variable in self._read_by(n))]
-        return self._back(hanging, asks)
+        return self._back([event for event in events if self._is_given_different(event)], asks)
 
     def unseen(self, origin: Origin) -> list[Place]:
         """Return the lines that give the names which an origin reads and whose values have no digest, by the source."""
@@ -170,16 +180,13 @@ class Values:
     def _is_line(self, event: int) -> bool:
         return self._events[event].kind == "line"
 
-    def _is_at(self, event: _Event, place: Place | None, time: int) -> bool:
-        return event.time <= time and event.kind != "return" and (self._files.get(event.frame, ""), event.line) == place
-
     def _back(self, starts: list[int], asks: Collection[Place], is_way: bool = False) -> list[Origin]:
         """Return the origins of what differs in the lines that begin at some events."""
         waiting, seen, found = deque(starts), set(starts), list[Origin]()
         while waiting and len(seen) < MOST:
             event = waiting.popleft()
             end = self._end(event)
-            causes, generator = self._causes(event, end)
+            causes, generator = self._causes(event, end, asks)
             origin = Origin(self._place(event), not causes, generator, self._events[event].thread)
             is_first = event in starts and not is_way and not generator
             is_origin = (not causes and not is_first) or origin.place in asks
@@ -203,11 +210,11 @@ class Values:
         place = in_frame.index(event)
         return in_frame[place + 1] if place + 1 < len(in_frame) else len(self._events)
 
-    def _causes(self, event: int, end: int) -> tuple[list[int], str]:
+    def _causes(self, event: int, end: int, asks: Collection[Place]) -> tuple[list[int], str]:
         """Return the lines, by the events at which they begin, that gave a line what differs; and the generator that did."""
         file, line = self._place(event)
         found = [self._changed_by(v, event) for v in self._read_by(event) if self._is_different(v, event)]
-        found += self._returned(event, end)
+        found += [*self._returned(event, end), *self._unseen_givers(event, asks)]
         drawn = [name for name in GENERATORS if self._draws(name, event, end)]
         if not SEEDS.search(self._statements.text(file, line)):
             found += [self._made_different(name, event) for name in drawn]
@@ -242,6 +249,20 @@ class Values:
         rows += [Variable(0, file, f":{name}") for name in names]
         return rows + [v for v in self._changes if not v.frame and not v.file and v.name.partition(".")[2] in names]
 
+    def _unseen_givers(self, event: int, asks: Collection[Place]) -> Iterator[int]:
+        """Yield the lines that gave a line what has no digest, such as an open file, and were given what differs."""
+        frame, (file, line) = self._events[event].frame, self._place(event)
+        for name in self._statements.names(file, line):
+            if not self._changes.keys() & {Variable(frame, "", name), Variable(0, file, f":{name}")}:
+                lines = self._statements.giving(file, name)
+                before = (n for n in reversed(self._in_frame[frame]) if n < event and self._events[n].line in lines)
+                giver = next(before, None)
+                if giver is not None and (self._place(giver) in asks or self._is_given_different(giver)):
+                    yield giver
+
+    def _is_given_different(self, event: int) -> bool:
+        return any(self._is_different(variable, event) for variable in self._read_by(event))
+
     def _is_different(self, variable: Variable, event: int) -> bool:
         last = self._last(variable, event)
         return last is not None and last.is_different
@@ -257,9 +278,11 @@ class Values:
         changed = self._events[last.event]
         if changed.caller == 0 and changed.kind == "call" and not variable.frame:
             self.inherited.add(variable)
-        if changed.began is not None and changed.kind != "call":
-            return self._by_another_thread(variable, changed.began, last.event)
-        return next((n for n in reversed(self._in_frame.get(changed.caller, [])) if n < last.event), None)
+        line = changed.began if changed.began is not None and self._is_line(changed.began) else None
+        if line is None:
+            line = next((n for n in reversed(self._in_frame.get(changed.caller, [])) if n < last.event), None)
+        is_given = changed.kind == "call" and variable.frame
+        return line if line is None or is_given else self._by_another_thread(variable, line, last.event)
 
     def _by_another_thread(self, variable: Variable, event: int, seen: int) -> int:
         """Return the line that changed a variable: where the line that saw it does not name it, another thread's last one."""
@@ -269,8 +292,10 @@ class Values:
         thread = self._events[event].thread
         # Before it was seen, else after that: the other run's thread may have come earlier.
         others = (n for n in [*range(seen, -1, -1), *range(seen + 1, len(self._events))] if self._events[n].thread != thread)
-        named = (n for n in others if self._is_line(n) and self._is_named(name, n))
-        return next((n for n in named if not self._leaves_equal(variable, n)), event)
+        named = [n for n in others if self._is_line(n) and self._is_named(name, n)]
+        different = (n for n in named if not self._leaves_equal(variable, n))
+        # Each may see the same at each of its own lines, and when they meet still differs.
+        return next(different, next((n for n in named if self._events[n].thread != MAIN), event))
 
     def _leaves_equal(self, variable: Variable, event: int) -> bool:
         end = self._end(event)
@@ -290,12 +315,23 @@ class Values:
                     yield ended.began
 
 
-class _Numbers:
-    """The frames of two runs, matched by the order in which each thread makes them."""
+def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:
+    return (row for row in rows if row[1] == "value")
 
-    def __init__(self) -> None:
-        self._partner: dict[int, int] = {}
 
-    def are_alike(self, row: list[Any], partner: list[Any]) -> bool:
-        """Return True where two rows are of the same line of the same frame."""
-        return self._partner.setdefault(row[3], partner[3]) == partner[3] and row[5:7] == partner[5:7]
+def _frame_keys(rows: list[list[Any]]) -> dict[int, Any]:
+    """Return what names the same frame in each run: its caller, its function, and its number among those.
+
+    What a thread begins with is named by what it is given, too: which thread of a pool does which work is chance.
+    """
+    functions = {row[2]: (os.path.basename(row[3] or ""), row[4]) for row in rows if row[1] == "frame"}
+    keys: dict[int, Any] = {}
+    counts: dict[Any, int] = {}
+    for _, _, thread, frame, caller, _, _, changes in _of_values(rows):
+        if frame not in keys:
+            is_work = not caller and thread != MAIN
+            given = sorted((name, value) for name, value in changes.items() if name.isidentifier()) if is_work else ()
+            key = (keys.get(caller), functions.get(frame), tuple(given))
+            counts[key] = counts.get(key, -1) + 1
+            keys[frame] = (*key, counts[key])
+    return keys

@@ -20,8 +20,13 @@ class Statement(NamedTuple):
 
     def with_another(self, other: Statement) -> Statement:
         """Return this one and another of the same line."""
-        sets = (a | b for a, b in zip(self[:3], other[:3], strict=True))
-        return Statement(*sets, f"{self.text} {other.text}".strip(), self.decides or other.decides)
+        return Statement(
+            self.names | other.names,
+            self.words | other.words,
+            self.given | other.given,
+            f"{self.text} {other.text}".strip(),
+            self.decides or other.decides,
+        )
 
 
 NO_STATEMENT = Statement(frozenset(), frozenset(), frozenset(), "", False)

@@ -130,3 +130,9 @@ def test_cells_take_their_imports_from_one_another() -> None:
 def test_planning_has_words_for_every_kind_of_cause(kind: str) -> None:
     told = sentence(Cause(kind=kind, step=1, what="it", calls=[]))
     assert told.startswith("it first differs at step 1: ")
+
+
+def test_memory_that_was_read_unwritten_is_told_where_it_held_the_same_by_chance() -> None:
+    one = trace(*lines(2, 3), op(5, "mul_", "i", "o", 3, True))
+    found = likely_causes(None, (*UNCHANGED, "unwritten memory"), one, one, SOURCE.__getitem__)
+    assert found[0] == LikelyCause(("t.py", 3), "unwritten memory", "what mul_ reads")

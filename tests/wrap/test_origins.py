@@ -238,3 +238,57 @@ def test_a_generator_that_a_line_imports_was_not_drawn_from() -> None:
     values = Values(rows("a"), rows("b"), lambda file: source)
     found = values.origins((FILE, 2), 4, [])
     assert [(origin.place[1], origin.generator) for origin in found] == [(1, "")]
+
+
+def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_opened_by() -> None:
+    source = "name = ask()\nfile = opened(name)\ntext = file.read()\ncompute(text)"
+
+    class File:
+        __slots__ = ("name",)
+
+        def __init__(self, name: int) -> None:
+            self.name = name
+
+        def read(self) -> int:
+            return self.name
+
+    File.__module__ = "io"
+    both = [rows_of(source, ask=lambda value=value: value, opened=File) for value in (1, 2)]
+    (one, time), (other, _) = both
+    assert [origin.place[1] for origin in Values(one, other, lambda file: source).origins((FILE, 4), time, [])] == [1]
+
+
+def test_which_thread_of_a_pool_does_which_work_is_no_difference() -> None:
+    def rows(threads: tuple[str, str], origin: str) -> Rows:
+        found: Rows = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}]]
+        found.append([2, "value", "MainThread", 1, 0, "line", 1, {}])
+        for number, (thread, job) in enumerate(zip(threads, "ab", strict=True), 2):
+            found.append([number, "frame", number, FILE, "work"])
+            found.append([number, "value", thread, number, 0, "call", 3, {"job": job}])
+            found.append([number, "value", thread, number, 0, "return", 3, {"<return>": job}])
+        return [*found, [8, "value", "MainThread", 1, 0, "line", 2, {":x": origin}]]
+
+    source = "x = ask()\ncompute(x)\ndef work(job): return job"
+    values = Values(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2"), lambda file: source)
+    assert [origin.place[1] for origin in values.origins((FILE, 2), 9, [])] == [1]
+    assert values.parting == {}
+
+
+def test_a_race_over_what_another_thread_changes_leads_to_that_thread() -> None:
+    source = "noise = 1\ndef lower():\n    global noise\n    noise = 2\ndef use(x):\n    return x + noise\ncompute(use(1))"
+
+    def rows(seen: str) -> Rows:
+        frames = [[0, "frame", 1, FILE, "<module>"], [0, "frame", 2, FILE, "lower"], [0, "frame", 3, FILE, "use"]]
+        own = [[1, "value", "MainThread", 1, 0, "call", 1, {}], [2, "value", "MainThread", 1, 0, "line", 1, {}]]
+        thread = [(3, "call", 2, {}), (4, "line", 4, {}), (5, "return", 4, {":noise": "2"})]
+        use = [(7, "call", 5, {":noise": seen}), (8, "line", 6, {}), (9, "return", 6, {"<return>": "x" + seen})]
+        return [
+            *frames,
+            *own,
+            *([time, "value", "worker", 2, 0, kind, line, changes] for time, kind, line, changes in thread),
+            [6, "value", "MainThread", 1, 0, "line", 7, {":noise": "1"}],
+            *([time, "value", "MainThread", 3, 1, kind, line, changes] for time, kind, line, changes in use),
+        ]
+
+    values = Values(rows("1"), rows("2"), lambda file: source)
+    assert [origin.place[1] for origin in values.origins((FILE, 7), 10, [])] == [4]

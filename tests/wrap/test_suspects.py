@@ -93,6 +93,7 @@ def test_a_clock_that_only_times_is_no_certain_suspect(source: str) -> None:
     "source",
     [
         "import time\nprint(time.time())",
+        "import time\nbegan, x = time.time(), 1\nprint(time.time() - began)",
         "import time\nstart = time.time()\nif time.time() - start > 9: print('slow')",
         "import time\nstart = time.time()\nprint(time.time() - start)",
         "import time\nstart = time.time()\nspan = time.time() - start\nprint(f'{span / 60:.1f} min')",
