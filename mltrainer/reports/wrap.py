@@ -42,7 +42,7 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
         yield "  the second run failed; it printed last:"
         yield from (f"    {line}" for line in verdict.failed)
     if verdict.cause is not None:
-        yield from _of_cause(verdict.cause)
+        yield from cause_lines(verdict.cause)
 
 
 def _changed(verdict: Verdict) -> str:
@@ -64,7 +64,8 @@ def _about(found: Subject) -> str:
     return f"judged: {sources}, {read}; {on}"
 
 
-def _of_cause(cause: Cause) -> Iterator[str]:
+def cause_lines(cause: Cause) -> Iterator[str]:
+    """Yield the lines that tell a cause."""
     yield f"  cause: {KINDS[cause.kind].words}"
     for number, line in enumerate(cause.lines):
         yield f"  {'line: ' if number == 0 else 'or:   '} {_line(line)}"

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
+from mltrainer.reports.wrap import cause_lines
 from mltrainer.wrap import checking
-from mltrainer.wrap.checking import NOTHING, Check, changed, rate, required
+from mltrainer.wrap.checking import NOTHING, Cause, Check, changed, rate, required
 from mltrainer.wrap.starting import WrappedProgram
 
 
@@ -94,3 +95,10 @@ def test_only_what_is_changed_is_said_to_be() -> None:
     in_place = set(changed(dataclasses.replace(program, in_place=True, hash_seeds=("7", "7"))))
     assert not {"hash seed", "folders"} & in_place
     assert "folder for temporary files" in in_place
+
+
+def test_a_cause_that_was_judged_by_half_a_trace_says_so() -> None:
+    cause = Cause("clock", "what add is given", "", 1, None, ())
+    assert not any("traced" in line for line in cause_lines(cause))
+    cut = dataclasses.replace(cause, traced_s=150.0)
+    assert any("what was traced in 2 min 30 s" in line for line in cause_lines(cut))

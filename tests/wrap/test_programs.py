@@ -1,0 +1,25 @@
+"""The programs that measure which line is named: each with three faults, of which nothing is told to who reads them."""
+
+from __future__ import annotations
+
+from tests.benchmarks.wrap.programs import HELD_OUT, variants
+
+
+def test_each_program_stands_without_fault_and_with_three() -> None:
+    found = variants()
+    programs = {variant.program for variant in found}
+    assert len(found) == 4 * len(programs) == 80
+    assert set(HELD_OUT) < programs
+
+
+def test_each_fault_has_lines_and_kinds_and_no_mark_is_left() -> None:
+    for variant in variants():
+        compile(variant.source, variant.program, "exec")
+        assert bool(variant.number) == bool(variant.guilty) == bool(variant.kinds), variant
+        assert "# guilty" not in variant.source
+        assert "# [" not in variant.source
+
+
+def test_a_fault_changes_the_program() -> None:
+    plain = {variant.program: variant.source for variant in variants() if not variant.number}
+    assert all(variant.source != plain[variant.program] for variant in variants() if variant.number)
