@@ -74,7 +74,7 @@ class DataFlow:
         return Fate.UNSEEN  # it is returned, or taken apart
 
     def _unpacked_to(self, node: ast.AST, made: ast.Tuple) -> ast.expr | None:
-        """Return what a part of a tuple is given to, where it is assigned to as many targets; else None."""
+        """Return the target of a part of a tuple that is assigned to as many targets; else None."""
         assign = self._parents.get(made)
         target = assign.targets[0] if isinstance(assign, ast.Assign) and len(assign.targets) == 1 else None
         if not isinstance(target, ast.Tuple) or len(target.elts) != len(made.elts):

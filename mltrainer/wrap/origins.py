@@ -320,7 +320,7 @@ def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:
 
 
 def _frame_keys(rows: list[list[Any]]) -> dict[int, Any]:
-    """Return what names the same frame in each run: its caller, its function, and its number among those.
+    """Return the keys by which the same frame is found in each run: its caller, its function, and its number among those.
 
     What a thread begins with is named by what it is given, too: which thread of a pool does which work is chance.
     """
