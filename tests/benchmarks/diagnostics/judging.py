@@ -140,7 +140,7 @@ def totals(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "wrong": sum(len(one.wrong) for one in run),
         "wrong_of_faulty": sum(len(one.wrong) for one in faulty),
         "healthy": len(healthy),
-        "healthy_flagged": sum(bool(one.said) for one in healthy),
+        "healthy_flagged": sum(bool(one.wrong) for one in healthy),
         "refused": len(verdicts) - len(run),
         "since": statistics.median(since) if since else None,
         "must_found_by_checks_alone": sum(len(one.found - one.said) for one in checked) if checked else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,6 +51,11 @@ def pair(
     must, may = labels
     twins = healthy(f"T{id}", f"{what}: without the fault", twin or task, cured or config)
     return Pair(faulty(id, what, must, may, task, config), twins)
+
+
+def waiting(case: Case) -> Case:
+    """Return a case whose samples are drawn where they are read; that its small model waits for them is true."""
+    return replace(case, may=case.may | {"PIPELINE"})
 
 
 @dataclass(frozen=True)

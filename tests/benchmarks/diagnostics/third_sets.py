@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,18 @@ from torch.nn import functional
 from torch.utils.data import Dataset, IterableDataset
 
 from tests.benchmarks.diagnostics.case import adam, by, healthy, sgd
-from tests.benchmarks.diagnostics.pairs import Labelled, Measured, Own, Pair, Reported, Splits, all_weights, biases_alone, pair
+from tests.benchmarks.diagnostics.pairs import (
+    Labelled,
+    Measured,
+    Own,
+    Pair,
+    Reported,
+    Splits,
+    all_weights,
+    biases_alone,
+    pair,
+    waiting,
+)
 
 SIDE = 12
 KINDS = 4
@@ -395,31 +406,35 @@ def adapted() -> nn.Module:
 
 
 class Hoarding(Labelled):
-    """Keeps the outputs of each step for a curve that is never drawn.
+    """Keeps the feature maps of each step for a picture that is never drawn.
 
     Args:
-        is_detached: Whether a number is kept in place of what has a graph.
+        is_reduced: Whether a number is kept in place of the maps.
     """
 
-    def __init__(self, is_detached: bool) -> None:
-        super().__init__(lambda: pictures({"rows": 640}), Wide)
-        self.is_detached, self.seen = is_detached, list[Any]()
+    def __init__(self, is_reduced: bool) -> None:
+        super().__init__(lambda: pictures({"rows": 1280}), Wide)
+        self.is_reduced, self.seen = is_reduced, list[Any]()
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
-        outputs = model(batch[0])
+        assert isinstance(model, Wide)
+        maps = model.body(batch[0])
         if model.training:
-            self.seen.append(outputs.mean().item() if self.is_detached else functional.relu(outputs).square().mean())
-        return outputs, batch[1]
+            self.seen.append(maps.mean().item() if self.is_reduced else maps)
+        return model.head(maps), batch[1]
 
 
-class Wide(nn.Sequential):
+class Wide(nn.Module):
     """Convolutions of many channels."""
 
     def __init__(self) -> None:
-        super().__init__(
-            *(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.AdaptiveMaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(128, KINDS)),
-        )
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())
+        self.head = nn.Sequential(nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(128, KINDS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.head(self.body(x))
+        return answer
 
 
 class Contrasting(Own):
@@ -547,7 +562,7 @@ class Six(Reported):
     classes = 6
 
 
-PAIRS: list[Pair] = [
+DRAWN: list[Pair] = [
     pair(
         *("F121", "pictures, dropout in evaluation too", ("EVAL_DROPOUT", "UNDERFIT STALL OSCILLATING UNDERTRAINED")),
         *(lambda: Reported(pictures, lambda: Seeing(dropout=0.8, is_always_dropping=True)), by(adam(5e-3), 25)),
@@ -626,9 +641,9 @@ PAIRS: list[Pair] = [
         twin=lambda: Reported(pictures, lambda: Seeing(bias=0.0)),
     ),
     pair(
-        *("F134", "outputs kept with their graph", ("MEMORY", "PIPELINE")),
-        *(lambda: Hoarding(is_detached=False), by(adam(2e-3), 10)),
-        twin=lambda: Hoarding(is_detached=True),
+        *("F134", "feature maps of each step kept", ("MEMORY", "PIPELINE")),
+        *(lambda: Hoarding(is_reduced=False), by(adam(2e-3), 12)),
+        twin=lambda: Hoarding(is_reduced=True),
     ),
     pair(
         *("F135", "pictures, one of them damaged", ("LOSS_SPIKE", f"INPUT_SCALE LR_HIGH {UNSTABLE} {UNLEARNED}")),
@@ -665,18 +680,22 @@ PAIRS: list[Pair] = [
     ),
 ]
 
-HEALTHY = [
+PAIRS: list[Pair] = [replace(one, case=waiting(one.case)) for one in DRAWN]
+
+IN_MEMORY = [
     healthy(
         *("H121", "two players against one another", Game),
         by({"name": "adam", "lr": 3e-3, "betas": [0.0, 0.99]}, 60, schedule={"name": "cosine"}),
     ),
+    healthy("H124", "digits turned, adapters that begin at zero", lambda: Labelled(turned_digits, adapted), by(adam(5e-3), 25)),
+    healthy("H125", "thirty residual blocks that begin as nothing", lambda: Labelled(turned_digits, Deep), by(adam(1e-3), 12)),
+]
+READ = [
     healthy("H122", "erased pixels filled, a loss without targets", Unsupervised, by(adam(3e-3), 12)),
     healthy(
         *("H123", "two views of a picture, contrasted", lambda: Contrasting(lambda: both(noise=0.5), lambda: Seeing(outputs=24))),
         by(adam(3e-3), 20),
     ),
-    healthy("H124", "digits turned, adapters that begin at zero", lambda: Labelled(turned_digits, adapted), by(adam(5e-3), 25)),
-    healthy("H125", "thirty residual blocks that begin as nothing", lambda: Labelled(turned_digits, Deep), by(adam(1e-3), 12)),
     healthy(
         *("H126", "six classes with a long tail"),
         lambda: Six(lambda: Splits(Tailed(sum(LONG_TAIL)), Tailed(sum(LONG_TAIL), 20 * AT)), lambda: Seeing(outputs=6)),
@@ -689,3 +708,4 @@ HEALTHY = [
     ),
     healthy("H128", "pictures, dropout 0.5", lambda: Reported(pictures, lambda: Seeing(dropout=0.5)), by(adam(3e-3), 20)),
 ]
+HEALTHY = [*IN_MEMORY, *map(waiting, READ)]

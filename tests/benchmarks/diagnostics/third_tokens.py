@@ -407,7 +407,7 @@ PAIRS: list[Pair] = [
         twin=lambda: Language(lines, updates=all_weights),
     ),
     pair(
-        *("F119", "topics, half of the validation texts trained on", ("LEAKAGE", "OVERFIT")),
+        *("F119", "topics, half of the validation texts trained on", ("LEAKAGE", "OVERFIT PIPELINE")),
         *(lambda: Labelled(lambda: known_topics(0.5), Pooled), by(adam(5e-3), 40)),
         twin=lambda: Labelled(lambda: known_topics(0.0), Pooled),
     ),
