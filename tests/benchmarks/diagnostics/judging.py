@@ -98,6 +98,11 @@ class Verdict:
         return self.case.must - self.found
 
     @property
+    def telling(self) -> frozenset[str]:
+        """What was said, without that a run waits for its data where this is no fault."""
+        return self.said - ({"PIPELINE"} & self.case.may)
+
+    @property
     def wrong(self) -> frozenset[str]:
         return self.said - self.case.must - self.case.may - self.may
 
@@ -134,7 +139,7 @@ def totals(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     checked = [one for one in run if one.checked is not None]
     return {
         "faulty": len(faulty),
-        "faulty_flagged": sum(bool(one.said) for one in faulty),
+        "faulty_flagged": sum(bool(one.telling) for one in faulty),
         "must": sum(len(one.case.must) for one in faulty),
         "must_found": sum(len(one.found) for one in faulty),
         "wrong": sum(len(one.wrong) for one in run),
