@@ -103,6 +103,11 @@ class DataAdapter(ABC):
         """Why samples of one split are not looked for in another; None where they are."""
         return None
 
+    @property
+    def mend_repeats(self) -> str:
+        """What to do about samples that are in two splits."""
+        return data_findings.APART
+
     def compared(self, split: str) -> np.ndarray | None:
         """Return a hash of each sample of a split that is looked for in others; None where each reading draws anew."""
         return self.hashes(split)
@@ -250,6 +255,10 @@ class _UserTaskAdapter(DataAdapter):
                 budget = planning_budget(is_sealed=split == "test")
                 self._readings[split] = read_split(self.parts[split], self.task.target_key, self._seed, budget)
         return self._readings[split]
+
+    @property
+    def mend_repeats(self) -> str:
+        return f"give each sample to one split alone, in {type(self.task).__name__}"
 
     def compared(self, split: str) -> np.ndarray | None:
         return self._reading(split).hashes

@@ -278,7 +278,12 @@ def giant_finding(place: Callable[[], str], copies: int, total: int, split_name:
     return [Finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {mend}")]
 
 
-def duplicate_findings(validation: int, total: int, test: int, excuse: str | None, limits: DataLimits) -> list[Finding]:
+APART = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
+
+
+def duplicate_findings(
+    validation: int, total: int, test: int, excuse: str | None, limits: DataLimits, mend: str = APART
+) -> list[Finding]:
     """Return the finding on repeated rows; none without them.
 
     Args:
@@ -287,6 +292,7 @@ def duplicate_findings(validation: int, total: int, test: int, excuse: str | Non
         test: Test rows that the training split has too.
         excuse: Why they may be no leakage all the same, or None.
         limits: Holds the share of repeats that is leakage.
+        mend: What to do about leakage.
     """
     if not validation and not test:
         return []
@@ -295,7 +301,6 @@ def duplicate_findings(validation: int, total: int, test: int, excuse: str | Non
         return [Finding("warning", text)]
     if excuse:
         return [Finding("warning", f"{text}; {excuse}")]
-    mend = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
     return [Finding("error", f"leakage: {text}; the validation metric would measure memory: {mend}")]
 
 

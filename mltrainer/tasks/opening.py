@@ -281,7 +281,8 @@ class OpenTask:
         total = len(hashes.validation)
         # Asked only where it decides: an excuse may have to read other columns or samples.
         excuse = self._data.excuse(limits) if repeats.validation >= limits.leak_rows * total else None
-        return data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits)
+        mend = self._data.mend_repeats
+        return data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits, mend)
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:

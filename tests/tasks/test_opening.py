@@ -477,6 +477,7 @@ def test_samples_of_a_data_set_are_looked_for_in_other_splits(own):
     count, found = compared(own(DATASETS.format(train="Some(range(30))", validation="Some(range(26, 36))")))
     assert count == 4
     assert found[0].startswith("leakage: 4 of 10 validation rows and 0 test rows are in the training split too")
+    assert found[0].endswith("give each sample to one split alone, in Mine")
 
 
 def test_data_sets_that_share_nothing_are_said_to(own):
