@@ -117,7 +117,7 @@ def _contradicting(train: Reading) -> list[Finding]:
     values, places = np.unique(row_hashes([rows]), return_inverse=True)
     # Where numbers have hardly a value twice, samples that agree in all of them are one sample.
     most = max(len(np.unique(column)) for column in rows.T)
-    if 2 * most <= len(values):
+    if 2 * most <= len(values) or len(values) == 1:
         return []
     counts = np.bincount(places * (int(labels.max()) + 1) + labels, minlength=len(values) * (int(labels.max()) + 1))
     classes = (counts.reshape(len(values), -1) > 0).sum(axis=1)

@@ -9,6 +9,7 @@ import numpy as np
 from mltrainer.configs.items import DataLimits
 
 MOST_INTERVALS = 20  # of a feature, in which classes are looked for
+MOST_TELLING = 0.5  # chosen by us: the share of the features that may tell the target; more are its nature
 CHANCE = 1e-3  # chosen by us: a score that one of the features reaches more often by chance says nothing
 HONEST = 0.05  # chosen by us: a feature by which so many new rows may be wrong, for all that is known, is an honest one
 
@@ -46,7 +47,9 @@ def telling_features(rows: np.ndarray, target: np.ndarray, classes: int, limits:
     """
     places = _promising(rows, target, classes, limits) if classes else range(rows.shape[1])
     scores = {int(place): telling_score(rows[:, place], target, classes, limits, rows.shape[1]) for place in places}
-    return {place: score for place, score in scores.items() if score >= limits.leak_score}
+    found = {place: score for place, score in scores.items() if score >= limits.leak_score}
+    # Where most features do, the classes lie far apart, or the features are one another: none of them is a leak.
+    return found if len(found) <= MOST_TELLING * rows.shape[1] else {}
 
 
 def _promising(rows: np.ndarray, labels: np.ndarray, classes: int, limits: DataLimits) -> np.ndarray:

@@ -75,3 +75,11 @@ def test_classes_that_are_sorted_by_a_rare_one_alone_are_not_parted():
     labels = np.repeat([0, 1], [990, 10])
     rows = np.stack([np.random.default_rng(2).normal(size=1000), labels + 0.0], axis=1)
     assert found(rows, labels, 2) == [1]
+
+
+def test_classes_that_lie_far_apart_in_most_features_are_no_leak():
+    labels = np.arange(200) % 2
+    clouds = 10.0 * labels[:, None] + np.random.default_rng(3).normal(size=(200, 2))
+    assert found(clouds, labels, 2) == []
+    assert found(np.concatenate([clouds[:, :1], clouds[:, 1:] % 1], axis=1), labels, 2) == [0]
+    assert found(clouds[:, :1], labels, 2) == []  # a single feature is what is learned from

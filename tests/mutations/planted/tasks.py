@@ -148,8 +148,8 @@ FAULTS = (
     Fault(
         "classes that contradict one another are those of inputs of few values, too",
         "mltrainer/tasks/sample_findings.py",
-        "if 2 * most <= len(values):",
-        "if 2 * most <= 0:",
+        "if 2 * most <= len(values) or",
+        "if 2 * most <= 0 or",
         "tests/tasks/test_sample_findings.py",
     ),
     Fault(
