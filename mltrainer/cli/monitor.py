@@ -46,7 +46,7 @@ def monitor(
         print(server.url, flush=True)
         warn("open this address in a browser on this machine; Ctrl-C ends the monitor")
         try:
-            with follower.watching(server.unasked):  # a long run is read while its user goes to the browser
+            with follower.reading(server.unasked):  # a long run is read while its user goes to the browser
                 server.serve_forever(poll_interval=0.1)
         # It is a KeyboardInterrupt, too, and has an exit code of its own; Ctrl-C is how the monitor is ended.
         except Terminated:

@@ -147,7 +147,7 @@ class Run:
         """The loss of the first step."""
         return number(self.result.first_loss)
 
-    @property
+    @functools.cached_property
     def epochs(self) -> list[float]:
         """The epoch of each evaluation, counted from 1."""
         return [number(row.epoch) for row in self.history]
@@ -156,7 +156,14 @@ class Run:
 
     def series(self, split: Split, name: str) -> list[float]:
         """Return a metric of every evaluation, NaN where it is missing."""
-        return [number((getattr(row, split) or {}).get(name)) for row in self.history]
+        if (split, name) not in self._curves:
+            self._curves[split, name] = [number((getattr(row, split) or {}).get(name)) for row in self.history]
+        return self._curves[split, name]
+
+    @functools.cached_property
+    def _curves(self) -> dict[tuple[str, str], list[float]]:
+        """The curves that were asked for: a rule asks for one at each of thousands of evaluations."""
+        return {}
 
     @property
     def train_loss(self) -> list[float]:
@@ -358,7 +365,9 @@ class Run:
 
     def norms(self, which: Literal["median", "max", "min"]) -> list[float]:
         """Return the gradient norm before clipping, over the steps before each evaluation."""
-        return [number(getattr(row.grad_norm, which)) for row in self.history]
+        if ("grad_norm", which) not in self._curves:
+            self._curves["grad_norm", which] = [number(getattr(row.grad_norm, which)) for row in self.history]
+        return self._curves["grad_norm", which]
 
     @functools.cached_property
     def layer_norms(self) -> list[list[float]]:

@@ -128,6 +128,22 @@ class Follower:
                 self._watchers.subtract(names)
                 self._runs = {name: run for name, run in self._runs.items() if self._watchers[name] > 0}
 
+    @contextlib.contextmanager
+    def reading(self, names: Sequence[str]) -> Iterator[None]:
+        """Read runs, and follow them for the length of a block, which does not wait for that."""
+        is_over = threading.Event()
+
+        def follow() -> None:
+            with contextlib.suppress(*UNREADABLE), self.watching(names):
+                is_over.wait()
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
     def _begin(self, name: str) -> WatchedRun:
         self._watchers[name] += 1
         if name not in self._runs:

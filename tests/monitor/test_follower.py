@@ -343,3 +343,12 @@ def test_a_record_is_read_again_only_where_it_changed(digits: Project, monkeypat
     path.write_text(path.read_text().replace("accuracy", "accuracies"))
     assert {phase.name: phase.state for phase in scene.look().phases}["baseline"] == "stale"
     assert read == [path.read_bytes()]
+
+
+def test_reading_a_run_ahead_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(empty_project(tmp_path))
+    may_read, waited = threading.Event(), list[bool]()
+    monkeypatch.setattr("mltrainer.monitor.run.WatchedRun.look", lambda run: waited.append(may_read.wait(3)))
+    with Follower(Project(tmp_path)) as follower, follower.reading([training.run]):
+        may_read.set()
+    assert all(waited)
