@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, number, text
 from mltrainer.records.common import Metrics
-from mltrainer.records.run import HistoryRow, Located, NonFinite, Ranged
+from mltrainer.records.run import WITHOUT_STEPS, HistoryRow, Located, NonFinite, Ranged
 
 SHOWN_SAMPLES = 16  # ids in the evidence; a batch may hold thousands
 SHOWN_PLACE = ("kind", "tensor", "operation", "module", "line", "holds", "sample")  # of where it arose
@@ -24,6 +24,8 @@ def find(run: Run) -> Finding:
         return broken
     if not run.history:
         return Finding("not_applicable", "The run recorded no evaluation and no non-finite number.")
+    if run.result.is_without_steps:
+        return Finding("not_applicable", f"Of the program, {WITHOUT_STEPS}, so that it has no losses and no gradients.")
     values = sum(len(_losses(row)) for row in run.history)
     return Finding("clear", f"All {values} recorded losses and gradient norms of {len(run.history)} evaluations are finite.")
 

@@ -55,6 +55,7 @@ from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, te
 from mltrainer.errors import InputError
 from mltrainer.records.common import Acceptance
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis, Suggestion
+from mltrainer.records.run import WITHOUT_STEPS
 from mltrainer.workspace import plain
 
 RULES: dict[str, Rule] = {
@@ -194,11 +195,13 @@ def shipped_pages() -> list[str]:
 def assess(rows: Sequence[Diagnosis], run: Run) -> Assessment:
     """Judge a run's curves, fit (good, overfitting, underfitting, unknown) and gradients from its rows.
 
-    Gradients are healthy, exploding, vanishing or unknown.
+    Gradients are healthy, exploding, vanishing or unknown; not applicable to a program without steps.
     """
     found = {row.id: row for row in rows}
     fit, fit_reason = _fit(found, run)
     gradients, gradients_reason = _gradients(found["exploding_gradients"], found["vanishing_gradients"])
+    if run.result.is_without_steps:
+        gradients, gradients_reason = "not applicable", f"Of the program, {WITHOUT_STEPS}."
     return Assessment(
         curves=_curves(run),
         fit=fit,

@@ -145,7 +145,7 @@ def learning_curves(run: TrainingResult) -> Figure | None:
 def metric(run: TrainingResult) -> Figure | None:
     """The metric on the training sample and on the validation split."""
     name = metric_name(run)
-    if name == "loss":
+    if name == "loss" or (run.is_without_steps and len(run.history) == 1):  # a point is no curve, and of no epoch
         return None
     series = _lines(run, [("training", _metric("train", name), False), ("validation", _metric("validation", name), False)])
     best = min if run.metric.mode == "min" else max

@@ -25,8 +25,10 @@ ANEW = os.O_WRONLY | os.O_TRUNC | os.O_CREAT  # opened with one of these, a file
 
 
 def begin(settings: Settings, process: Process) -> Files:
-    """Return the observer of this process, which notes files from here on."""
-    return Files(settings, process)
+    """Return the observer of this process, which notes files from here on, and the interpreter."""
+    files = Files(settings, process)
+    files.note_python()
+    return files
 
 
 class Files:
@@ -62,6 +64,10 @@ class Files:
         """Note nothing more until it begins anew."""
         self._is_on = False
         self._lines.close()
+
+    def note_python(self) -> None:
+        """Note the interpreter, which is all that is known of a program that does not import torch."""
+        self._note("python", sys.prefix, sys.executable, sys.version.split()[0])
 
     def attach(self, torch: Any) -> None:
         """Note the program's interpreter, versions and threads."""

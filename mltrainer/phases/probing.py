@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
 from mltrainer.runs.localize import HASH_SEED, HASH_SEED_VARIABLE, MEMORY, NOTHING, Change, find_cause
 from mltrainer.runs.trainer import Trainer
+from mltrainer.wrap.leavings import first_unlike
 
 
 @dataclass(frozen=True)
@@ -149,9 +151,10 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
 
 def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult) -> list[Option]:
     """Probe the config once more for each option that it uses, with only that one switched off."""
-    trainer, rows, own = ctx.trainer, [], _cost(probe)
+    trainer, rows = ctx.trainer, []
     if "options" not in trainer.capabilities:
         return []
+    own = _cost(probe)
     for key, plain in OPTIONS:
         value = probe.precision.chosen if key == "precision" else getattr(config, key)
         if value == plain:
@@ -165,6 +168,7 @@ def what_options_bring(ctx: Context, config: TrainingConfig, probe: ProbeResult)
 
 def _cost(probe: ProbeResult) -> Cost:
     """Return a probe's shortest step, and its peak memory: the device's, or on a CPU that of the whole process."""
+    assert probe.shortest_step_us is not None  # who has options makes steps
     return Cost(step_us=probe.shortest_step_us, peak_mb=probe.memory.device_peak_mb or probe.memory.peak_rss_mb)
 
 
@@ -209,7 +213,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> Probe:
     """Return the two probes side by side, the first step in which they differ, and why they do."""
     chains = [fingerprint.read(ctx.project.state_dir / "probe" / name / fingerprint.CHAIN_FILE) for name in ("first", "second")]
     first, second = probes.both
-    difference, is_resumed = fingerprint.first_divergence(*chains), "resume" in ctx.trainer.capabilities
+    difference, is_resumed = _difference(chains, probes), "resume" in ctx.trainer.capabilities
     steps, resumed = _settings(ctx).probe_steps, second.program.resumed if second.program else None
     if resumed is not None:
         is_resumed, difference = True, difference or _not_resumed(resumed)
@@ -226,11 +230,19 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> Probe:
     )
 
 
+def _difference(chains: Sequence[list[str]], probes: Probes) -> Divergence | None:
+    """Return the first step in which two probes differ; where no step was seen, the first of what they left that does."""
+    lefts = [one.program.left for one in probes.both if one.program and one.program.left is not None]
+    return first_unlike(*lefts) if len(lefts) == len(probes.both) else fingerprint.first_divergence(*chains)
+
+
 def _side(result: ProbeResult) -> ProbeRun:
     """Return a probe as planning's record holds it."""
     keys = ("steps", "weights_sha256", "init_sha256", "draws", "determinism", "wall_s", "parameters")
     same = {key: getattr(result, key) for key in (*keys, *(("weights_tree_sha256",) if result.weights_tree_sha256 else ()))}
-    return ProbeRun(**same, chain_head=result.chain.head, step_time_us=result.step_time_us.median)
+    return ProbeRun(
+        **same, chain_head=result.chain.head, step_time_us=result.step_time_us.median if result.step_time_us else None
+    )
 
 
 def _not_resumed(resumed: Resumed) -> Divergence | None:
@@ -270,7 +282,7 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
     """Return the whole run's estimated time, memory and disk space, scaled from the probes' measured steps and evaluation."""
     probe = probes.first
     # The faster one: other work on the machine can slow a probe down, but nothing speeds it up.
-    step_us = min(one.step_pace_us for one in probes.both)
+    step_us = min((one.step_pace_us for one in probes.both if one.step_pace_us is not None), default=None)
     known: dict[str, Any] = {
         "step_time_us": step_us,
         "budget_minutes": config.budget.minutes,
@@ -282,7 +294,11 @@ def estimate(config: TrainingConfig, probes: Probes, free_mb: float, disk_free: 
     if config.task.is_opaque:  # its steps are known where a probe ran it to its end
         resumed = probes.second.program.resumed if probes.second.program else None
         steps = resumed.steps if resumed else None
-        return Estimate(**known, steps=steps, minutes=steps * step_us / 60e6 if steps else None, peak_mb=peak_mb)
+        minutes = steps * step_us / 60e6 if steps and step_us else None
+        if probe.is_without_steps:  # both ran to their end
+            minutes = min(one.wall_s for one in probes.both) / 60
+        return Estimate(**known, steps=steps, minutes=minutes, peak_mb=peak_mb)
+    assert step_us is not None  # only a program can be without steps
     validation = data_of(probe).splits.validation.samples
     held_mb = _held_mb(probe.rehearsal, validation)
     on_device = [one.memory.device_peak_mb for one in probes.both if one.memory.device_peak_mb]

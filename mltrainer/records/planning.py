@@ -153,7 +153,7 @@ class ProbeRun(Part):
     init_sha256: str
     draws: dict[str, str]
     determinism: Determinism
-    step_time_us: Number
+    step_time_us: Number | None
     wall_s: Number
     parameters: int
 
@@ -231,14 +231,14 @@ class Rehearsal(Part):
 class Estimate(Part):
     """What the whole run will take, scaled from the probes; memory in MiB, of the process and of the GPU where there is one.
 
-    How many steps a program makes, only it knows; no time is estimated then.
+    How many steps a program makes, only it knows; no time is estimated then. One without steps ran to its end in the probes.
 
     `held_mb`, a part of `peak_mb`: what a whole evaluation holds beyond the probe's. `parts`: of one process of the probe;
     `rest_mb`: of its peak what is none of them, such as activations, copies and the allocator's share.
     """
 
     steps: int | None
-    step_time_us: Number
+    step_time_us: Number | None
     minutes: Number | None
     budget_minutes: Number
     peak_mb: Number

@@ -14,6 +14,7 @@ from mltrainer.redaction import redacted
 from mltrainer.workspace import plain, read_json, seal
 
 TRAIN = "train"  # the purpose of a run that a phase started
+WITHOUT_STEPS = "no step of a PyTorch optimizer was seen"  # why what is about steps does not apply
 OUTPUTS = "outputs"  # in a run's folder: the files that a program left
 
 
@@ -549,6 +550,8 @@ class Program(Part):
         outputs: The files that it left, as they were kept.
         read: The data that it read.
         resumed: Whether it can be gone on with; None where that was not tried.
+        left: Where no step of a PyTorch optimizer was seen: what it left and what is compared in place of weights, as digests of
+            files and values of its metrics; None where steps were seen, and before version 0.3.
     """
 
     command: list[str]
@@ -558,11 +561,13 @@ class Program(Part):
     outputs: list[FileRow]
     read: list[FileRow]
     resumed: Resumed | None
+    left: dict[str, str] | None = None
 
 
 class TrainingResult(Part):
     """What every training ends with, its entries as of `Run`; of a probe no contract is known. `processes`: None for one.
 
+    Of a program without steps `steps` is 0, the times of a step are None, and `weights_sha256` is that of what it left.
     `weights_tree_sha256`: the digest over chunks of the weights, where the chain has digests of that form.
     `delivered_sha256`: that over all bytes of the weights that were delivered, where a reproduction was asked for it.
     """
@@ -624,9 +629,9 @@ class TrainingResult(Part):
     time_s: dict[str, Number]
     wall_s: Number
     earlier_s: Number | None = None
-    step_time_us: Percentiles
-    step_pace_us: Number
-    shortest_step_us: Number
+    step_time_us: Percentiles | None
+    step_pace_us: Number | None
+    shortest_step_us: Number | None
     memory: Memory
     gpu: Gpu | None
     signals: Signals | None = None
@@ -650,6 +655,11 @@ class TrainingResult(Part):
     def outputs(self) -> list[FileRow]:
         """The files that the trained code left."""
         return self.program.outputs if self.program else []
+
+    @property
+    def is_without_steps(self) -> bool:
+        """Whether a program ran to its end in which no step was seen: what it left is compared in place of weights."""
+        return self.program is not None and self.program.left is not None
 
     @property
     def read(self) -> list[FileRow]:

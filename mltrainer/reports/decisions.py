@@ -37,8 +37,12 @@ def _questions(evidence: Diagnostics) -> Iterator[tuple[str, str, str]]:
     yield "Did a critical diagnostic fire?", ", ".join(critical) or "none", "debug" if critical else ""
     yield "Did the run come to its end?", state, "" if state == "finished" else "debug"
     yield "Do gradients explode while nothing was learned?", f"gradients {gradients}, fit {fit}", "debug" if unlearned else ""
-    judged = "no" if fit == gradients == "unknown" else "yes"
-    yield "Can fit or gradients be judged?", judged, "" if judged == "yes" else "debug"
+    known = {
+        "no": fit == gradients == "unknown",
+        "neither, which is no fault": fit == "unknown" and gradients == "not applicable",
+    }
+    judged = next((answer for answer, holds in known.items() if holds), "yes")
+    yield "Can fit or gradients be judged?", judged, "debug" if judged == "no" else ""
     yield "Is every acceptance criterion met?", ", ".join([*missed, *met]) or "none is set", good
 
 

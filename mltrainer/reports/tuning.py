@@ -82,7 +82,7 @@ def budget(search: Searched) -> list[Row]:
 
 def _all_of(side: Trained) -> Row:
     known = [count for count in side.samples if count is not None]
-    return {"steps": sum(side.steps), "samples": sum(known) if len(known) == len(side.samples) else None}
+    return {"steps": sum(side.steps) or None, "samples": sum(known) if len(known) == len(side.samples) else None}
 
 
 def changed(search: Searched) -> list[Row]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mltrainer.reports.markdown import code, table
 from mltrainer.reports.markdown import text as text_of
 from mltrainer.reports.values import counted, duration, short
 from mltrainer.wrap.causes import KINDS
-from mltrainer.wrap.checking import Cause, ResumeVerdict, SuspectLine, Verdict, mend
+from mltrainer.wrap.chains import ChainDifference
+from mltrainer.wrap.checking import NO_STEP, Cause, ResumeVerdict, SuspectLine, Verdict, mend
 from mltrainer.wrap.subject import Subject
 
 COMPARED = (
@@ -16,6 +17,11 @@ COMPARED = (
     " of the weights were compared, and all weights whole at every fiftieth and at the last."
 )
 RESUMED = "The resumed program was compared in the same way, from the step at which it resumed, with an undisturbed run."
+LEFT = (
+    "No step of a PyTorch optimizer was seen: fresh processes ran the whole program, and the files that each wrote in its folder"
+    " were compared byte for byte; of JSON all values but for times."
+)
+MOST_LEFT = 8  # files that are named
 MOST_FILES = 50  # of code, and of data: what more there is, --json lists
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
@@ -30,19 +36,40 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
     took = _joined([duration(seconds) for seconds in verdict.seconds])
     if verdict.same:
         runs = f"{len(verdict.seconds)} runs"
-        yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in {runs}, all gradients and weights the same"
+        if verdict.left is not None:
+            yield f"{REPEATS}: {NO_STEP}; in {runs} it left the same, byte for byte but for times in JSON: {_left(verdict.left)}"
+        else:
+            yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in {runs}, all gradients and weights the same"
         yield f"  changed between them: {_changed(verdict)}; they took {took}"
         yield f"  {_about(verdict.judged)}"
         return
     assert verdict.difference is not None
-    yield f"{DIFFERS}: {verdict.difference.what} differ{'s' if verdict.difference.what.startswith(('which', 'how')) else ''}" + (
-        f" at optimizer step {verdict.difference.step} of {verdict.steps}" if verdict.difference.step else ""
-    )
+    if verdict.left is not None:
+        yield f"{DIFFERS}: {NO_STEP}, and what it leaves differs: {_unlike(verdict.difference)}"
+    else:
+        yield f"{DIFFERS}: {_step_of(verdict.difference, verdict.steps)}"
     if verdict.failed:
         yield "  the second run failed; it printed last:"
         yield from (f"    {line}" for line in verdict.failed)
     if verdict.cause is not None:
-        yield from cause_lines(verdict.cause)
+        yield from cause_lines(verdict.cause, of_left=verdict.left is not None)
+
+
+def _step_of(difference: ChainDifference, steps: int | None) -> str:
+    s = "s" if difference.what.startswith(("which", "how")) else ""
+    return f"{difference.what} differ{s}" + (f" at optimizer step {difference.step} of {steps}" if difference.step else "")
+
+
+def _unlike(difference: ChainDifference) -> str:
+    values = f" (first: {difference.expected} in one run, {difference.found} in another)" if difference.expected else ""
+    return f"{difference.what}{values}"
+
+
+def _left(left: Mapping[str, str]) -> str:
+    """Return the names of the files that were left, the first ones of many."""
+    names = list(dict.fromkeys(name.partition(": ")[0] for name in left))
+    more = [f"and {len(names) - MOST_LEFT} more"] if len(names) > MOST_LEFT else []
+    return ", ".join([*names[:MOST_LEFT], *more])
 
 
 def _changed(verdict: Verdict) -> str:
@@ -64,16 +91,17 @@ def _about(found: Subject) -> str:
     return f"judged: {sources}, {read}; {on}"
 
 
-def cause_lines(cause: Cause) -> Iterator[str]:
-    """Yield the lines that tell a cause."""
+def cause_lines(cause: Cause, *, of_left: bool = False) -> Iterator[str]:
+    """Yield the lines that tell a cause; `of_left`: of a difference in what a program left."""
     yield f"  cause: {KINDS[cause.kind].words}"
     for number, line in enumerate(cause.lines):
         yield f"  {'line: ' if number == 0 else 'or:   '} {_line(line)}"
     if cause.shown is not None:
         yield f"  first shows: {shown(cause)}"
     if cause.traced_s is not None:
-        yield f"  judged by what was traced in {duration(cause.traced_s)}: the program had not made the steps by then"
-    yield f"  next: {mend(cause)}"
+        short = "ended" if of_left else "made the steps"
+        yield f"  judged by what was traced in {duration(cause.traced_s)}: the program had not {short} by then"
+    yield f"  next: {mend(cause, of_left=of_left)}"
 
 
 def _line(line: SuspectLine) -> str:
@@ -105,7 +133,7 @@ def page(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     parts += ["## What was judged", *_files(verdict.judged)]
     if resumed is not None:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
-    compared = f"{COMPARED} Changed between them: {_changed(verdict)}."
+    compared = f"{COMPARED if verdict.left is None else LEFT} Changed between them: {_changed(verdict)}."
     parts.append(compared if resumed is None else f"{compared} {RESUMED}")
     return "\n\n".join(parts) + "\n"
 

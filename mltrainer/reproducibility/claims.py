@@ -15,6 +15,7 @@ from mltrainer.records.common import Part
 from mltrainer.records.partial import partial
 
 NONE = "none"
+LEFT = "what the whole program left, in fresh processes; no step of it was seen"
 MEANING = {
     "R1": "the same bits on this machine, in a fresh process",
     "R2": "the same bits on another machine with the same packages, threads and instruction set",
@@ -46,6 +47,13 @@ class _Part(Part):
     identical: bool | None
     resumed: dict[str, Any]
     resumed_at: int | None
+    left: dict[str, Any]
+
+
+class _Run(_Part):
+    """What a claim reads of a run."""
+
+    program: _Part
 
 
 class _Evidence(Part):
@@ -54,7 +62,7 @@ class _Evidence(Part):
     numerics: str | None
     skipped: bool | None
     config: _Part
-    run: _Part
+    run: _Run
     probe: _Part
     program: _Part
     replay: _Part
@@ -79,6 +87,8 @@ def claim_of(record: Mapping[str, Any]) -> Claim:
 
 def _probe(evidence: _Evidence) -> tuple[bool, str]:
     probe, steps = evidence.probe, f"the first {evidence.probe.steps} steps, in fresh processes"
+    if evidence.program.left:
+        return probe.identical is True, LEFT
     if evidence.program.resumed:
         steps += f"; all steps, killed after step {probe.resumed_at} and gone on with"
     elif probe.resumed_at != 0:
@@ -94,6 +104,8 @@ def _winner(evidence: _Evidence) -> tuple[bool, str]:
 
 def _final(evidence: _Evidence) -> tuple[bool, str]:
     again = evidence.reproduction
+    if evidence.run.program.left:
+        return again.identical is True, LEFT
     return again.identical is True, f"all {again.steps_compared} steps, in a fresh process"
 
 

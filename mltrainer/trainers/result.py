@@ -105,13 +105,13 @@ class Quality:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Times in seconds, of a step in microseconds, and memory in MiB."""
+    """Times in seconds, of a step in microseconds, None where no step was seen, and memory in MiB."""
 
     time_s: dict[str, float]
     wall_s: float
-    step_time_us: Percentiles
-    step_pace_us: float
-    shortest_step_us: float
+    step_time_us: Percentiles | None
+    step_pace_us: float | None
+    shortest_step_us: float | None
     memory: Memory
     gpu: Gpu | None = None
 

@@ -34,4 +34,9 @@ _FIXES = {
     "state": "save and load it with the checkpoint",
     "chance": "run it again with more --steps: what differs may then show earlier",
 }
+OF_LEAVINGS = {  # where no step was seen, and what the program left differs
+    "random draw": "give this generator or estimator a seed (random_state=...)",
+    "clock": "write no time into what is left, and let none decide what is computed",
+    "chance": "give each generator and each estimator a seed (random_state=...), and write no time into what is left",
+}
 KINDS = {kind: Kind(_WORDS[kind], fix) for kind, fix in _FIXES.items()}

@@ -50,14 +50,18 @@ class ChainDifference(NamedTuple):
     """The first step in which two runs differ.
 
     Attributes:
-        step: Its number, from 1; 0 where a process trained in one of them alone.
+        step: Its number, from 1; 0 where a process trained in one of them alone, or where none was seen in either.
         what: The difference, in words.
         process: The process's name.
+        expected: Of what was left, the first run's; else empty.
+        found: Likewise, the other run's.
     """
 
     step: int
     what: str
     process: str
+    expected: str = ""
+    found: str = ""
 
 
 def chains(folder: Path) -> dict[Key, Chain]:

@@ -28,7 +28,7 @@ from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
 from mltrainer.wrap.blame import UNCHANGED, FirstDifference, LikelyCause, first_difference, likely_causes
-from mltrainer.wrap.causes import KINDS
+from mltrainer.wrap.causes import KINDS, OF_LEAVINGS
 from mltrainer.wrap.chains import (
     Chain,
     ChainDifference,
@@ -40,6 +40,7 @@ from mltrainer.wrap.chains import (
     steps_in,
     traces,
 )
+from mltrainer.wrap.leavings import first_unlike, leavings, written
 from mltrainer.wrap.stalls import stall_reporter
 from mltrainer.wrap.starting import FinishedRun, Perturbations, Tell, WrappedProgram, lacks_terminal, start
 from mltrainer.wrap.subject import Subject, subject_of
@@ -51,6 +52,8 @@ TAIL = 12  # lines of a log that are shown
 TAIL_BYTES = 1 << 16  # of its end that are read
 MOST_LINES = 5
 LEAST_S = 1.0  # before a rate is told
+NO_STEP = "no step of a PyTorch optimizer was seen"
+COMPARES_LEFT = f"{NO_STEP}: the whole program runs, and what it leaves is compared"
 SCRIPT = "task.script"  # where a project's program is typed, which is always run in a copy
 MISSING = re.compile(r"No such file or directory: '([^']+)'")
 NOTHING = Perturbations()
@@ -64,6 +67,19 @@ ONE_BY_ONE = {
     "threads": Perturbations(pause=True),
     "folder": Perturbations(folder=True),
 }
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What is compared of a run.
+
+    Attributes:
+        chains: The steps of each process that trained.
+        left: Where no step was seen: the files that the program left, and the values of JSON; None where steps were.
+    """
+
+    chains: dict[Key, Chain]
+    left: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +122,7 @@ class Verdict:
     Attributes:
         command: As it was typed.
         same: Whether all that was observed is the same.
-        steps: Steps of an optimizer that were compared, of the process that made most.
+        steps: Steps of an optimizer that were compared, of the process that made most; None where no step was seen.
         processes: Number of processes that trained.
         seconds: Duration of each run.
         difference: The first step that differs.
@@ -115,11 +131,12 @@ class Verdict:
         failed: The last lines that the second run printed, where it alone failed.
         hash_seeds: Under which the runs were made.
         changed: The changes between them, in words.
+        left: Where no step was seen: the files that were compared instead, and the values of JSON, as the first run left them.
     """
 
     command: str
     same: bool
-    steps: int
+    steps: int | None
     processes: int
     seconds: tuple[float, ...]
     judged: Subject
@@ -128,6 +145,7 @@ class Verdict:
     failed: tuple[str, ...] = ()
     hash_seeds: tuple[str, ...] = HASH_SEEDS
     changed: tuple[str, ...] = ()
+    left: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -179,7 +197,9 @@ class Check:
             InputError: The program fails, trains nothing, or cannot be run.
         """
         one = self._run("the program as it is", NOTHING, steps, files=True)
-        mine = required(one, self._program)
+        mine = computed(one, self._program)
+        if mine.left is not None:
+            self._tell({"event": "note", "text": COMPARES_LEFT})
         found = subject_of(one.lines, one.place, self._program.folder)
         # After the first run, by whose opened files it is known which strings the program can make sets of.
         first, *others = self._hash_seeds(found)
@@ -187,20 +207,22 @@ class Check:
         for seed in others:
             self._program = dataclasses.replace(self._program, hash_seeds=(first, seed))
             other = self._run(f"once more, with all changed that must not matter, hash seed {seed}", ALL, steps)
-            seconds, seeds, theirs = [*seconds, other.seconds], [*seeds, seed], chains(other.lines)
-            divergence = first_divergence(mine, theirs, steps)
+            seconds, seeds = [*seconds, other.seconds], [*seeds, seed]
+            theirs = compared_like(mine, other, self._program)
+            divergence = difference(mine, theirs, steps)
             if divergence is not None:
                 break
         verdict = Verdict(
             shlex.join(self._program.command),
             divergence is None,
-            compared(mine, theirs, steps) if divergence is None else max(len(chain.entries) for chain in mine.values()),
-            len(mine),
+            _steps_compared(mine, theirs, steps, is_same=divergence is None),
+            len(mine.chains),
             tuple(seconds),
             found,
             divergence,
             hash_seeds=tuple(seeds),
             changed=changed(self._program),
+            left=mine.left,
         )
         if divergence is None:
             return verdict
@@ -223,11 +245,11 @@ class Check:
 
     # --- why ---
 
-    def _cause(self, undisturbed: dict[Key, Chain], steps: int) -> Cause:
+    def _cause(self, undisturbed: Computed, steps: int) -> Cause:
         """Return the cause of a difference, by the change that brings it about and the difference of two traces."""
         kind, change = self._kind(undisturbed, steps)
         kinds = _left_over(kind)
-        shown, one, other = self._traced(change, steps)
+        shown, one, other = self._traced(change, steps, 1 if undisturbed.left is not None else TRIES)
         lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source)
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
@@ -240,31 +262,32 @@ class Check:
             TRACED_S if max(one.seconds, other.seconds) > TRACED_S else None,
         )
 
-    def _kind(self, undisturbed: dict[Key, Chain], steps: int) -> tuple[str, Perturbations]:
+    def _kind(self, undisturbed: Computed, steps: int) -> tuple[str, Perturbations]:
         """Return the kind of cause and the change that alone brings other steps about: the first that does, "chance" for none."""
-        expected = {key: _first_steps(chain, steps) for key, chain in undisturbed.items()}
+        first = {key: _first_steps(chain, steps) for key, chain in undisturbed.chains.items()}
+        expected = dataclasses.replace(undisturbed, chains=first)
         for kind, change in ONE_BY_ONE.items():
-            found = self._changed_chains(kind, change, steps)
-            if first_divergence(expected, found, steps) is None:
+            found = self._changed(kind, change, steps, expected)
+            if difference(expected, found, steps) is None:
                 continue
             is_steady = kind in ("chance", "threads") or self._is_same_again(found, kind, change, steps)
             return (kind, change) if is_steady else ("chance", ALL)
         return "chance", ALL
 
-    def _is_same_again(self, found: dict[Key, Chain], kind: str, change: Perturbations, steps: int) -> bool:
+    def _is_same_again(self, found: Computed, kind: str, change: Perturbations, steps: int) -> bool:
         """Return True where a change brings about the same once more: else it is a race that the first run has only met."""
-        return first_divergence(found, self._changed_chains(kind, change, steps), steps) is None
+        return difference(found, self._changed(kind, change, steps, found), steps) is None
 
-    def _changed_chains(self, kind: str, change: Perturbations, steps: int) -> dict[Key, Chain]:
+    def _changed(self, kind: str, change: Perturbations, steps: int, like: Computed) -> Computed:
         changed = "nothing" if change is NOTHING else kind
-        return chains(self._run(f"the cause: {changed} changed", change, steps).lines)
+        return compared_like(like, self._run(f"the cause: {changed} changed", change, steps), self._program)
 
-    def _traced(self, change: Perturbations, steps: int) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
+    def _traced(self, change: Perturbations, steps: int, tries: int) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
         """Return the first difference of two traced runs, or None, and both runs; a race may take several tries."""
         one = self._run(f"the cause: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=True)
         if one.code != 0:
             self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
-        for _ in range(TRIES):
+        for _ in range(tries):
             other = self._run("the cause: traced beside it", change, steps, trace=True)
             shown = first_difference(traces(one.lines), traces(other.lines))
             if shown is not None or max(one.seconds, other.seconds) > TRACED_S:
@@ -304,8 +327,10 @@ class Check:
             InputError: The program or the command fails, or the command goes on from no checkpoint.
         """
         whole = self._run("the program, undisturbed to its end", NOTHING, 0)
-        mine = required(whole, self._program)
+        mine = computed(whole, self._program).chains
         on_whole(whole.place)
+        if not mine:
+            raise InputError(f"{NO_STEP}, after which it could be killed", where=where, mend="leave it away")
         key = max(mine, key=lambda each: len(mine[each].entries))
         steps = len(mine[key].entries)
         after = kill_after or max(1, steps * 3 // 5)
@@ -398,15 +423,15 @@ def changed(program: WrappedProgram) -> tuple[str, ...]:
     return tuple(what for what, is_changed in found.items() if is_changed)
 
 
-def required(ended: FinishedRun, program: WrappedProgram) -> dict[Key, Chain]:
-    """Return the chain of each process that trained.
+def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:
+    """Return what is compared of a run: the steps of each process that trained; where none was seen, what it left.
 
     Args:
         ended: The run.
-        program: The program, for messages.
+        program: The program.
 
     Raises:
-        InputError: It failed, or trained nothing.
+        InputError: It failed, or made no step that was seen and left nothing.
     """
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
     # Asked first: being out of memory says nothing about the program, and has an exit code of its own.
@@ -418,14 +443,62 @@ def required(ended: FinishedRun, program: WrappedProgram) -> dict[Key, Chain]:
         printed = f"it printed last:{said}" if said else "it printed nothing"
         told = f"it ended with {ended_with(ended.code)} in a copy of its folder; {printed}"
         raise InputError(told, where=shlex.join(program.command), mend=_way_out(said, program))
-    if not found:
-        told = "no step of a PyTorch optimizer was seen in any of its processes"
-        mend = (
-            "give the command that trains: steps are those of optimizers, and changes of weights by hand between two calls of"
-            " backward(); a Python that is started with -I, -S or -E cannot be observed"
+    if found:
+        return Computed(found)
+    left = _left(ended, program)
+    if not left:
+        raise _no_evidence(program)
+    return Computed({}, left)
+
+
+def _left(ended: FinishedRun, program: WrappedProgram) -> dict[str, str]:
+    return leavings(ended.place, program.leaves or written(ended.place, ended.before), program.delivers)
+
+
+def _no_evidence(program: WrappedProgram) -> InputError:
+    """Return the error of a program of which nothing can be compared."""
+    by_steps = "steps are those of optimizers, and changes of weights by hand between two calls of backward()"
+    unseen = "a Python that is started with -I, -S or -E cannot be observed"
+    if program.where != SCRIPT:
+        told, by_files = "and it left no file in its folder", "let one without PyTorch write what it computes to a file there"
+    elif program.leaves:
+        told, by_files = (
+            f"and it left none of {', '.join(program.leaves)}",
+            "let it write what task.metrics and task.outputs name",
         )
-        raise InputError(told, where=shlex.join(program.command), mend=mend)
-    return found
+    else:
+        told, by_files = "", "for one without PyTorch, name the files that it writes in task.metrics and task.outputs"
+    return InputError(
+        ", ".join(filter(None, (f"{NO_STEP} in any of its processes", told))),
+        where=shlex.join(program.command),
+        mend=f"give the command that trains: {by_steps}; {by_files}; {unseen}",
+    )
+
+
+def compared_like(one: Computed, ended: FinishedRun, program: WrappedProgram) -> Computed:
+    """Return the parts of a run that were compared of an earlier one: its steps, or what it left, too."""
+    return Computed(chains(ended.lines), None if one.left is None else _left(ended, program))
+
+
+def difference(one: Computed, other: Computed, steps: int = 0) -> ChainDifference | None:
+    """Return the first difference of two runs, or None where all that was observed is the same.
+
+    Args:
+        one: A run.
+        other: Another one, seen like it.
+        steps: After how many a process was ended; 0 for never.
+    """
+    divergence = first_divergence(one.chains, other.chains, steps)
+    if divergence is not None or one.left is None or other.left is None:
+        return divergence
+    unlike = first_unlike(one.left, other.left)
+    return ChainDifference(0, unlike.what, "", unlike.expected, unlike.found) if unlike is not None else None
+
+
+def _steps_compared(one: Computed, other: Computed, steps: int, *, is_same: bool) -> int | None:
+    if one.left is not None:
+        return None
+    return compared(one.chains, other.chains, steps) if is_same else max(len(c.entries) for c in one.chains.values())
 
 
 def _way_out(said: str, program: WrappedProgram) -> str:
@@ -540,6 +613,6 @@ def _distinct(lines: Iterator[SuspectLine]) -> Iterator[SuspectLine]:
             yield line
 
 
-def mend(cause: Cause) -> str:
-    """Return the fix for a cause."""
-    return KINDS[cause.kind].mend
+def mend(cause: Cause, *, of_left: bool = False) -> str:
+    """Return the fix for a cause; `of_left`: no step was seen, and what the program left was compared."""
+    return OF_LEAVINGS.get(cause.kind, KINDS[cause.kind].mend) if of_left else KINDS[cause.kind].mend

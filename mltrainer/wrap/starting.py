@@ -25,14 +25,13 @@ from mltrainer.executors.process_tree import guarded, kill_all, processes_of, st
 from mltrainer.observe.process import Settings
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.wrap.chains import steps_in
+from mltrainer.wrap.leavings import LEFT_OUT, LINKED, Stamps, stamps
 
 OBSERVER = Path(__file__).parent / "observer"
 VARIABLE = "MLTRAINER_WRAP"
 POLL_S = 0.05
 MOST_BYTES = 2 << 30  # of a folder that is copied
 SCRATCH = f"{leftovers.SCRATCH}wrap-"  # how the folders of all starts begin: in none is the copy of another
-LINKED = (".git", "node_modules")
-LEFT_OUT = (".mltrainer", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 OURS = ("PYDANTIC_DISABLE_PLUGINS",)  # set for our own command's sake
 FILL = "195"  # glibc fills memory that it hands out with the other bits of this byte: small numbers as floats
 TERMINAL = (24, 80)  # lines and columns
@@ -70,7 +69,9 @@ class WrappedProgram:
         folder: Where it is run: copied for each start, so that no start finds what another one left.
         in_place: Run in the folder itself.
         timeout: Seconds until a start is given up; 0 for never.
-        leaves: Files of the folder that it writes itself: those of an earlier run are not copied.
+        leaves: Files of the folder that it writes itself: those of an earlier run are not copied. Where no step of it is seen,
+            these are compared; all that it writes where none is named.
+        delivers: Those of which every byte is compared then, JSON too.
         where: Where its user typed it, as messages name the place.
         has_terminal: Whether its standard input is a terminal of 24 lines, on which nobody types, in place of no input.
         hash_seeds: Those of an undisturbed start, and of one with another hash seed; the same where it may not be changed.
@@ -81,6 +82,7 @@ class WrappedProgram:
     in_place: bool = False
     timeout: float = 0.0
     leaves: tuple[str, ...] = ()
+    delivers: tuple[str, ...] = ()
     where: str = "the command"
     has_terminal: bool = False
     hash_seeds: tuple[str, str] = field(default_factory=lambda: usual_hash_seeds())
@@ -96,6 +98,7 @@ class FinishedRun:
         log: The program's printed text.
         place: The folder that it ran in.
         seconds: Its duration.
+        before: The folder's files before it began.
     """
 
     code: int
@@ -103,6 +106,7 @@ class FinishedRun:
     log: Path
     place: Path
     seconds: float
+    before: Stamps
 
 
 def start(
@@ -132,7 +136,7 @@ def start(
     lines.mkdir(parents=True)
     place = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
     settings = settings._replace(folder=str(lines), program=str(place), listing=perturbations.listing, pause=perturbations.pause)
-    started = time.monotonic()
+    started, before = time.monotonic(), stamps(place)
     with leftovers.scratch("wrap-") as short:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
         temporary = Path(short, "temporary-files-of-another-run" if perturbations.folder else "tmp")
@@ -141,7 +145,7 @@ def start(
         with _standard_input(program) as given:
             process = _started(program, place, _environment(perturbations, settings, temporary, seed), given, log)
             code = _ended(process, program, lines, (settings.steps, limit_s), on_poll)
-    return FinishedRun(code, lines, log, place, time.monotonic() - started)
+    return FinishedRun(code, lines, log, place, time.monotonic() - started, before)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ class Subject:
     Attributes:
         code: The program's own sources.
         data: The other files that it read.
-        about: Versions of Python and torch, and the number of threads of an operation.
+        about: Versions of Python and torch, and the number of threads of an operation; without torch Python's alone.
         prefix: Where that Python and its packages are installed.
         interpreter: The path of its executable.
     """
@@ -52,8 +52,11 @@ def subject_of(lines: Path, place: Path, folder: Path | None = None) -> Subject:
     """
     # By time over all processes: one of them may read what another has written.
     rows = sorted((row for found in rows_of(lines, "files").values() for row in found), key=lambda row: int(row[0]))
-    about = next((dict(row[2]) for row in rows if row[1] == "about"), {})
+    about = next((dict(row[2]) for row in rows if row[1] == "about"), None)
     found = read_in([(row[1], row[2]) for row in rows if row[1] in WAYS], place, folder)
     code = tuple(row for row in found if row.path.endswith(CODE))
     prefix, interpreter = (next((str(row[2]) for row in rows if row[1] == what), "") for what in ("prefix", "interpreter"))
+    if about is None:  # no process imported torch: the first one, which begins the others
+        prefix, interpreter, version = next((row[2:] for row in rows if row[1] == "python"), ("", "", ""))
+        about = {"python": version} if version else {}
     return Subject(code, tuple(row for row in found if row not in code), about, prefix, interpreter)

@@ -31,6 +31,22 @@ UNSEEDED = frozenset(  # entropy where they are given no seed
     )
 )
 NO_DRAWS = frozenset(("seed", "getstate", "setstate", "get_state", "set_state", "default_rng", "get_bit_generator"))
+ESTIMATORS = frozenset(  # of scikit-learn: fitting draws from that generator where they are given no random_state
+    (
+        *(
+            f"{kind}{of}"
+            for kind in (
+                *("RandomForest", "ExtraTrees", "DecisionTree", "ExtraTree", "GradientBoosting", "HistGradientBoosting"),
+                *("AdaBoost", "Bagging", "MLP", "SGD", "PassiveAggressive"),
+            )
+            for of in ("Classifier", "Regressor")
+        ),
+        *("Perceptron", "LinearSVC", "KMeans", "MiniBatchKMeans", "BisectingKMeans", "GaussianMixture"),
+        *("BayesianGaussianMixture", "IsolationForest", "RandomTreesEmbedding", "RandomizedSearchCV", "TruncatedSVD", "NMF"),
+        *("MiniBatchNMF", "FastICA", "TSNE", "LatentDirichletAllocation", "GaussianRandomProjection"),
+        *("SparseRandomProjection", "RBFSampler", "Nystroem"),
+    )
+)
 SPLITTERS = frozenset(  # of scikit-learn: draw from NumPy's shared generator where they are given no random_state
     (
         *("train_test_split", "shuffle", "resample", "ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit"),
@@ -299,7 +315,7 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 def _draws_unasked(name: str, last: str, method: str, keywords: set[str]) -> bool:
     """Return True where scikit-learn or pandas is left to draw from NumPy's shared generator."""
     by_pandas = method == "sample" and bool(keywords & {"frac", "n"})  # torch's distributions have neither
-    by_sklearn = name.startswith("sklearn.") and last in SPLITTERS
+    by_sklearn = name.startswith("sklearn.") and last in SPLITTERS | ESTIMATORS
     return (by_pandas or by_sklearn) and "random_state" not in keywords
 
 

@@ -13,7 +13,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.reports.wrap import cause_lines
 from mltrainer.wrap import checking
-from mltrainer.wrap.checking import NOTHING, Cause, Check, changed, rate, required
+from mltrainer.wrap.checking import NOTHING, Cause, Check, changed, computed, rate
 from mltrainer.wrap.starting import WrappedProgram
 
 
@@ -76,7 +76,7 @@ def test_a_file_beside_the_folder_is_told_with_the_exact_flag(tmp_path: Path, mo
     checked, _ = check(tmp_path / "mine", "open('../data/x.csv')", **more)
     ended = checked._run("it", NOTHING, 0)
     with pytest.raises(InputError) as raised:
-        required(ended, checked._program)
+        computed(ended, checked._program)
     assert told in (raised.value.mend or "")
     in_place = dataclasses.replace(checked._program, in_place=True)
     assert checked._run("it", NOTHING, 0, program=in_place).code == 0

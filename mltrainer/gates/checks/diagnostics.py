@@ -9,6 +9,7 @@ from mltrainer.gates.check import RUN_DIAGNOSTICS, RUN_PLANNING, Outcome, check,
 from mltrainer.gates.checks.training import change_to_try
 from mltrainer.records.diagnostics import Diagnosis, Diagnostics
 from mltrainer.records.envelope import Envelope
+from mltrainer.records.run import WITHOUT_STEPS
 
 TRAIN_LONGER = f"evaluate more often or train longer, then {RUN_PLANNING}"
 
@@ -37,6 +38,8 @@ def fit_assessed(record: Envelope[Diagnostics]) -> Outcome:
 @check(Diagnostics)
 def gradients_checked(record: Envelope[Diagnostics]) -> Outcome:
     """Gradient norms of every layer were recorded and judged."""
+    if record.evidence.program is not None and record.evidence.program.left is not None:
+        return Outcome("not_applicable", {"rule": WITHOUT_STEPS})
     health = record.evidence.assessment.gradients
     found = {"gradients": health, "layers": record.evidence.layer_count}
     mend = f"give the model a weight that is trained, then {RUN_PLANNING}"

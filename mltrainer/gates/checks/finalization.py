@@ -17,7 +17,7 @@ from mltrainer.records.common import Export, lost_share
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.openings import looks
-from mltrainer.records.run import output_name
+from mltrainer.records.run import WITHOUT_STEPS, output_name
 from mltrainer.reproducibility.drawn import drawn
 from mltrainer.workspace import digest
 
@@ -92,8 +92,10 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
     holds = same and again.identical and again.steps_compared == run.steps and all(left.values()) and wanted == set(left)
     combination = record.evidence.combination
     rebuilt = combination is None or combination.rebuilt_sha256 == combination.weights_sha256
+    if run.program is not None and run.program.left is not None:
+        holds = holds and bool(run.program.left) and digest(run.program.left) == run.weights_sha256
     found = {
-        "steps_compared": again.steps_compared,
+        "steps_compared": f"not applicable: {WITHOUT_STEPS}" if run.is_without_steps else again.steps_compared,
         "identical": again.identical,
         "first_divergence": recorded(again.first_divergence),
         **({"outputs": left} if run.program else {}),

@@ -19,6 +19,7 @@ from mltrainer.gates.statistics import (
 )
 from mltrainer.records.optimization import Comparison, Searched, Skipped, Trained, Trial
 from mltrainer.records.pareto import taken
+from mltrainer.records.run import WITHOUT_STEPS
 
 if TYPE_CHECKING:  # to name it at run time would build a model for each of the two
     from mltrainer.records.envelope import Envelope
@@ -132,7 +133,8 @@ def _budget(comparison: Comparison) -> dict[str, Any]:
 def _trained(side: Trained) -> dict[str, Any]:
     samples = [count for count in side.samples if count is not None]
     known = len(samples) == len(side.samples)
-    return {"epochs": side.epochs, "steps": sum(side.steps), "samples": sum(samples) if known else None}
+    steps = sum(side.steps) or f"not applicable: {WITHOUT_STEPS}"  # whoever trains makes one
+    return {"epochs": side.epochs, "steps": steps, "samples": sum(samples) if known else None}
 
 
 def _is_fair(comparison: Comparison) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSettings
 from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
+from mltrainer.records.common import Divergence
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.planning import Planned, Planning
+from mltrainer.records.run import WITHOUT_STEPS
 from mltrainer.workspace import digest
 
 SWITCHES = {
@@ -97,20 +101,31 @@ def data_valid(record: Envelope[Planning]) -> Outcome:
 
 @check(Planning)
 def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outcome:
-    """Two fresh processes trained a few real steps and ended in the same bits."""
-    probe = record.evidence.probe
+    """Two fresh processes trained a few real steps and ended in the same bits; of a program without steps, left the same."""
+    probe, program = record.evidence.probe, record.evidence.program
     first, second = probe.runs
     steps = min(first.steps, second.steps)
     same = first.chain_head == second.chain_head and first.weights_sha256 == second.weights_sha256
     same = same and first.weights_tree_sha256 == second.weights_tree_sha256
     resumes = record.evidence.program is None or record.evidence.program.resumed is None or record.evidence.program.resumed.same
+    weights = first.weights_sha256 if same else [first.weights_sha256, second.weights_sha256]
+    named = "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
+    if program is not None and program.left is not None:
+        # The record's own list of what was left: that it is the one whose digest both have.
+        holds = same and bool(program.left) and digest(program.left) == second.weights_sha256
+        found: dict[str, Any] = {"steps": f"not applicable: {WITHOUT_STEPS}", "left": weights, "compared": sorted(program.left)}
+        found["first_difference"] = _apart(probe.first_difference)
+        return when(holds, found, f"{named}; then {RUN_PLANNING}")
     holds = same and resumes and steps >= settings.min_steps
-    weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]
     found = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference)}
     if probe.resumed_at == 0:
         found["not_interrupted"] = _why_not_interrupted(record.evidence)
-    named = "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
     return when(holds, found, f"{named}; then {RUN_PLANNING}")
+
+
+def _apart(found: Divergence | None) -> dict[str, str] | None:
+    """Return what two programs without steps left otherwise: there is no step at which."""
+    return None if found is None else {"what": found.what, "expected": found.expected, "found": found.found}
 
 
 def _why_not_interrupted(evidence: Planning) -> str:

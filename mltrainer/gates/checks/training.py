@@ -14,7 +14,9 @@ from mltrainer.records.baseline import Baseline, Folds
 from mltrainer.records.diagnostics import Change
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
-from mltrainer.records.run import NonFinite
+from mltrainer.records.run import WITHOUT_STEPS, NonFinite, Run
+
+NO_STEPS = f"not applicable: {WITHOUT_STEPS}"
 
 
 @check(Finalization, item="training_finished")
@@ -23,14 +25,21 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     """Training ended by itself: all epochs, or early stopping; its history and its chain are complete."""
     run = record.evidence.run
     # The last step always is evaluated: a history that ends before it was cut off.
-    complete = bool(run.history) and run.history[-1].step == run.steps
-    chained = run.chain.entries >= run.steps > 0
+    last = len(run.history) if run.is_without_steps else run.steps
+    complete = bool(run.history) and run.history[-1].step == last
+    chained = run.chain.entries > 0 if run.is_without_steps else run.chain.entries >= run.steps > 0
     folds = record.evidence.folds if isinstance(record.evidence, Baseline) else None
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
-    found = {"state": run.state, "stop_reason": run.stop_reason, "steps": run.steps, "epochs": run.epochs, **_counted(folds)}
+    found = {"state": run.state, "stop_reason": run.stop_reason, **_course(run), **_counted(folds)}
     log = f"read the log in .mltrainer/runs/{run.id}/, fix the cause, then mltrainer phase run {record.phase}"
     mend = _to_mend(record) or log
     return when(holds and are_whole(folds), {**found, **_finding(record)}, mend)
+
+
+def _course(run: Run) -> dict[str, Any]:
+    if run.is_without_steps:
+        return {"steps": NO_STEPS, "evaluations": len(run.history)}
+    return {"steps": run.steps, "epochs": run.epochs}
 
 
 def are_whole(folds: Folds | None) -> bool:
@@ -80,7 +89,9 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
     # fp16's scaler lowers its scale by skipping steps that overflow: they belong to its working and are no fault.
     skipped = sum(not isinstance(row.skipped, str) and row.skipped > 0 for row in run.history)
     bad = max(bad, int(run.nonfinite is not None))  # the step that ended the run is in no row of its history
-    found = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
+    found: dict[str, Any] = {"values": len(values), "not_finite": bad, "first": _first(run.nonfinite)}
+    if run.is_without_steps:
+        found["losses_and_gradients"] = NO_STEPS
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
     mend = _to_mend(record) or f"fix what `mltrainer guide diagnostics/nan_loss` names, then {RUN_PLANNING}"

@@ -60,6 +60,6 @@ def _measured(one: Seeded) -> MeasuredRun:
         run=run.id,
         parameters=result.parameters if result else None,
         weights_sha256=result.weights_sha256 if result else None,
-        step_us=result.step_time_us.median if result else None,
+        step_us=result.step_time_us.median if result and result.step_time_us else None,
         wall_s=run.wall_s,
     )

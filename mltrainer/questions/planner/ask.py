@@ -142,8 +142,11 @@ class _Planner:
         self.sizing.calibrate(peak)
         # Of an epoch that ends within the probe, the shortest step may be its last one, which has fewer samples.
         is_whole = self.sizing.checkpoints == 1
-        shortest = result.shortest_step_us if is_whole else result.step_time_us.median
-        span = timing.Interval(float(shortest) / 1e6, float(result.step_time_us.p95) / 1e6)
+        times = result.step_time_us
+        shortest = result.shortest_step_us if is_whole or times is None else times.median
+        if times is None or shortest is None:
+            return _Probed(None, peak, "no step was seen")
+        span = timing.Interval(float(shortest) / 1e6, float(times.p95) / 1e6)
         return _Probed(span, peak, None)
 
     def _probe_job(self) -> TrainingJob:

@@ -99,8 +99,11 @@ def history(told: Sequence[Told], seen: Steps, steps: int) -> list[dict[str, Any
     Args:
         told: The program's evaluations.
         seen: The measurements of its steps.
-        steps: Number of its steps.
+        steps: Number of its steps; 0 where none was seen: the rows are then numbered by themselves.
     """
+    if not steps:
+        shift = 1 if told and told[0].epoch == 0 else 0
+        return [_row(one, seen, n - 1, n, n if one.epoch is None else one.epoch + shift) for n, one in enumerate(told, 1)]
     by_step = placed(told, steps)
     parts = range(1, PARTS + 1) if len(told) < FEWEST else ()
     ends = sorted({*by_step, steps, *(max(1, round(steps * part / PARTS)) for part in parts)})

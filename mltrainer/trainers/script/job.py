@@ -24,13 +24,12 @@ from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
 from mltrainer.trainers.script.observed import Observed, observed
-from mltrainer.trainers.script.result import require_left, result_of
+from mltrainer.trainers.script.result import RESULT_FILE, require_left, result_of
 from mltrainer.workspace import read_json, write_json, write_text
-from mltrainer.wrap.checking import Check
+from mltrainer.wrap.checking import COMPARES_LEFT, Check
 from mltrainer.wrap.stalls import stall_reporter
 from mltrainer.wrap.starting import WrappedProgram
 
-RESULT_FILE = "result.json"
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"
 EXPLORE = "explore"
@@ -74,13 +73,15 @@ def run_job(
         _require_data(job, root)
         found = _ran(job, root, scratch, _pace(events, stop))
         _require_own_packages(found, f"task.script ({config.task.script})")
+        if found.left is not None and job.rehearse:  # the first of planning's probes
+            events.send("note", text=COMPARES_LEFT)
         result = result_of(job, found, root, folder)
         if job.trace_from is not None:
             # This process's own hash seed is the page's: under it sets keep one order, and a cause of that kind would never show.
             free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
             cause = _cause(_check(free, scratch / "cause", events, stop), found.steps)
             result["cause"] = cause and cause.written()
-        if job.resumable and config.task.resume is not None:
+        if job.resumable and config.task.resume is not None and found.left is None:  # else there is no step to be killed after
             check = _check(_program(config, root), scratch / "resumed", events, stop)
             result["program"]["resumed"] = _resumed(config, check, events).written()
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
@@ -167,7 +168,14 @@ def _program(config: TrainingConfig, root: Path) -> WrappedProgram:
     """Return the program to run; its metrics and outputs are left out of the copy, so that every run writes its own."""
     seed = os.environ.get("PYTHONHASHSEED", HASH_SEEDS[0])  # this process's own, which the run's record holds
     command = config.task.command(config.seed)
-    return WrappedProgram(command, root, leaves=config.task.writes, where="task.script", hash_seeds=(seed, seed))
+    return WrappedProgram(
+        command,
+        root,
+        leaves=config.task.writes,
+        delivers=tuple(config.task.outputs),
+        where="task.script",
+        hash_seeds=(seed, seed),
+    )
 
 
 def _pace(events: Events, stop: Callable[[], str | None]) -> Callable[[int], None]:
@@ -213,7 +221,8 @@ def _cause(check: Check, steps: int) -> Cause | None:
         return None
     cause, step = verdict.cause, verdict.difference.step if verdict.difference else 0
     calls = [Call(kind=line.kind, call=line.call, where=line.where, function=line.text) for line in cause.lines]
-    return Cause(kind=cause.kind, step=cause.step or step, what=cause.shown or "the steps", calls=calls)
+    shown = cause.shown or ("the steps" if verdict.left is None else "what it leaves")
+    return Cause(kind=cause.kind, step=cause.step or step, what=shown, calls=calls)
 
 
 def _resumed(config: TrainingConfig, check: Check, events: Events) -> Resumed:

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mltrainer.errors import InputError
+from mltrainer.wrap.leavings import is_time
 
 TRAIN = "train_"  # begins the names of what was measured on training samples
 EVALUATED = "eval_"  # begins those of validation where transformers writes them: here they have none
 PLACES = ("step", "epoch")
-TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
-    ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
-)
 
 
 class Told(NamedTuple):
@@ -131,15 +129,11 @@ def told_of(row: Any, where: str) -> Told:
     """
     if not isinstance(row, Mapping):
         raise InputError(f"a {type(row).__name__} was found, a mapping of metrics by name was expected", where=where)
-    numbers = {str(key): float(value) for key, value in row.items() if _is_number(value) and not _is_time(str(key))}
+    numbers = {str(key): float(value) for key, value in row.items() if _is_number(value) and not is_time(str(key))}
     step, epoch = (numbers.pop(place, None) for place in PLACES)
     validation = {key.removeprefix(EVALUATED): value for key, value in numbers.items() if not key.startswith(TRAIN)}
     train = {key.removeprefix(TRAIN): value for key, value in numbers.items() if key.startswith(TRAIN)}
     return Told(None if step is None else int(step), epoch, validation, train)
-
-
-def _is_time(name: str) -> bool:
-    return not TIMES.isdisjoint(name.lower().split("_"))
 
 
 def _is_number(value: Any) -> bool:

@@ -18,9 +18,11 @@ from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.trainers.script.metrics import Told, told_of
 from mltrainer.workspace import digest
 from mltrainer.wrap.chains import Chain, Entry, last_step
-from mltrainer.wrap.checking import ALL, NOTHING, required
+from mltrainer.wrap.checking import ALL, NOTHING, computed
 from mltrainer.wrap.starting import FinishedRun, Perturbations, WrappedProgram, lacks_terminal, start
 from mltrainer.wrap.subject import Subject, subject_of
+
+NO_PROCESS: Key = ("", 0)
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,14 @@ class Observed:
         command: As it was started.
         place: The folder that it ran in.
         seconds: Its duration.
-        entries: The steps of the process that made most.
+        entries: The steps of the process that made most; none where no step was seen.
         processes: Number of processes that trained.
         others: Digests of the other processes' computations.
-        weights_sha256: Digest of all weights at the end.
+        weights_sha256: Digest of all weights at the end; where no step was seen, of what the program left.
         signals: The observer's measurements of its steps.
         told: Its own reports on its steps, by a callback.
         judged: The files that it read.
+        left: Where no step was seen: the files that it left, and the values of its metrics.
     """
 
     command: list[str]
@@ -50,11 +53,12 @@ class Observed:
     signals: list[list[Any]]
     told: list[list[Any]]
     judged: Subject
+    left: dict[str, str] | None = None
 
     @property
     def steps(self) -> int:
-        """The number of its steps."""
-        return self.entries[-1].step
+        """The number of its steps; 0 where none was seen."""
+        return self.entries[-1].step if self.entries else 0
 
     @property
     def code(self) -> list[dict[str, Any]]:
@@ -92,26 +96,36 @@ def observed(
         on_step: Called now and then with the number of its steps so far.
 
     Raises:
-        InputError: It failed, or trained nothing.
+        InputError: It failed, or made no step that was seen and left nothing.
     """
     change = ALL if is_disturbed else NOTHING
     ended = _started(program, scratch / "run", change, settings._replace(files=True), lambda lines: on_step(last_step(lines)))
-    chains = required(ended, program)
+    found = computed(ended, program)
+    chains = found.chains
     # Sorted, so that of processes with equally many steps every run takes the same one.
-    key = max(sorted(chains), key=lambda each: len(chains[each].entries))
+    key = max(sorted(chains), key=lambda each: len(chains[each].entries), default=NO_PROCESS)
+    mine = chains.get(key, Chain((), ()))
     others = tuple(_bits(chains[other]) for other in sorted(chains) if other != key)
     return Observed(
         list(program.command),
         ended.place,
         ended.seconds,
-        chains[key].entries,
+        mine.entries,
         len(chains),
         others,
-        _bits(chains[key]) if others or not chains[key].end else chains[key].end[0],
+        _weights_sha256(mine, found.left, is_alone=not others),
         _of(ended.lines, "signals", key),
         [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
         subject_of(ended.lines, ended.place, program.folder),
+        found.left,
     )
+
+
+def _weights_sha256(chain: Chain, left: dict[str, str] | None, *, is_alone: bool) -> str:
+    """Return the digest of the weights at the end of the process that made most steps, as far as it is told."""
+    if left is not None:
+        return digest(left)
+    return chain.end[0] if is_alone and chain.end else _bits(chain)
 
 
 def _started(

@@ -20,15 +20,18 @@ from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths
 from mltrainer.records.common import Divergence, FileRow, dumped
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import OUTPUTS, Memory, NonFinite, Percentiles, Program, Rehearsal
+from mltrainer.records.partial import partial
+from mltrainer.records.run import OUTPUTS, Memory, NonFinite, Percentiles, Program, Rehearsal, RunResult
 from mltrainer.reproducibility import fingerprint
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
 from mltrainer.trainers.script.metrics import Told, ended_by, read_metrics, told_alone
 from mltrainer.trainers.script.observed import Observed, data_of
-from mltrainer.workspace import digest, plain
+from mltrainer.workspace import digest, plain, read_json
+from mltrainer.wrap.leavings import first_unlike
 
 PROBE = "probe"
+RESULT_FILE = "result.json"
 NO_SAMPLES = {"train": 0, "validation": 0, "test": 0}
 OF_LIBRARIES = (
     "all_results.json",
@@ -50,8 +53,7 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> di
         InputError: The program left no metrics, or not the files that its task names.
     """
     config = job.config
-    config = job.config
-    seen, is_whole = steps_of(found.signals, found.told), not job.max_steps
+    seen, is_whole = steps_of(found.signals, found.told), not job.max_steps or found.left is not None
     told = _told(config, found) if is_whole else []
     opened = data_of(found.judged, config.task.reads, root)
     outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
@@ -66,6 +68,7 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> di
         outputs=outputs,
         read=opened,
         resumed=None,
+        **({} if found.left is None else {"left": found.left}),  # others' records have no such entry
     )
     result = parts.built(
         job,
@@ -91,7 +94,7 @@ def _course(job: TrainingJob, found: Observed, seen: Steps, rows: list[dict[str,
     bad, epochs = first_nonfinite(seen), max(1, math.ceil(rows[-1]["epoch"]))
     head, divergence = _chain(job, found, seen, root)
     return parts.Course(
-        stop_reason="nonfinite" if bad else "max_steps" if job.max_steps else "epochs",
+        stop_reason="nonfinite" if bad else "max_steps" if job.max_steps and found.left is None else "epochs",
         steps=found.steps,
         epochs=epochs,
         planned_steps=found.steps,
@@ -142,7 +145,8 @@ def _contracted(job: TrainingJob, opened: list[FileRow], root: Path) -> list[Fil
 
 def _identity(job: TrainingJob, found: Observed) -> parts.Identity:
     about = found.judged.about
-    libraries = {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), "PyTorch": about.get("torch", "")}
+    with_torch = {"PyTorch": about["torch"]} if found.left is None or "torch" in about else {}
+    libraries = {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), **with_torch}
     rehearsal = Rehearsal(samples=0, seconds=0.0)
     return parts.identity_of(job, found.code, found.weights_sha256, "program", libraries, rehearsal=rehearsal)
 
@@ -195,7 +199,14 @@ def require_left(config: TrainingConfig, place: Path) -> None:
 
 
 def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[fingerprint.Head, Divergence | None]:
-    """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with."""
+    """Write the chain of fingerprints anew, and return its head and the first step that differs from a run's to compare with.
+
+    That of a program without steps is one entry, the digest of what it left.
+    """
+    if found.left is not None:
+        head, _ = parts.write_chain(job, root, [fingerprint.weights_entry(0, found.weights_sha256)])
+        compared = partial(RunResult, read_json(root / job.compare / RESULT_FILE)).program if job.compare else None
+        return head, first_unlike(compared.left or {}, found.left) if compared else None
     entries = []
     for entry in found.entries:
         ids = found.samples.get(entry.step, fingerprint.NO_IDS)
@@ -211,12 +222,17 @@ def _chain(job: TrainingJob, found: Observed, seen: Steps, root: Path) -> tuple[
 def _costs(found: Observed, seen: Steps) -> parts.Costs:
     times = [seen.times[step] for step in sorted(seen.times)]
     paces = [(after - before) / 1000 for before, after in itertools.pairwise(times)]
-    paces = paces or [found.seconds / found.steps * 1e6]
+    if not paces and found.steps:
+        paces = [found.seconds / found.steps * 1e6]
     return parts.Costs(
         time_s={"train": found.seconds},
         wall_s=found.seconds,
-        step_time_us=Percentiles(median=statistics.median(paces), p95=sorted(paces)[int(0.95 * (len(paces) - 1))]),
-        step_pace_us=statistics.fmean(paces),
-        shortest_step_us=min(paces),
+        step_time_us=_percentiles(paces) if paces else None,
+        step_pace_us=statistics.fmean(paces) if paces else None,
+        shortest_step_us=min(paces, default=None),
         memory=Memory(peak_rss_mb=parts.peak_rss_mb(resource.RUSAGE_CHILDREN), device_peak_mb=None),
     )
+
+
+def _percentiles(paces: list[float]) -> Percentiles:
+    return Percentiles(median=statistics.median(paces), p95=sorted(paces)[int(0.95 * (len(paces) - 1))])

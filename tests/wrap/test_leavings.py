@@ -1,0 +1,78 @@
+"""What two runs of a program left, compared file by file, and JSON value by value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mltrainer.wrap.leavings import MOST_VALUES, first_unlike, leavings, stamps, written
+
+
+def left(folder: Path, whole: tuple[str, ...] = (), **files: object) -> dict[str, str]:
+    """Write files, JSON but for bytes, and return what is compared of them."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return leavings(folder, list(files), whole)
+
+
+def test_files_are_compared_by_digest_and_json_by_its_values_but_for_times(tmp_path: Path) -> None:
+    one = left(tmp_path, model=b"bits", metrics={"accuracy": 0.5, "fit_seconds": 1.0, "by_class": [0.1, {"f1": 1}]})
+    other = left(tmp_path, model=b"bits", metrics={"accuracy": 0.5, "fit_seconds": 7.0, "by_class": [0.1, {"f1": 1}]})
+    assert [name for name in one if ": " in name] == ["metrics: accuracy", "metrics: by_class[1]", "metrics: by_class[2].f1"]
+    assert one == other
+
+
+def test_the_first_difference_is_a_value_of_json_with_both_sides_and_the_file_beside_it(tmp_path: Path) -> None:
+    one = left(tmp_path, metrics={"accuracy": 0.5}, model=b"one")
+    other = left(tmp_path, metrics={"accuracy": 0.75}, model=b"other")
+    found = first_unlike(one, other)
+    assert found is not None
+    assert (found.what, found.expected, found.found) == ("metrics: accuracy, and model", "0.5", "0.75")
+
+
+def test_a_file_that_differs_though_the_values_agree_is_told_as_such(tmp_path: Path) -> None:
+    one, other = (left(tmp_path, metrics={"accuracy": 0.5}, model=bits) for bits in (b"one", b"other"))
+    found = first_unlike(one, other)
+    assert found is not None
+    assert found.what == "model, though the values in JSON agree"
+    assert first_unlike(one, one) is None
+
+
+def test_a_file_that_is_missing_in_one_run_differs(tmp_path: Path) -> None:
+    found = first_unlike(left(tmp_path / "a", model=b"one"), left(tmp_path / "b"))
+    assert found is not None
+    assert (found.what, found.found) == ("model", "not there")
+
+
+def test_of_lines_of_json_each_is_compared_and_of_an_output_every_byte(tmp_path: Path) -> None:
+    lines = b'{"loss": 2, "seconds": 1}\n{"loss": 1, "seconds": 2}\n'
+    assert left(tmp_path, rows=lines) == {"rows: [1].loss": "2", "rows: [2].loss": "1"}
+    assert list(left(tmp_path, ("rows",), rows=lines)) == ["rows"]
+
+
+@pytest.mark.parametrize("content", [b"no JSON", b"0.5", b"\xff\xfe", b"", b'{"half": '])
+def test_what_is_no_mapping_and_no_list_of_json_is_compared_by_its_bytes(tmp_path: Path, content: bytes) -> None:
+    assert list(left(tmp_path, file=content)) == ["file"]
+
+
+def test_many_values_are_one_digest_still_without_times(tmp_path: Path) -> None:
+    many = {str(n): n for n in range(MOST_VALUES + 1)}
+    one, other = (left(tmp_path, model={**many, "time": time}) for time in (1, 2))
+    assert (list(one), one) == (["model"], other)
+    assert left(tmp_path, model={**many, "0": 1}) != one
+
+
+def test_only_what_was_written_since_counts_and_no_cache(tmp_path: Path) -> None:
+    for name in ("kept.csv", "again.json"):
+        (tmp_path / name).write_text("old")
+    before = stamps(tmp_path)
+    (tmp_path / "again.json").write_text("new")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.bin").write_text("new")
+    for folder in (tmp_path / "__pycache__", tmp_path / ".git"):
+        folder.mkdir()
+        (folder / "own").write_text("not the program's")
+    assert written(tmp_path, before) == ["again.json", "out/model.bin"]
