@@ -48,4 +48,5 @@ def sentence(cause: Cause) -> str:
     """
     lines = [f"{call.where} in {call.function} calls {call.call}" for call in cause.calls]
     shown = f" ({'; '.join(lines[:5])})" if lines else ""
-    return f"{cause.what} first differs at step {cause.step}: {'likely ' if lines else ''}{KINDS[cause.kind]}{shown}"
+    differs = f"first differs at step {cause.step}" if cause.step else "differs"  # where no step was seen there is none
+    return f"{cause.what} {differs}: {'likely ' if lines else ''}{KINDS[cause.kind]}{shown}"

@@ -108,15 +108,20 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
     same = first.chain_head == second.chain_head and first.weights_sha256 == second.weights_sha256
     same = same and first.weights_tree_sha256 == second.weights_tree_sha256
     resumes = record.evidence.program is None or record.evidence.program.resumed is None or record.evidence.program.resumed.same
-    weights = first.weights_sha256 if same else [first.weights_sha256, second.weights_sha256]
     named = "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
     if program is not None and program.left is not None:
         # The record's own list of what was left: that it is the one whose digest both have.
         holds = same and bool(program.left) and digest(program.left) == second.weights_sha256
-        found: dict[str, Any] = {"steps": f"not applicable: {WITHOUT_STEPS}", "left": weights, "compared": sorted(program.left)}
-        found["first_difference"] = _apart(probe.first_difference)
+        found: dict[str, Any] = {
+            "steps": f"not applicable: {WITHOUT_STEPS}",
+            "left": first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256],
+            "compared": sorted(program.left),
+            "first_difference": _apart(probe.first_difference),
+            "not_interrupted": f"not applicable: {WITHOUT_STEPS}, after which it could be killed",
+        }
         return when(holds, found, f"{named}; then {RUN_PLANNING}")
     holds = same and resumes and steps >= settings.min_steps
+    weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]
     found = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference)}
     if probe.resumed_at == 0:
         found["not_interrupted"] = _why_not_interrupted(record.evidence)
