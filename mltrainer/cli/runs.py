@@ -12,7 +12,7 @@ from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
-from mltrainer.reports.runs import metrics_text, parting, told_apart
+from mltrainer.reports.runs import RunRow, metrics_text, parting, told_apart
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.reproducibility.fingerprint import float_of
@@ -45,13 +45,17 @@ def list_(
         return 0
     are_labelled = any(own != Labels() for _, own in rows)
     shown = [
-        [r.id, *(_in_words(own) if are_labelled else ()), r.phase, r.state, str(r.steps), metrics_text(r.validation)]
+        [r.id, *(_in_words(own) if are_labelled else ()), r.phase, r.state, _steps(r), metrics_text(r.validation)]
         for r, own in rows
     ]
     heads = ["run", *(("name", "tags") if are_labelled else ()), "phase", "state", "steps", "metrics on validation"]
     nothing = f"no run has the tag {printable(tag)!r}" if tag else "no runs yet; next: mltrainer run"
     print(table(shown, heads) if shown else nothing)
     return 0
+
+
+def _steps(row: RunRow) -> str:
+    return "-" if row.steps is None else str(row.steps)
 
 
 def _in_words(labels: Labels) -> tuple[str, str]:
@@ -190,7 +194,8 @@ def _verdict(found: Reproduced, loss_bound: float) -> str:
     if (step := found.first_divergence) is not None:
         where = f", tensor {step.tensor}" if step.tensor else ""  # only our own trainer keeps tensors to tell
         expected, found_bits = (_bits(step.what, bits) for bits in (step.expected, step.found))
-        lines.append(f"  first different step: {step.step} ({step.what}{where}): expected {expected}, found {found_bits}")
+        at = f"step: {step.step} ({step.what}{where})" if step.step else f"of what it leaves: {step.what}"
+        lines.append(f"  first different {at}: expected {expected}, found {found_bits}")
     elif not found.identical and found.steps_compared:
         lines.append(f"  no step of {found.steps_compared} differs")
     lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in found.differences]

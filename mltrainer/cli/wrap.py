@@ -45,9 +45,10 @@ def wrap(
     out: Annotated[Path | None, typer.Option(metavar="FILE", parser=file_name, help="Write the report, in Markdown.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run any program that trains with PyTorch twice, unedited, and tell whether it repeats, and if not, which line is why.
+    """Run any program that trains twice, unedited, and tell whether it repeats, and if not, which line is why.
 
-    Needs no project and leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
+    Steps of PyTorch's optimizers are compared; of a program without any, what it leaves in its folder. Needs no project and
+    leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
     """
     if kill_at is not None and resume is None:
         raise typer.BadParameter("it goes with --resume-check.", param_hint="'--kill-at'")

@@ -26,7 +26,7 @@ class RunRow:
         numerics_class: What its bits depend on of the machine.
         weights_sha256: Of the weights that it ended with.
         weights_tree_sha256: The same as a tree over chunks; None where the run's chain has no digest of that form.
-        steps: Optimizer steps that it took.
+        steps: Optimizer steps that it took; None of a program of which no step was seen.
         epochs: Epochs that it trained.
         metrics: Of its best evaluation; those of the training set begin with `train_`.
         step_time_us: Median and 95th percentile.
@@ -154,7 +154,7 @@ def told_apart(row: MetricDifference | None) -> str:
 def parting(found: RunComparison) -> str:
     """Return the first divergent step of two runs in words; without both hash chains the steps are not comparable."""
     if not found.steps_compared:
-        return "their steps were not compared: the chain of one of them is not here"
+        return "their steps were not compared: the chain of one of them is not here, or holds no step"
     step = found.first_divergence
     if step is None:
         return f"the same bits in all {found.steps_compared} steps that both made"

@@ -166,6 +166,8 @@ def _described(project: Project, run: str, recorded: Callable[[], Results]) -> R
 
 def _row(result: Mapping[str, Any]) -> RunRow:
     known: dict[str, Any] = {key: result.get(key) for key in _SHOWN}
+    if partial(TrainingResult, result).is_without_steps:
+        known["steps"] = None
     return RunRow(**known)
 
 

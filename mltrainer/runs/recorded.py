@@ -22,6 +22,7 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, numbers_of, reproduction_row
 from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import TRAINING, Project, locked, write_text
+from mltrainer.wrap.leavings import first_unlike
 
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256")
 
@@ -133,6 +134,8 @@ def _divergence(result: Run, again: Run) -> Divergence | None:
     one, other = result.chain, again.chain
     if one == other:
         return None
+    if result.program and again.program and result.program.left and again.program.left:
+        return first_unlike(result.program.left, again.program.left)
     return Divergence(step=result.steps, what="head of the chain", expected=one.head, found=other.head)
 
 

@@ -424,7 +424,7 @@ def changed(program: WrappedProgram) -> tuple[str, ...]:
 
 
 def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:
-    """Return what is compared of a run: the steps of each process that trained; where none was seen, what it left.
+    """Return the compared parts of a run: the steps of each process that trained; where none was seen, what it left.
 
     Args:
         ended: The run.

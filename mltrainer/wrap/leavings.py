@@ -49,7 +49,7 @@ def written(folder: Path, before: Stamps) -> list[str]:
 
 
 def leavings(place: Path, names: Sequence[str], whole: Sequence[str] = ()) -> dict[str, str]:
-    """Return what a program left, by file; of JSON by file and key, without times.
+    """Return the digests of the files that a program left, by path; of JSON the values without times, by path and key.
 
     Args:
         place: The folder that it ran in.

@@ -11,7 +11,7 @@ from mltrainer.wrap.leavings import MOST_VALUES, first_unlike, leavings, stamps,
 
 
 def left(folder: Path, whole: tuple[str, ...] = (), **files: object) -> dict[str, str]:
-    """Write files, JSON but for bytes, and return what is compared of them."""
+    """Write files, JSON but for bytes, and return their compared parts."""
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())

@@ -129,7 +129,7 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
 
 
 def _apart(found: Divergence | None) -> dict[str, str] | None:
-    """Return what two programs without steps left otherwise: there is no step at which."""
+    """Return the difference between what two programs without steps left: there is no step at which."""
     return None if found is None else {"what": found.what, "expected": found.expected, "found": found.found}
 
 
