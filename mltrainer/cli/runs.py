@@ -191,11 +191,12 @@ def _verdict(found: Reproduced, loss_bound: float) -> str:
         lines = [f"run {found.run}: bitwise identical in {_compared(found)}"]
     else:
         lines = [f"run {found.run} is {found.grade}", *_numbers(found, loss_bound)]
-    if (step := found.first_divergence) is not None:
+    if (step := found.first_divergence) is not None and not step.step:
+        lines.append(f"  of what it left, {step.what} differs: expected {step.expected}, found {step.found}")
+    elif step is not None:
         where = f", tensor {step.tensor}" if step.tensor else ""  # only our own trainer keeps tensors to tell
         expected, found_bits = (_bits(step.what, bits) for bits in (step.expected, step.found))
-        at = f"step: {step.step} ({step.what}{where})" if step.step else f"of what it leaves: {step.what}"
-        lines.append(f"  first different {at}: expected {expected}, found {found_bits}")
+        lines.append(f"  first different step: {step.step} ({step.what}{where}): expected {expected}, found {found_bits}")
     elif not found.identical and found.steps_compared:
         lines.append(f"  no step of {found.steps_compared} differs")
     lines += [f"  {row.kind} differs: {row.what}: {row.expected} -> {row.found}" for row in found.differences]
@@ -224,6 +225,8 @@ def _numbers(found: Reproduced, loss_bound: float) -> list[str]:
     if found.loss_difference is None:
         return []
     loss, metric = number(found.loss_difference), number(found.metric_difference)
+    if not found.steps_compared:
+        return [f"  the metric differs by {metric}"]
     told = f"losses differ by at most {loss} of their size, the metric by {metric}"
     return [f"  {told}; numerically equal means at most {loss_bound:g}", f"  reachable on this machine: {found.reachable}"]
 

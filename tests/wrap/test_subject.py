@@ -47,6 +47,15 @@ def test_code_and_data_are_named_by_digest(tmp_path: Path, work: Path) -> None:
     assert found.about == about
 
 
+def test_of_a_program_without_torch_the_first_interpreter_is_known(tmp_path: Path, work: Path) -> None:
+    python = [["python", "/env", "/env/bin/python", "3.11.7"], ["python", "/other", "/other/bin/python", "3.9.1"]]
+    found = noted(tmp_path, *python)
+    assert (found.about, found.prefix, found.interpreter) == ({"python": "3.11.7"}, "/env", "/env/bin/python")
+    shutil.rmtree(tmp_path / "lines")
+    about = noted(tmp_path, *python, ["prefix", "/torch"], ["about", {"torch": "2.13"}])
+    assert (about.about, about.prefix) == ({"torch": "2.13"}, "/torch")
+
+
 def test_another_byte_is_another_digest(tmp_path: Path, work: Path) -> None:
     first = noted(tmp_path, ["read", str(work / "data.csv")])
     (work / "data.csv").write_text("1,3")

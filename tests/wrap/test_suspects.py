@@ -45,6 +45,7 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("from concurrent.futures import as_completed\nx = [f.result() for f in as_completed(jobs)]", "threads"),
         ("import os\nseed = os.getpid()", "identity"),
         ("from sklearn.model_selection import train_test_split\na, b = train_test_split(x)", "random draw"),
+        ("from sklearn.ensemble import RandomForestClassifier\nmodel = RandomForestClassifier(5).fit(x, y)", "random draw"),
         ("import pandas\nx = frame.sample(frac=1)", "random draw"),
     ],
 )
@@ -57,6 +58,8 @@ def test_a_line_that_decides_is_a_suspect_of_its_kind(source: str, kind: str) ->
     [
         "import numpy as np\nx = np.random.default_rng(3).normal()",
         "import numpy as np\nnp.random.seed(3)",
+        "from sklearn.ensemble import RandomForestClassifier\nmodel = RandomForestClassifier(random_state=0)",
+        "from sklearn.linear_model import LinearRegression\nmodel = LinearRegression()",
         "import random\nx = random.Random(4)",
         "import os\nfor name in sorted(os.listdir('x')): pass",
         "import os\nnames = os.listdir('x')\nnames.sort()",

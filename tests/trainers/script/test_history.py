@@ -74,3 +74,10 @@ def test_a_norm_that_is_not_finite_shows_in_its_row() -> None:
     row = history([told()], seen, 41)[-1]
     assert math.isnan(row["grad_norm"]["max"])
     assert first_nonfinite(seen) == (41, "gradient norm")
+
+
+def test_without_steps_the_evaluations_are_numbered_by_themselves_and_keep_their_epochs() -> None:
+    rows = history([told(epoch=0), told(epoch=1), told(epoch=2)], Steps(), 0)
+    assert [(row["step"], row["epoch"], row["validation"]) for row in rows] == [(n, n, {"accuracy": 0.5}) for n in (1, 2, 3)]
+    [alone] = history([told(step=500)], Steps(), 0)
+    assert (alone["step"], alone["epoch"], alone["train_loss"]) == (1, 1, None)
