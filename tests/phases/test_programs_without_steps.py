@@ -160,6 +160,21 @@ def test_a_scikit_learn_program_walks_the_five_phases_and_its_arguments_are_sear
     assert all(one.holds for one in gates), [(one.phase, one.stale) for one in gates]
     assert evidence(project, "finalization")["reproduction"]["outputs"] == {"model.joblib": True}
     assert (project.phase_dir("finalization") / "final_model" / "model.joblib").is_file()
+    record = read_record(project, "finalization")
+    assert record is not None
+    final = record.evidence
+    left = final["run"]["program"]["left"]
+    broken = [
+        {"run": {**final["run"], "program": {**final["run"]["program"], "left": {}}}},
+        {"run": {**final["run"], "program": {**final["run"]["program"], "left": {**left, "metrics.json: accuracy": "1.0"}}}},
+        {"reproduction": {**final["reproduction"], "weights_sha256": "0" * 64}},
+        {"reproduction": {**final["reproduction"], "outputs": {}}},
+    ]
+    verdicts = [
+        run_check("reproduction_verified", parsed({**record.data, "evidence": {**final, **part}}, "finalization")[0], {}).verdict
+        for part in ({}, *broken)
+    ]
+    assert verdicts == ["pass", "fail", "fail", "fail", "fail"]
     assert item(project, "diagnostics", "gradients_checked").verdict == "not_applicable"
     rows = {row["id"]: row["state"] for row in evidence(project, "diagnostics")["diagnostics"]}
     assert (rows["overfitting"], rows["nan_loss"]) in {("clear", "not_applicable"), ("fired", "not_applicable")}
