@@ -239,6 +239,14 @@ def test_what_goes_on_in_time_is_in_one_unit():
     assert found(in_memory(rows[:800], draw.normal(size=800)), in_memory(rows[800:], draw.normal(size=200))) == []
 
 
+def test_a_narrower_split_around_the_same_value_is_in_one_unit():
+    draw = np.random.default_rng(0)
+    train, held_out = (
+        np.stack([draw.normal(100, width, n), draw.normal(size=n)], axis=1) for n, width in ((400, 10), (100, 0.8))
+    )
+    assert found(in_memory(train, draw.normal(size=400)), in_memory(held_out, draw.normal(size=100))) == []
+
+
 def of_groups(draw, size, noise, samples=1000, features=20):
     """Return samples of which so many that follow one another are of one person, in any order."""
     rows = np.repeat(draw.normal(size=(samples // size, features)), size, axis=0)

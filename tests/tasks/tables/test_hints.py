@@ -134,7 +134,7 @@ SUBJECTS = {  # cells of 120 rows, the years of birth beside them, and whether r
         [str(1950 + n * 7 % 30 % 12) for n in range(N)],
         True,
     ),
-    "codes of products": ([f"SKU{n * 7 % 30:04}" for n in range(N)], [str(1950 + n * 11 % 17) for n in range(N)], False),
+    "codes of products": ([f"item-{n * 7 % 30:04}" for n in range(N)], [str(1950 + n * 11 % 17) for n in range(N)], False),
     "postal codes": ([f"E{n * 7 % 30}" for n in range(N)], [str(1950 + n * 7 % 30 % 12) for n in range(N)], False),
     "cities": ([f"city {'abcdefghijklmno'[n * 7 % 15]}" for n in range(N)], [str(1950 + n * 7 % 15) for n in range(N)], False),
 }
