@@ -15,7 +15,9 @@ def find(run: Run, *, times: float) -> Finding:
     if start is None or start.target is None or not start.target.classes:
         return unseen
     outputs = start.output.shape if start.output else []
-    classes, loss = max([start.target.classes, *outputs[:1]]), number(start.loss)
+    # In training mode, too: before the first step a batch norm's running statistics are those of no data.
+    losses = [number(found) for found in (start.loss, start.training_loss) if found is not None]
+    classes, loss = max([start.target.classes, *outputs[:1]]), min(losses, default=math.nan)
     if classes < 2 or math.isnan(loss):
         return unseen
     knowing_nothing = math.log(classes)

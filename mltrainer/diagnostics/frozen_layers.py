@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.signals import Finding, Run, median
+from mltrainer.diagnostics.signals import Finding, Run, finite, median
 
 FIGURES = ("update_layers.svg", "gradient_layers.svg")
 
 
-def find(run: Run, *, evaluations: float, share: float) -> Finding:
-    """Fire where a layer's updates were exactly zero at every evaluation although it had gradients, and others moved."""
+def find(run: Run, *, evaluations: float, share: float, moved: float) -> Finding:
+    """Fire where a layer's updates were exactly zero at every evaluation although it had gradients, and something else moved."""
     norms, updates = run.layer_norms, run.layer_updates
     if min(len(norms), len(updates)) < evaluations:
         reason = f"{len(updates)} evaluations recorded the layers' updates; the rule needs {evaluations:g}."
@@ -19,9 +19,16 @@ def find(run: Run, *, evaluations: float, share: float) -> Finding:
     # An update by a gradient that is tiny beside the others may round to zero in float32, which freezes nothing.
     least = share * max(usual, default=0.0)
     frozen = [place for place in still if usual[place] > least]
-    if not frozen or len(still) == count:
-        reason = "No layer moved: a matter of the learning rate." if frozen else "Each layer that received a gradient moved."
+    others = "other layers" if len(still) < count else "the validation loss" if _changed(run, moved) else None
+    if not frozen or others is None:
+        reason = "Nothing moved: a matter of the learning rate." if frozen else "Each layer that received a gradient moved."
         return Finding("clear", reason, {"layers": []})
     names = [run.layers[place] if place < len(run.layers) else str(place) for place in frozen]
-    reason = f"{', '.join(names)} received gradients and never moved, while other layers did."
+    reason = f"{', '.join(names)} received gradients and never moved, while {others} did."
     return Finding("fired", reason, {"layers": names, "since_step": 1}, FIGURES)
+
+
+def _changed(run: Run, moved: float) -> bool:
+    """Return True if the validation loss was not the same throughout: then something moved, such as biases alone."""
+    losses = finite(run.validation_loss)
+    return len(losses) > 1 and max(losses) - min(losses) > moved * abs(losses[0])

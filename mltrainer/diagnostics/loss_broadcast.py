@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mltrainer.diagnostics.signals import Finding, Run, judged, number
+from mltrainer.records.run import SeenAtStart
 
 FIGURES = ("learning_curves.svg",)
 
@@ -21,6 +22,14 @@ def find(run: Run, *, difference: float, spread: float) -> Finding:
     tells_apart = number(output.spread) > spread * number(target.spread)
     # Not equal to the bit: the shuffled sum is added up in another order.
     same = abs(loss - shuffled) <= difference * abs(loss)
+    if same and _looks_at_none(start, loss, difference):
+        told = "the loss is the same whatever the targets are, as that of two players or of inputs alone"
+        return Finding("clear", f"{shapes[0].upper()}{shapes[1:]}; {told}.", evidence)
     reason = f"{shapes[0].upper()}{shapes[1:]}; with the targets in another order the loss is {'the same' if same else 'another'}"
     what = ": every output is compared with every target." if same and tells_apart else "."
     return judged(same and tells_apart, reason + what, {**evidence, "since_step": 0}, FIGURES)
+
+
+def _looks_at_none(start: SeenAtStart, loss: float, difference: float) -> bool:
+    """Return True if the loss is the same with one target for all samples; of broadcast ones that changes the sum."""
+    return start.constant_loss is not None and abs(loss - number(start.constant_loss)) <= difference * abs(loss)

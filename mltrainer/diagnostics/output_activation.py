@@ -16,7 +16,10 @@ def find(run: Run, *, difference: float, zero: float) -> Finding:
     if start is None or start.output is None or start.target is None:
         return Finding("not_applicable", "The outputs of the untrained model were not observed beside targets.")
     output, target = start.output, start.target
-    fault = _of_classes(start, output, difference, zero) if target.classes else _of_numbers(start.last, output, target)
+    if _is_binary(start, target, difference):
+        fault = _of_logits(run, output, zero)
+    else:
+        fault = _of_classes(start, output, difference, zero) if target.classes else _of_numbers(start.last, output, target)
     evidence = {
         "last_module": start.last,
         "outputs": [output.lowest, output.largest],
@@ -26,6 +29,23 @@ def find(run: Run, *, difference: float, zero: float) -> Finding:
     if fault is None:
         return Finding("clear", f"The untrained model's outputs lie {shown}, and nothing speaks against them.", evidence)
     return Finding("fired", f"{fault} (outputs {shown}).", {**evidence, "since_step": 0}, FIGURES)
+
+
+def _is_binary(start: SeenAtStart, target: TargetSeen, difference: float) -> bool:
+    """Return True if the loss is the binary cross-entropy of one logit for each target from 0 to 1."""
+    loss, as_binary = number(start.loss), number(start.as_binary)
+    is_probability = number(target.lowest) >= 0 and number(target.largest) <= 1
+    return is_probability and abs(loss - as_binary) <= difference * abs(loss)
+
+
+def _of_logits(run: Run, output: OutputSeen, zero: float) -> str | None:
+    """Return the fault of outputs that the loss takes for logits of two classes, or None."""
+    seen = [output, *(signals.validation.output for _, signals in run.seen)]
+    # Also at the end: a trained logit leaves the range from 0 to 1, of which an untrained one may not yet.
+    if all(one is not None and number(one.lowest) >= 0 and number(one.largest) <= 1 for one in seen) and len(seen) > 1:
+        return "The outputs lie from 0 to 1 throughout, as probabilities do, and the loss takes them for logits"
+    is_rectified = zero < number(output.zero) < 1 and number(output.lowest) >= 0
+    return "No output is below zero: a rectifier stands behind the last layer, where logits belong" if is_rectified else None
 
 
 def _of_classes(start: SeenAtStart, output: OutputSeen, difference: float, zero: float) -> str | None:

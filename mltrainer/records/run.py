@@ -108,6 +108,10 @@ class SeenAtStart(Seen):
         as_logits: The same where they are taken for logits.
         symmetric: Layers whose units all begin alike.
         weights: The spread of each layer's.
+        constant_loss: With the first sample's target for all, which is the same where the loss looks at no target.
+        as_binary: The binary cross-entropy of outputs that are taken for logits, as many as there are targets.
+        training_loss: Of the same samples in training mode.
+        training_calls: What is for training alone and was called in evaluation mode, in words; None where nobody looked.
     """
 
     shuffled_loss: Measured | None
@@ -115,6 +119,10 @@ class SeenAtStart(Seen):
     as_logits: Measured | None
     symmetric: list[str]
     weights: Metrics
+    constant_loss: Measured | None = None
+    as_binary: Measured | None = None
+    training_loss: Measured | None = None
+    training_calls: list[str] | None = None
 
 
 class InMode(Part):

@@ -25,6 +25,21 @@ def epochs(**values: Any) -> dict[str, Any]:
     return {f"history__{nr}__{key}": value for nr in range(10) for key, value in values.items()}
 
 
+def binary(trained: float | None = None, **output: float) -> dict[str, Any]:
+    """Return a run of one logit for each target of 0 or 1; `trained` is its largest one at the end."""
+    run = observed(**{f"{START}as_binary": 2.31, f"{START}target__largest": 1.0, f"{START}output__shape": [1]})
+    run["signals"]["start"]["model"]["output"] |= output
+    for each in run["history"]:
+        each["signals"]["validation"]["output"] |= {**output, "largest": trained or output["largest"]}
+    return run
+
+
+def falling(losses: list[float]) -> dict[str, Any]:
+    """Return a run that has losses and no metric."""
+    rows = [{"epoch": nr, "step": nr, "train_loss": loss, "train": {}, "validation": {}} for nr, loss in enumerate(losses, 1)]
+    return {"state": "finished", "metric": {"name": "loss", "mode": "min"}, "history": rows}
+
+
 FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("symmetric_weights", "0.weight", observed(unlearned=True, **{f"{START}symmetric": ["0.weight"]})),
     ("dead_layers", "0.weight never received", observed(**epochs(layer_norms=[0.0, 0.3]))),
@@ -45,7 +60,16 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
         "gradients of near, far had a cosine of -0.7",
         observed(unlearned=True, **epochs(signals__cosines={"near, far": -0.7, "near, third": 0.3})),
     ),
-    ("negative_loss", "-3", observed(history__4__train_loss=-3.0)),
+    ("negative_loss", "nothing was learned", observed(unlearned=True, history__4__train_loss=-3.0)),
+    (
+        "negative_loss",
+        "which has no lower end for targets from 0 to 9",
+        observed(history__4__train_loss=-3.0, **{f"{START}as_binary": 2.31}),
+    ),
+    ("frozen_layers", "while the validation loss did", observed(**epochs(update_ratios=[0.0, 0.0]))),
+    ("output_activation", "from 0 to 1 throughout", binary(lowest=0.4, largest=0.6)),
+    ("output_activation", "rectifier", binary(lowest=0.0, largest=3.0, zero=0.5)),
+    ("evaluation_mode", "calls dropout of 0.5:", observed(**{f"{START}training_calls": ["dropout of 0.5"]})),
     (
         "nonfinite_data",
         "7 numbers",
@@ -102,7 +126,16 @@ TRAPS: list[tuple[str, str, dict[str, Any]]] = [
         observed(**{f"{DATA_AT}largest": None, f"{DATA_AT}spread": None}),
     ),
     ("leakage", "a built-in task, which planning judges", observed(**{f"{DATA_AT}shared": None, f"{DATA_AT}telling": None})),
-    ("frozen_layers", "a rate so low that nothing moves", observed(**epochs(update_ratios=[0.0, 0.0]))),
+    (
+        "frozen_layers",
+        "a rate so low that nothing moves",
+        observed(**epochs(update_ratios=[0.0, 0.0], validation={"loss": 2.3, "accuracy": 0.1})),
+    ),
+    ("negative_loss", "the log-likelihood of a density", observed(history__4__train_loss=-3.0)),
+    ("negative_loss", "a density without a metric", falling([1.0, -1.0, -2.0, -2.5, -2.6, -2.7])),
+    ("output_activation", "logits that were near one another before training", binary(lowest=0.4, largest=0.6, trained=8.0)),
+    ("bad_initialization", "a batch norm on raw inputs", observed(**{f"{START}loss": 40.0, f"{START}training_loss": 2.4})),
+    ("evaluation_mode", "a model that was looked at", observed(**{f"{START}training_calls": []})),
     ("dead_units", "a wide layer that spares units", observed(**{f"{LAST}validation__modules__1__dead": 0.6})),
     (
         "frozen_layers",
@@ -190,6 +223,20 @@ def test_a_regression_whose_last_module_cannot_reach_the_targets() -> None:
     assert "Sigmoid, the last module, gives 0 to 1" in say("output_activation", run).reason
     run["signals"]["start"]["model"]["last"] = "Linear"
     assert say("output_activation", run).state == "clear"
+
+
+def test_a_loss_that_falls_without_end_is_told_where_no_metric_is() -> None:
+    assert "as fast as at its beginning" in say("negative_loss", falling([1.0, -1.0, -3.0, -5.0, -8.0, -12.0])).reason
+    assert say("negative_loss", falling([1.0, -1.0])).state == "fired"  # too few to tell
+    assert say("negative_loss", falling([1.0, 0.5, 0.2])).state == "clear"
+
+
+def test_a_loss_that_looks_at_no_target_is_no_broadcast() -> None:
+    run = of_numbers()
+    run["signals"]["start"]["model"] |= {"loss": 1.5, "shuffled_loss": 1.5, "constant_loss": 1.5}
+    assert "whatever the targets are" in say("loss_broadcast", run).reason
+    run["signals"]["start"]["model"]["constant_loss"] = 1.2
+    assert say("loss_broadcast", run).state == "fired"
 
 
 def test_constant_outputs_are_no_broadcast() -> None:

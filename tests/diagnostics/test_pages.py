@@ -68,8 +68,24 @@ def test_every_threshold_decides_something(name):
     by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
     gpu, features = {"gpu": {"utilization_p95": 20}}, {"history": [{"validation": {"feature_spread": 0.4}}]}
     opposed = observed(**{f"history__{nr}__signals__cosines": {"near, far": -0.9} for nr in range(10)})
+    still = {f"history__{nr}__update_ratios": [0.0, 0.0] for nr in range(10)}
+    negative = observed(history__4__train_loss=-3.0, signals__start__model__training_calls=["dropout of 0.5"], **still)
+    binary = observed(history__4__train_loss=-3.0, signals__start__model__as_binary=2.0)
     recorded = [entry["run"] for entry in RECORDED.values()]
-    for run in [*recorded, by_loss, gpu, features, opposed, OBSERVED, unlearned(), exploded(), of_numbers(), *FIRING.values()]:
+    for run in [
+        *recorded,
+        by_loss,
+        gpu,
+        features,
+        opposed,
+        negative,
+        binary,
+        OBSERVED,
+        unlearned(),
+        exploded(),
+        of_numbers(),
+        *FIRING.values(),
+    ]:
         RULES[name](Run.of(run), **thresholds)
     assert [key for key, threshold in thresholds.items() if not threshold.is_used] == []
 

@@ -49,16 +49,17 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "class_imbalance": "IMBALANCE",
     "unshuffled_data": "NO_SHUFFLE",
     "train_eval_mismatch": "EVAL_MISMATCH",
+    "evaluation_mode": "EVAL_DROPOUT",
     "memory_growth": "MEMORY",
 }
+BATCH_STATS = "BATCH_STATS"
 UNNAMED = {  # labels without a diagnostic, and who ought to tell
     "NOT_SHIFTED": "none yet: the targets of a batch are its inputs",
     "SHIFTED_TWICE": "none yet: the targets are the inputs two places on",
     "PEEKING": "none yet: an output depends on inputs after its place, which are its targets",
     "PADDING_COUNTED": "none yet: most targets are one filling symbol at the ends of rows",
     "TIE_BROKEN": "none yet: head and embeddings are of one shape, and of other values",
-    "EVAL_DROPOUT": "none yet: two evaluations of one batch differ",
-    "BATCH_STATS": "none yet: in evaluation, an answer depends on the other samples of its batch",
+    BATCH_STATS: "evaluation_mode, where it names batch norm alone",
     "SHIFT": "none yet: inputs of the two splits differ in scale",
     "GROUP_SPLIT": "none yet: training samples lie nearer to those of validation than these to one another",
     "ONE_CLASS": "planning's data check, of tensors; none yet of Datasets",
@@ -125,7 +126,8 @@ def judged(case: Case, seed: int, result: Mapping[str, Any], checked: frozenset[
 
 
 def _label(row: Diagnosis) -> str:
-    return LABELS.get(row.id, row.id)
+    calls = row.evidence.get("calls", [])  # of the model in evaluation mode
+    return BATCH_STATS if calls and all(call.startswith("batch norm") for call in calls) else LABELS.get(row.id, row.id)
 
 
 # --- the outcome ----------------------------------------------------------------------------------

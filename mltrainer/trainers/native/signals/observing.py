@@ -33,6 +33,7 @@ from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, full
 from mltrainer.trainers.native.signals.distributions import histograms, weights_of
 from mltrainer.trainers.native.signals.modules import Modules, spread, symmetric
+from mltrainer.trainers.native.signals.training_calls import TrainingCalls
 from mltrainer.workspace import MACHINE_ERRNOS
 
 SHARE = 0.025  # of a run's training may be spent on observing its model
@@ -62,9 +63,22 @@ def watch_for(plan: Plan) -> Watch:
 
 def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return the untrained model's signals: of training samples in evaluation mode, and of its weights."""
+    samples = task.split("train")
     with _as_added(task.root):
-        found, outputs, target = _observed(task.task, model, config, task.split("train"), "train", watch)
-    return {**found, **_tried(task.task, outputs, target), "symmetric": symmetric(model), "weights": spread(model)}
+        found, outputs, target = _observed(task.task, model, config, samples, "train", watch)
+        _, _, training_loss = _passed(task.task, model, config, samples, "train", watch, training=True)
+        calls = None if config.compile else _training_calls(task, model, config)  # of compiled code no call is seen
+    modes = {"training_loss": training_loss, "training_calls": calls}
+    return {**found, **_tried(task.task, outputs, target), **modes, "symmetric": symmetric(model), "weights": spread(model)}
+
+
+def _training_calls(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[str]:
+    """Return the calls that are for training alone and are made in evaluation mode, in words."""
+    # On few samples, apart: some modules take a slower way, with other last bits, where their calls are seen.
+    calls = TrainingCalls()
+    with calls:
+        _passed(task.task, model, config, task.split("train"), "train", Watch(1, LEAST_SAMPLES))
+    return calls.found
 
 
 def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
@@ -192,11 +206,15 @@ def _batch_of(
 
 @torch.no_grad()
 def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
-    """Return the loss with the targets in another order, and the cross-entropy of outputs taken for probabilities and logits."""
+    """Return the loss with other targets, and the cross-entropies of outputs taken for probabilities and for logits."""
     output = main_output(outputs)
     if not isinstance(target, Tensor) or not isinstance(output, Tensor) or len(target) < 2:
-        return {"shuffled_loss": None, "as_probabilities": None, "as_logits": None}
-    found: dict[str, float | None] = {"shuffled_loss": _shuffled_loss(task, outputs, target)}
+        return dict.fromkeys(("shuffled_loss", "constant_loss", "as_binary", "as_probabilities", "as_logits"))
+    found = {
+        "shuffled_loss": _loss_with(task, outputs, target.roll(len(target) // 2, 0)),
+        "constant_loss": _loss_with(task, outputs, target[:1].expand_as(target).clone()),
+        "as_binary": _as_binary(output, target),
+    }
     if output.dim() != 2 or not is_classes(target) or int(target.max()) >= output.shape[1]:
         return {**found, "as_probabilities": None, "as_logits": None}
     chosen = output.gather(1, target[:, None]).double().clamp_min(1e-12)
@@ -207,14 +225,21 @@ def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
     }
 
 
-def _shuffled_loss(task: Task, outputs: Any, target: Tensor) -> float | None:
-    """Return the loss of outputs beside other samples' targets; None where the task's loss refuses these, as it may."""
+def _loss_with(task: Task, outputs: Any, target: Tensor) -> float | None:
+    """Return the loss of outputs beside other targets; None where the task's loss refuses these, as it may."""
     try:
-        return float(task.loss(outputs, target.roll(len(target) // 2, 0)))
+        return float(task.loss(outputs, target))
     except Exception as error:
         if is_out_of_memory(error):
             raise
         return None
+
+
+def _as_binary(output: Tensor, target: Tensor) -> float | None:
+    """Return the binary cross-entropy of outputs taken for logits; None where there is not one for each target."""
+    if output.numel() != target.numel() or output.is_complex() or target.is_complex():
+        return None
+    return float(nn.functional.binary_cross_entropy_with_logits(output.double().flatten(), target.double().flatten()))
 
 
 # --- outputs and targets --------------------------------------------------------------------------

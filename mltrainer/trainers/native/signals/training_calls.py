@@ -1,0 +1,71 @@
+"""Calls that are for training alone - dropout, the batch's own statistics - seen while a model evaluates."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+
+class Argument(NamedTuple):
+    """Where an argument stands: its place and its name."""
+
+    place: int
+    name: str
+
+    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the argument of a call; None where it is not given."""
+        return args[self.place] if len(args) > self.place else kwargs.get(self.name)
+
+
+RATE, TRAINING, TRAIN = Argument(1, "p"), Argument(2, "training"), Argument(2, "train")
+DROPOUTS: dict[Any, tuple[Argument, Argument | None]] = {
+    **{
+        getattr(functional, name): (RATE, TRAINING)
+        for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    },
+    **{getattr(torch, name): (RATE, TRAIN) for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")},
+    functional.scaled_dot_product_attention: (Argument(4, "dropout_p"), None),  # it has no mode: the rate is for every call
+    functional.multi_head_attention_forward: (Argument(10, "dropout_p"), Argument(13, "training")),
+}
+BATCH_NORMS = {
+    functional.batch_norm: (Argument(1, "running_mean"), Argument(5, "training")),
+    torch.batch_norm: (Argument(3, "running_mean"), Argument(5, "training")),
+}
+
+
+class TrainingCalls(TorchFunctionMode):
+    """Notes them while it is entered, and changes nothing.
+
+    Attributes:
+        found: Each kind once, in words.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do a call, and note it where it is for training."""
+        kwargs = kwargs or {}
+        told = _told(func, args, kwargs)
+        if told is not None and told not in self.found:
+            self.found.append(told)
+        return func(*args, **kwargs)
+
+
+def _told(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Return a call for training in words; None of any other."""
+    if (found := DROPOUTS.get(func)) is not None:
+        rate, training = found
+        share = rate.of(args, kwargs) or 0.0
+        is_on = training is None or training.of(args, kwargs)
+        return f"dropout of {share:g}" if is_on and share else None
+    if (norm := BATCH_NORMS.get(func)) is not None:
+        running, training = norm
+        # Without running statistics there are none but the batch's own, in training and in evaluation: that is by design.
+        is_kept = running.of(args, kwargs) is not None
+        return "batch norm by the batch's own statistics" if training.of(args, kwargs) and is_kept else None
+    return None
