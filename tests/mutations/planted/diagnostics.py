@@ -146,13 +146,6 @@ FAULTS = (
         "tests/diagnostics/test_observed.py -k conflict",
     ),
     Fault(
-        "a batch norm without running statistics is taken for one that evaluates in training mode",
-        "mltrainer/trainers/native/signals/training_calls.py",
-        "if training.of(args, kwargs) and is_kept else None",
-        "if training.of(args, kwargs) else None",
-        "tests/trainers/native/test_training_calls.py",
-    ),
-    Fault(
         "an untrained logit between 0 and 1 is taken for a probability",
         "mltrainer/diagnostics/output_activation.py",
         "seen = [output, *(signals.validation.output for _, signals in run.seen)]",

@@ -481,4 +481,11 @@ FAULTS = (
         "found[other][other] for one, other in pairs",
         "tests/trainers/native/test_signals.py -k where_two_of_them_meet",
     ),
+    Fault(
+        "a batch norm without running statistics is taken for one that evaluates in training mode",
+        "mltrainer/trainers/native/signals/training_calls.py",
+        "if training.of(args, kwargs) and is_kept else None",
+        "if training.of(args, kwargs) else None",
+        "tests/trainers/native/test_training_calls.py",
+    ),
 )
