@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.tasks.opening import open_task
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.opening import make_model, open_task
+from mltrainer.trainers.native.signals.tokens import token_findings
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of
 
@@ -14,6 +17,17 @@ TOLD = {  # words of a finding, and the label that it stands for
     "classes are imbalanced": "IMBALANCE",
     "classes without a": "ONE_CLASS",
     "hold NaN or infinity": "DATA_NAN",
+    "the targets are not shifted": "NOT_SHIFTED",
+    "the targets are shifted by": "SHIFTED_TWICE",
+    "mask what comes later": "PEEKING",
+    "and the loss counts them": "PADDING_COUNTED",
+    "another scale than training": "SHIFT",
+    "far nearer to one training sample": "GROUP_SPLIT",
+    "almost by itself": "LEAKAGE",
+    "leave it out of the inputs": "LEAKAGE",
+    "the targets of all": "CONST_TARGET",
+    "are the same in all": "CONST_INPUT",
+    "of another and another class": "LABEL_NOISE",
 }
 SEED = 0  # of the config alone: the samples of a case are the same with every seed
 
@@ -22,5 +36,8 @@ def checked(case: Case) -> frozenset[str]:
     """Return the labels of the warnings and errors that planning's checks give, with their default limits."""
     task = case.task()
     opened = open_task(config_of(case, SEED, task), Path.cwd(), task)
-    texts = [row["what"] for row in opened.facts(DataLimits())["findings"] if row["severity"] != "info"]
+    rows = [Finding(**row) for row in opened.facts(DataLimits())["findings"]]
+    seeds.seed_everything(seeds.key(SEED, "model"))
+    rows += token_findings(opened, make_model(opened), opened.config)
+    texts = [row.what for row in rows if row.severity != "info"]
     return frozenset(label for text in texts for words, label in TOLD.items() if words in text)

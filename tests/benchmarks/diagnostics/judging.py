@@ -54,17 +54,17 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
 }
 BATCH_STATS = "BATCH_STATS"
 UNNAMED = {  # labels without a diagnostic, and who ought to tell
-    "NOT_SHIFTED": "none yet: the targets of a batch are its inputs",
-    "SHIFTED_TWICE": "none yet: the targets are the inputs two places on",
-    "PEEKING": "none yet: an output depends on inputs after its place, which are its targets",
-    "PADDING_COUNTED": "none yet: most targets are one filling symbol at the ends of rows",
+    "NOT_SHIFTED": "planning's check of tokens",
+    "SHIFTED_TWICE": "planning's check of tokens",
+    "PEEKING": "planning's check of tokens",
+    "PADDING_COUNTED": "planning's check of tokens",
     "TIE_BROKEN": "none yet: head and embeddings are of one shape, and of other values",
     BATCH_STATS: "evaluation_mode, where it names batch norm alone",
-    "SHIFT": "none yet: inputs of the two splits differ in scale",
-    "GROUP_SPLIT": "none yet: training samples lie nearer to those of validation than these to one another",
-    "ONE_CLASS": "planning's data check, of tensors; none yet of Datasets",
-    "CONST_INPUT": "none yet: all inputs are equal",
-    "CONST_TARGET": "none yet: all targets are equal",
+    "SHIFT": "planning's check of units",
+    "GROUP_SPLIT": "planning's check of near copies",
+    "ONE_CLASS": "planning's check of samples",
+    "CONST_INPUT": "planning's check of samples",
+    "CONST_TARGET": "planning's check of samples",
     "VALIDATION_AUGMENTED": "none yet: validation samples alone are drawn anew at each reading",
     "CLIP_TOO_SMALL": "none yet: each step is clipped to a small part of its norm",
 }
