@@ -305,7 +305,7 @@ class Values:
         return name in self._statements.all_names(*self._place(event))
 
     def _returned(self, event: int, end: int) -> Iterator[int]:
-        """Yield the lines that returned something different to a line, or left it in what they were given."""
+        """Yield the lines that returned something different to a line, or left it in the attributes of an object."""
         frame = self._events[event].frame
         for number in range(event + 1, min(end, len(self._events))):
             ended = self._events[number]
@@ -313,6 +313,13 @@ class Values:
                 returned = self._changes.get(Variable(ended.frame, "", RETURNED), [])
                 if any(change.event == number and change.is_different for change in returned):
                     yield ended.began
+        for variable, changes in self._changes.items():
+            if variable.frame or "." not in variable.name:
+                continue
+            for change in changes:
+                left = self._events[change.event]
+                if event < change.event <= end and change.is_different and left.caller == frame and left.began is not None:
+                    yield left.began
 
 
 def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:

@@ -142,7 +142,7 @@ def test_a_number_that_equals_the_quantity_is_an_error(open_table, tmp_path):
 
 
 def test_a_category_that_tells_the_class_is_a_warning(open_table, tmp_path):
-    write(tmp_path, "n,code,t", [f"{i * 7 % 40},{'xy'[i % 2]},{'ab'[i % 2]}" for i in range(40)])
+    write(tmp_path, "n,code,t", [f"{i * 7 % 40},{'xy'[i % 2]},{'ab'[i % 2]}" for i in range(120)])
     assert any(f.startswith("warning: column 'code' tells the target") for f in what(open_table()))
 
 
