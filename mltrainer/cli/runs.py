@@ -191,7 +191,7 @@ def _verdict(found: Reproduced, loss_bound: float) -> str:
         lines = [f"run {found.run}: bitwise identical in {_compared(found)}"]
     else:
         lines = [f"run {found.run} is {found.grade}", *_numbers(found, loss_bound)]
-    if (step := found.first_divergence) is not None and not step.step:
+    if (step := found.first_divergence) is not None and found.is_without_steps:
         lines.append(f"  of what it left, {step.what} differs: expected {step.expected}, found {step.found}")
     elif step is not None:
         where = f", tensor {step.tensor}" if step.tensor else ""  # only our own trainer keeps tensors to tell
@@ -208,7 +208,7 @@ def _verdict(found: Reproduced, loss_bound: float) -> str:
 def _compared(found: Reproduced) -> str:
     """What was compared: the steps that were trained again, of a fork those after its parent's."""
     first, steps = found.after_step, found.steps_compared
-    if not steps:
+    if found.is_without_steps:
         return "weights, metrics and outputs; no step was seen"
     return f"{steps} steps" + (f", {first + 1} to {first + steps}" if first else "")
 
@@ -225,7 +225,7 @@ def _numbers(found: Reproduced, loss_bound: float) -> list[str]:
     if found.loss_difference is None:
         return []
     loss, metric = number(found.loss_difference), number(found.metric_difference)
-    if not found.steps_compared:
+    if found.is_without_steps:
         return [f"  the metric differs by {metric}"]
     told = f"losses differ by at most {loss} of their size, the metric by {metric}"
     return [f"  {told}; numerically equal means at most {loss_bound:g}", f"  reachable on this machine: {found.reachable}"]

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import run as run_command
@@ -42,6 +44,7 @@ class Reproduced(Compared):
 
     Attributes:
         after_step: The step after which both began to train.
+        is_without_steps: Whether it is a program's of which no step was seen; for the words alone.
         differences: What is not as it was when the run was made.
         error: Why it could not be trained again.
         cause: Why bits differ although nothing else does, in words.
@@ -50,6 +53,7 @@ class Reproduced(Compared):
     """
 
     after_step: int
+    is_without_steps: bool = Field(False, exclude=True)
     differences: list[Difference]
     error: str | None
     cause: str | None
@@ -124,7 +128,8 @@ def _is_elsewhere(differences: Iterable[Difference]) -> bool:
 
 def _compared(again: Reproduction, differences: list[Difference], **more: Any) -> Reproduced:
     of_row = {name: getattr(again.row, name) for name in Reproduced.model_fields if hasattr(again.row, name)}
-    return Reproduced(**{**of_row, "differences": differences, "after_step": 0, "error": None, "cause": None, **more})
+    more = {"differences": differences, "after_step": 0, "error": None, "cause": None, **more}
+    return Reproduced(**of_row | more, is_without_steps=again.result.is_without_steps)
 
 
 def _untrained(run: str, differences: list[Difference], error: MltrainerError, **of_record: Any) -> Reproduced:
