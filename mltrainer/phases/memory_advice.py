@@ -9,6 +9,7 @@ from mltrainer.configs.items import PlanningSettings
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import MltrainerError, StoppedError
 from mltrainer.phases.context import Context
 from mltrainer.planner import PLANNER
 from mltrainer.planner.recommendation import Choice, Way
@@ -38,10 +39,16 @@ def memory_advice(
         return None
     page = tool_page(PLANNER, ctx.project.root)
     limits = partial(PlannerSettings, page.settings)
-    sizing = Sizing(config, _traced(ctx, config, page.settings), limits, processes=1)
+    limit_mb = estimate.available_mb * limits.memory_share
+    try:
+        sizing = Sizing(config, _traced(ctx, config, page.settings), limits, processes=1)
+    # A stop is a MltrainerError, too; any other leaves the plan as it is, of which nothing rests on this advice.
+    except StoppedError:
+        raise
+    except MltrainerError as error:
+        return MemoryAdvice(limit_mb=limit_mb, ways=[], set={}, reason=f"not known: {error.message}", command=None)
     if not sizing.own.not_known:
         sizing.calibrate(probe.memory.peak_rss_mb * MIB)
-    limit_mb = estimate.available_mb * limits.memory_share
     ways = sizing.ways()
     told = f"the {limit_mb:,.0f} MiB of this machine that may be planned with"
     choices, advice = sizing.recommended(ways, limit_mb * MIB, told)

@@ -11,6 +11,7 @@ import pytest
 from mltrainer.configs.items import PlanningSettings
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import MachineError, MltrainerError, StoppedError
 from mltrainer.phases.memory_advice import memory_advice
 from mltrainer.records.planning import Estimate, MemoryAdvice
 from mltrainer.workspace import Project
@@ -28,7 +29,9 @@ def estimate(available_mb: float) -> Estimate:
     return Estimate(steps=10, step_time_us=1, minutes=1, peak_mb=PEAK_MB, available_mb=available_mb, **sizes)
 
 
-def advised(root: Path, available_mb: float, **changes: Any) -> tuple[MemoryAdvice | None, list[Any]]:
+def advised(
+    root: Path, available_mb: float, fault: MltrainerError | None = None, **changes: Any
+) -> tuple[MemoryAdvice | None, list[Any]]:
     """Return the advice for a batch of 64 whose step takes 4 MiB a sample, and the jobs that were started for it."""
     config = TrainingConfig.model_validate({**table(root), "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.1}, **changes})
     found = traced(row(32, 128 * MIB), row(64, 256 * MIB), row(128, 512 * MIB)).model_copy(update={"resident_bytes": 400 * MIB})
@@ -36,6 +39,8 @@ def advised(root: Path, available_mb: float, **changes: Any) -> tuple[MemoryAdvi
 
     def run(_tool: str, job: Any) -> dict[str, Any]:
         jobs.append(job)
+        if fault is not None:
+            raise fault
         return dict(found.model_dump())
 
     ctx = cast("Any", SimpleNamespace(project=Project(root), tools=SimpleNamespace(run=run)))
@@ -70,6 +75,14 @@ def test_where_nothing_fits_that_is_said(tmp_path: Path) -> None:
     assert found.set == {}
     assert "nothing that was tried fits" in found.reason
     assert found.ways[0].why_not == "no micro-batch fits"
+
+
+def test_a_trace_that_fails_leaves_the_plan_as_it_is_and_says_why(tmp_path: Path) -> None:
+    found, _ = advised(tmp_path, PEAK_MB, MachineError("out of memory: in the trace"))
+    assert found is not None
+    assert (found.ways, found.set, found.reason) == ([], {}, "not known: out of memory: in the trace")
+    with pytest.raises(StoppedError):
+        advised(tmp_path, PEAK_MB, StoppedError("stopped by SIGTERM", exit_code=143))
 
 
 @pytest.mark.parametrize("changes", [{"device": "cuda"}, {"accumulate": 2, "launch": {"processes": 2}}])

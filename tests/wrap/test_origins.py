@@ -55,7 +55,7 @@ def rows_of(source: str, **given: Any) -> tuple[Rows, int]:
         exec(code, {"__name__": "__main__", "compute": compute, **given})
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)  # type: ignore[arg-type]  # takes it back, which its stub does not know
     return lines.rows, moments[-1]
 
 

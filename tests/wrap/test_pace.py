@@ -17,7 +17,7 @@ from mltrainer.observe import pace
 def untraced() -> Iterator[None]:
     before = threading.gettrace()
     yield
-    threading.settrace(before)  # type: ignore[arg-type]
+    threading.settrace(before)  # type: ignore[arg-type]  # as it was, None too
 
 
 def begun() -> list[str]:

@@ -162,10 +162,10 @@ def _run(folder: str, environment: dict[str, str], arguments: list[str]) -> None
         exec(code, main.__dict__)
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:
+    except BaseException:  # whatever ends a program, its interpreter prints it and ends with 1
         traceback.print_exc()
         status = 1
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()  # type: ignore[attr-defined]  # as an interpreter does at its end: it waits for threads
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

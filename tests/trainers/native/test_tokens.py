@@ -31,7 +31,7 @@ class Recurrent(nn.Module):
         self.embed, self.gru, self.out = nn.Embedding(WORDS, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, WORDS)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.out(self.gru(self.embed(tokens))[0])  # type: ignore[no-any-return]
+        return self.out(self.gru(self.embed(tokens))[0])  # type: ignore[no-any-return]  # modules are untyped calls
 
 
 class Attending(nn.Module):
@@ -46,7 +46,7 @@ class Attending(nn.Module):
         length = tokens.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length) if self.is_causal else None
         inputs = self.embed(tokens) + self.place(torch.arange(length))
-        return self.out(self.layer(inputs, src_mask=mask, is_causal=self.is_causal))  # type: ignore[no-any-return]
+        return self.out(self.layer(inputs, src_mask=mask, is_causal=self.is_causal))  # type: ignore[no-any-return]  # modules are untyped calls
 
 
 def plainly(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def test_a_shift_by_one_is_right_wherever_it_is_made(model: nn.Module, seed: int
 
 def test_a_dict_with_a_mask_is_looked_at() -> None:
     class Named(Attending):
-        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:  # type: ignore[override]
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:  # type: ignore[override]  # other names, by intent
             return super().forward(input_ids) + 0 * attention_mask.float()[:, :, None]
 
     for ahead, count in ((0, 1), (1, 0)):
