@@ -53,7 +53,8 @@ class _OfCategories:
         frame = pd.DataFrame({f"x{place}": inputs[:, place] for place in range(inputs.shape[1])})
         for place, known in self.known.items():
             name = f"x{place}"
-            frame[name] = frame[name].astype(str) if self.as_text else pd.Categorical(frame[name], categories=known)
+            cells = inputs[:, place]
+            frame[name] = [str(cell) for cell in cells] if self.as_text else pd.Categorical(cells, categories=known)
         return frame
 
 
@@ -75,12 +76,12 @@ def catboost(kind: str) -> Callable[[Setting], Any]:
     """Return the factory of a CatBoost model with its defaults, such as CatBoostClassifier."""
 
     def make(asked: Setting) -> Any:
+        import catboost as package
 
         named = [f"x{place}" for place in asked.plain.categories]
         sure = {"thread_count": 1, "random_seed": asked.seed, "verbose": False, "allow_writing_files": False}
         balanced = {"auto_class_weights": "Balanced"} if asked.class_weight == "balanced" else {}
-        return _OfCategories(
-            getattr(catboost, kind)(cat_features=named, **sure, **balanced), asked.plain.categories, as_text=True
-        )
+        model = getattr(package, kind)(cat_features=named, **sure, **balanced)
+        return _OfCategories(model, asked.plain.categories, as_text=True)
 
     return make

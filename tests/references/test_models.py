@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from mltrainer.records.partial import partial
 from mltrainer.references import job
 from mltrainer.references.comparing import Asked, compare
 from mltrainer.references.models import PlainModel, fit, predict, references
-from mltrainer.references.packages import Setting
+from mltrainer.references.packages import Setting, catboost
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 ASKED = Asked(level=0.95, resamples=200, draws=10**7, sign=1, seed=42)
@@ -157,3 +158,28 @@ def test_a_task_without_plain_rows_has_no_models() -> None:
     opened = SimpleNamespace(split=lambda _: SimpleNamespace(ids=np.arange(3)))
     task = SimpleNamespace(reference_inputs=lambda _: None)
     assert job._fits(opened, task, SimpleNamespace(config=None), None, None, None) == []  # type: ignore[arg-type]
+
+
+def test_catboost_is_given_categories_as_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of CatBoost, which is too large to be installed for this, a stand-in that asks what it asks."""
+    seen: list[Any] = []
+
+    class Classifier:
+        classes_ = np.array([0, 2])
+
+        def __init__(self, **arguments: Any) -> None:
+            self.arguments = arguments
+
+        def fit(self, frame: Any, _targets: np.ndarray) -> None:
+            seen.append((self.arguments["cat_features"], self.arguments["thread_count"]))
+            assert all(type(cell) is str for name in self.arguments["cat_features"] for cell in frame[name])
+
+        def predict_proba(self, frame: Any) -> np.ndarray:
+            return np.full((len(frame), 2), 0.5)
+
+    monkeypatch.setitem(sys.modules, "catboost", SimpleNamespace(CatBoostClassifier=Classifier))
+    model = catboost("CatBoostClassifier")(Setting(TABLE, 3, "balanced"))
+    fit(model, TABLE)
+    assert seen == [(["x2"], 1)]
+    assert model.model.arguments["auto_class_weights"] == "Balanced"
+    assert predict(model, CELLS, 3).shape == (200, 3)
