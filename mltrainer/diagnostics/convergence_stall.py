@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import BOUNDED, R2, Finding, Run, finite, median, percent, text
+from mltrainer.diagnostics.signals import BOUNDED, NO_SIGNAL, R2, Finding, Run, finite, median, percent, text
 
 FIGURES = ("metric.svg", "learning_curves.svg", "update_layers.svg")
 
@@ -28,8 +28,9 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
     if excuse:
         return Finding("clear", excuse, evidence)
     hint = _hint(found.update_ratio, update_low, update_high)
-    reason = f"{flat} (limit {epochs:g}), and the model has not learned ({_skill(run, learned_skill)}){hint}."
-    return Finding("fired", reason, evidence, FIGURES)
+    reason = f"{flat} (limit {epochs:g}), and the model has not learned ({_skill(run, learned_skill)}){hint}"
+    is_elsewhere = run.shows_no_signal
+    return Finding("fired", f"{reason}{NO_SIGNAL if is_elsewhere else ''}.", evidence, FIGURES, is_elsewhere)
 
 
 def _excuse(run: Run, found: _Progress, flat: str, least: float) -> str:

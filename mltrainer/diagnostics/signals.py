@@ -54,6 +54,11 @@ class Finding:
     is_elsewhere: bool = False
 
 
+NO_SIGNAL = (
+    "; nor is any plain model better than a constant answer on these rows: look whether the inputs can tell the target at all"
+)
+
+
 def judged(fired: bool, reason: str, evidence: Mapping[str, Any], figures: tuple[str, ...] = (), **fired_only: Any) -> Finding:
     """Return a finding that fired, with its figures and the evidence that it has only then, or is clear."""
     return Finding("fired", reason, {**evidence, **fired_only}, figures) if fired else Finding("clear", reason, evidence)
@@ -284,6 +289,12 @@ class Run:
         """Whether the run learned as much as plain models did: better than a constant answer, and behind none of the others."""
         constant = [row.verdict for row in self.compared if row.name == "constant"]
         return constant == ["ahead"] and len(self.compared) > 1 and not self.beaten_by
+
+    @functools.cached_property
+    def shows_no_signal(self) -> bool:
+        """Whether the run is level with a constant answer, and no plain model is better than it: nothing was seen to learn."""
+        constant = [row.verdict for row in self.compared if row.name == "constant"]
+        return constant == ["level"] and len(self.compared) > 1 and not self.beaten_by
 
     @property
     def reached_skill(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, text
+from mltrainer.diagnostics.signals import NO_SIGNAL, Finding, Run, judged, text
 
 FIGURES = ("metric.svg", "learning_curves.svg")
 
@@ -23,4 +23,6 @@ def find(run: Run, *, skill: float) -> Finding:
     )
     if run.keeps_up:
         return Finding("clear", f"{reason}, but no plain model does better on the same rows.", evidence)
+    if run.shows_no_signal:
+        return Finding("fired", f"{reason}{NO_SIGNAL}.", evidence, FIGURES, is_elsewhere=True)
     return judged(not run.learned(skill), f"{reason}.", evidence, FIGURES)

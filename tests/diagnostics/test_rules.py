@@ -264,6 +264,15 @@ def test_as_good_as_a_constant_answer_or_beside_nothing_else_is_still_underfitti
     assert assess(diagnose(run, None), run).fit == "underfitting"
 
 
+def test_of_rows_that_nothing_tells_apart_no_larger_model_is_proposed(unlearned):
+    told = {}
+    for boosting in ("level", "behind"):  # the run beside boosting
+        rows = diagnose(compared(unlearned, constant="level", boosting=boosting), None)
+        fired = [row for row in rows if row.id in ("underfitting", "convergence_stall") and row.state == "fired"]
+        told[boosting] = [("can tell the target at all" in row.reason, bool(suggested_changes([row], CONFIG))) for row in fired]
+    assert told == {"level": [(True, False)] * 2, "behind": [(False, True)] * 2}
+
+
 def test_a_good_fit_that_a_plain_model_beats_is_told(healthy):
     run = compared(healthy, constant="ahead", linear="level", boosting="behind")
     rows = diagnose(run, None)
