@@ -106,7 +106,7 @@ class DataAdapter(ABC):
     @property
     def mend_repeats(self) -> str:
         """What to do about samples that are in two splits."""
-        return data_findings.APART
+        return data_findings.KEEP_TOGETHER
 
     def compared(self, split: str) -> np.ndarray | None:
         """Return a hash of each sample of a split that is looked for in others; None where each reading draws anew."""

@@ -36,6 +36,7 @@ SMALLER_IS_BETTER = frozenset(("loss", "log_loss", "calibration_error", "rmse", 
 LARGEST_REPEAT = 0.02  # chosen by us: the share of all rows that `init` lets a row's copies have outside the training split
 IMBALANCE = 10  # times as many rows of one class as of another; above it, accuracy says little
 SPLITS = 3  # training, validation and test
+KEEP_TOGETHER = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
 BLOCK = 1 << 15  # hashes that are mixed together: as many as the processor's cache holds
 MOST_RARE = 5  # rare classes that are named
 LARGER_IS_BETTER = frozenset((*CLASSIFICATION_METRICS, *REGRESSION_METRICS)) - SMALLER_IS_BETTER
@@ -278,11 +279,8 @@ def giant_finding(place: Callable[[], str], copies: int, total: int, split_name:
     return [Finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {mend}")]
 
 
-APART = "write split: {repeats: together} in mltrainer.yaml, which keeps equal rows in one split, or remove them"
-
-
 def duplicate_findings(
-    validation: int, total: int, test: int, excuse: str | None, limits: DataLimits, mend: str = APART
+    validation: int, total: int, test: int, excuse: str | None, limits: DataLimits, mend: str = KEEP_TOGETHER
 ) -> list[Finding]:
     """Return the finding on repeated rows; none without them.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.spacing import evenly_spaced
 
 HELD_OUT = 250  # validation samples that are looked at, evenly spaced
 TRAINED = 4_000  # and training samples among which their nearest are looked for
@@ -25,16 +26,16 @@ def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, me
         classes: How many classes there are, each a heap of its own perhaps; 0 of quantities.
         mend: What to do.
     """
-    one, other = _spread(train, TRAINED), _spread(held_out, HELD_OUT)
-    near, total = near_groups(one, other, classes)
+    looked_at = evenly_spaced(held_out, HELD_OUT)
+    near, total = _near(evenly_spaced(train, TRAINED), looked_at, classes), len(looked_at)
     if near < max(FEWEST, SHARE * total):
         return []
     text = f"{near} of {total} validation samples lie far nearer to one training sample than others do to one another"
     return [Finding("warning", f"{text}: are they of one person, recording or day? {mend}")]
 
 
-def near_groups(train: np.ndarray, held_out: np.ndarray, classes: int) -> tuple[int, int]:
-    """Return the number of held-out samples whose nearest is that near, and of how many; equal ones are looked for elsewhere.
+def _near(train: np.ndarray, held_out: np.ndarray, classes: int) -> int:
+    """Return the number of held-out samples whose nearest is that near; equal ones are looked for elsewhere.
 
     In d dimensions, the distance to the nearest of k neighbours is below r times that to the k-th with the chance
     1 - (1 - r^d)^(k - 1); d is that by which from the k-th to the 2k-th neighbour the distances grow (Levina and Bickel, 2004,
@@ -43,26 +44,22 @@ def near_groups(train: np.ndarray, held_out: np.ndarray, classes: int) -> tuple[
     neighbours = min(FARTHEST, len(train) // 10)
     # Fewer samples of a class than neighbours: then the heap of its class is left, as that of a group would be.
     if neighbours < 10 or len(train) < 4 * neighbours * max(1, classes // 2):
-        return 0, len(held_out)
+        return 0
     ranked = _ranked(train, held_out)
     if not ranked.shape[1]:
-        return 0, len(held_out)
+        return 0
     distances = _distances(ranked[: len(train)], ranked[len(train) :])
     distances[distances <= 1e-6] = np.inf
     nearest = np.sort(np.partition(distances, 2 * neighbours, axis=1)[:, : 2 * neighbours + 1], axis=1)
     nearest = nearest[np.isfinite(nearest).all(axis=1)]
     if len(nearest) < FEWEST:
-        return 0, len(held_out)
+        return 0
     growth = float(np.log(nearest[:, 2 * neighbours - 1] / nearest[:, neighbours - 1]).mean())
     # Where nothing grows, as on a grid, the number of dimensions is not known.
     if growth <= 0:
-        return 0, len(held_out)
+        return 0
     limit = (RARE / (neighbours - 1)) ** (growth / np.log(2))
-    return int((nearest[:, 0] < limit * nearest[:, neighbours - 1]).sum()), len(held_out)
-
-
-def _spread(rows: np.ndarray, most: int) -> np.ndarray:
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64)]
+    return int((nearest[:, 0] < limit * nearest[:, neighbours - 1]).sum())
 
 
 def _ranked(train: np.ndarray, held_out: np.ndarray) -> np.ndarray:

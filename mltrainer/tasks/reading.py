@@ -106,12 +106,10 @@ def read_split(samples: Samples, target_key: str, seed: int, budget: Budget) -> 
     """
     looked = samples.spread(budget.looked)
     if samples.tensors is not None:
-        parts = dict(zip(samples.names or map(str, range(len(samples.tensors))), samples.tensors, strict=True))
-        chosen = {name: tensor[torch.from_numpy(looked)] for name, tensor in parts.items()}
-        *inputs, target = [(name, _numbers(list(part))) for name, part in chosen.items()]
-        named = _called([name for name, _ in inputs], samples.names is not None)
+        names = [repr(name) for name in samples.names[:-1]] if samples.names else _by_place(len(samples.tensors) - 1)
+        *inputs, target = [_numbers(list(tensor[torch.from_numpy(looked)])) for tensor in samples.tensors]
         hashes = tensor_hashes(samples.tensors) if len(samples) else NO_HASHES
-        return _reading(samples, hashes, looked, dict(zip(named, [found for _, found in inputs], strict=True)), target[1])
+        return _reading(samples, hashes, looked, dict(zip(names, inputs, strict=True)), target)
     if samples.dataset is None or not len(samples):
         return _reading(samples, NO_HASHES, np.zeros(0, dtype=np.int64), {}, None)
     with generators_kept():
@@ -164,24 +162,22 @@ def _reading(
     return Reading(len(samples), hashes, places, numbers, [name for name in inputs if name not in numbers], target)
 
 
-def _called(names: list[str], is_dict: bool) -> list[str]:
-    """Return the names of a sample's inputs: a dict's keys, or places in a tuple."""
-    if is_dict:
-        return [repr(name) for name in names]
-    return ["inputs"] if len(names) == 1 else [f"inputs[{place}]" for place in range(len(names))]
+def _by_place(count: int) -> list[str]:
+    """Return the names of the inputs that a tuple holds before its target."""
+    return ["inputs"] if count == 1 else [f"inputs[{place}]" for place in range(count)]
 
 
 def _divided(sample: Any, target_key: str) -> tuple[dict[str, Any], Any]:
     """Return a sample's inputs by what they are called, a few numbers of each, and its target."""
     if isinstance(sample, Mapping):
-        keys = [key for key in sample if key != target_key]
-        parts, names, target = [sample[key] for key in keys], _called(list(map(str, keys)), True), sample.get(target_key)
+        named = {repr(str(key)): part for key, part in sample.items() if key != target_key}
+        target = sample.get(target_key)
     elif isinstance(sample, (tuple, list)) and len(sample) > 1:
         *parts, target = sample
-        names = _called(list(map(str, range(len(parts)))), False)
+        named = dict(zip(_by_place(len(parts)), parts, strict=True))
     else:
-        parts, names, target = [sample], ["inputs"], None
-    return {name: _thinned(part) for name, part in zip(names, parts, strict=True)}, _thinned(target)
+        named, target = {"inputs": sample}, None
+    return {name: _thinned(part) for name, part in named.items()}, _thinned(target)
 
 
 @dataclass(frozen=True)

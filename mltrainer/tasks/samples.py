@@ -197,8 +197,7 @@ def fingerprint(samples: Samples, seed: int) -> tuple[str, int]:
         for tensor in samples.tensors:
             _add(digest, tensor)
         return digest.hexdigest(), len(samples)
-    spaced = np.linspace(0, max(0, len(samples) - 1), min(len(samples), MAX_READ))
-    places: np.ndarray = np.arange(len(spaced)) if samples.is_stream else np.unique(spaced.round().astype(np.int64))
+    places = samples.spread(MAX_READ)
     with generators_kept():
         for place in places:
             _add(digest, samples.read(seed, "sample", 0, int(place)))

@@ -18,6 +18,7 @@ import numpy as np
 from mltrainer.records.run import Segment, Segments
 from mltrainer.tasks.calibration import NORMAL_95, wilson
 from mltrainer.tasks.multiple_comparisons import holm
+from mltrainer.tasks.spacing import evenly_spaced
 
 FEWEST_SAMPLES = 20  # of a segment, and outside of it
 LEVEL = 0.05  # of the tests together
@@ -89,7 +90,7 @@ def segments(errors: np.ndarray, features: Sequence[SegmentFeature], measure: st
     if len(errors) < 2 * FEWEST_SAMPLES or not np.isfinite(errors).all():
         return None
     if len(errors) > MOST_SAMPLES:
-        places = np.linspace(0, len(errors) - 1, MOST_SAMPLES).astype(np.int64)
+        places = evenly_spaced(np.arange(len(errors)), MOST_SAMPLES)
         errors, features = errors[places], [replace(feature, values=feature.values[places]) for feature in features]
     test = _exact(errors) if set(np.unique(errors)) <= {0.0, 1.0} else _ranked(errors)
     tested = [(feature.name, *group) for feature in features[:MOST_FEATURES] for group in _large(feature.groups(), len(errors))]

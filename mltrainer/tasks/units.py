@@ -9,15 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.telling import CHANCE
 
 FEWEST = 8  # values of each split; of fewer, quartiles say little
 LOOKED_AT = 2_000  # values of each split, evenly spaced
 NUMBERS = 20_011  # where each sample has many: a prime, so that they are of all places
 TIMES = 5.0  # chosen by us: sizes and spreads that are both so many times the other split's are no drift
-UNIT = (
-    2.0  # chosen by us: enough, where both are the same number of times; a pound is 2.2 times a kilogram, an inch 2.54 times a cm
-)
+UNIT = 2.0  # chosen by us: enough, where both are the same number of times; a kilogram is 2.2 pounds, an inch 2.54 cm
 SAME = 1.25  # chosen by us: by which factor these two may differ, as a hundred values tell them
 APART = 5.0  # chosen by us: medians so many times the range of the middle half apart are no trend over both splits
 SHOWN = 3  # features that are named
@@ -87,7 +86,7 @@ def _scales(one: np.ndarray, other: np.ndarray) -> tuple[Scale, Scale] | None:
 
 
 def _known(values: np.ndarray, most: int = LOOKED_AT) -> np.ndarray:
-    chosen = values[np.linspace(0, len(values) - 1, min(len(values), most)).astype(np.int64)]
+    chosen = evenly_spaced(values, most)
     known: np.ndarray = chosen[np.isfinite(chosen)]
     return known
 

@@ -10,6 +10,7 @@ import numpy as np
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.columns import Column
 
 EXACT = 1e-9  # share of the target's variance that rounding may leave unexplained
@@ -51,7 +52,7 @@ def leakage_findings(
         train: The training rows.
         limits: Hold how well a column must tell it.
     """
-    rows = train[np.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).astype(np.int64)]
+    rows = evenly_spaced(train, LOOKED_AT)
     alone = [_alone(column, wanted, vocabulary.get(column.name), rows, limits, len(columns)) for column in columns]
     found = [one for one in alone if one is not None]
     sure = any(one.severity == "error" for one in found)
@@ -91,7 +92,7 @@ def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
 
 def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[Finding]:
     """Return a finding where a line through some number columns gives the target; their plain sum is surely leakage."""
-    rows = train[np.linspace(0, len(train) - 1, min(len(train), SAMPLE)).astype(np.int64)]
+    rows = evenly_spaced(train, SAMPLE)
     numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
     # Gaps may lie in different rows: where each column lacks no more than its part of what may be missing,
     # enough whole rows are left all the same.

@@ -10,6 +10,7 @@ import numpy as np
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.columns import Column
 
 DIGITS = 3  # of a number that are compared
@@ -30,7 +31,7 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
     """
     if len(columns) < LEAST_COLUMNS:
         return []
-    rows = _spread(held_out)
+    rows = evenly_spaced(held_out, LOOKED_AT)
     hashes = [_hashes(column.values, place) for place, column in enumerate(columns)]
     found = [*_but_one(columns, hashes, train, rows, limits), *_but_digits(columns, hashes, train, rows, limits)]
     if not found:
@@ -70,10 +71,6 @@ def _but_digits(
     return [(count, f"in {DIGITS} digits of each number")] if _is_more(count, chance, len(rows), limits) else []
 
 
-def _spread(rows: np.ndarray) -> np.ndarray:
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64)]
-
-
 def _is_more(count: int, chance: float, rows: int, limits: DataLimits) -> bool:
     return count >= max(FEWEST, limits.leak_rows * rows, TIMES_CHANCE * chance * rows)
 
@@ -103,7 +100,7 @@ def _within(few: np.ndarray, many: np.ndarray) -> np.ndarray:
 
 def _alike(values: np.ndarray, train: np.ndarray) -> float:
     """Return the chance that two training rows have the same value, as some of them tell it."""
-    rows = _spread(train)
+    rows = evenly_spaced(train, LOOKED_AT)
     _, counts = np.unique(values[rows], return_counts=True)
     return float((counts * (counts - 1.0)).sum() / max(1, len(rows) * (len(rows) - 1)))
 

@@ -9,6 +9,7 @@ import numpy as np
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.near_groups import TRAINED, near_group_finding
+from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.splits import SplitIds
 from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.leakage import Target
@@ -38,13 +39,9 @@ def split_findings(
 
 
 def _units(columns: Sequence[Column], ids: SplitIds) -> list[Finding]:
-    splits = [_spread(rows) for rows in (ids.train, ids.validation)]
+    splits = [evenly_spaced(rows, LOOKED_AT) for rows in (ids.train, ids.validation)]
     train, held_out = ({f"column {column.name!r}": column.values[rows] for column in columns} for rows in splits)
     return unit_findings(differing(train, held_out))
-
-
-def _spread(rows: np.ndarray) -> np.ndarray:
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64)]
 
 
 def _near(numbers: Sequence[Column], classes: int, ids: SplitIds) -> list[Finding]:
