@@ -23,6 +23,7 @@ DEPTH = 4
 LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
 PLAIN = (bool, int, float, complex, bytes, type(None))
 RETURNED = "<return>"
+GENERATORS = RANDOM, NUMPY, TORCH = ("<random>", "<numpy>", "<torch>")  # that all libraries share
 GOES_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # frames that return more than once
 NO_VALUE = ("module", "function", "type", "builtin_function_or_method", "method")
 
@@ -159,8 +160,8 @@ class Values:
             return False
         if module == "datetime":
             return self._update(sha, repr(value), depth)
-        frame_file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-        if "site-packages" in frame_file:
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+        if "site-packages" in file:
             return False
         return self._all(sha, [part for pair in [*_attributes(value).items()] for part in pair], depth)
 
@@ -231,15 +232,15 @@ def _shared_generators() -> Iterator[tuple[str, str]]:
     """Yield the generators that all libraries share, with the digests of their states."""
     random: Any = sys.modules.get("random")
     if hasattr(random, "getstate"):
-        yield "<random>", f"{hash(random.getstate()[1]) & 0xFFFFFFFFFFFF:x}"
+        yield RANDOM, f"{hash(random.getstate()[1]) & 0xFFFFFFFFFFFF:x}"
     numpy: Any = sys.modules.get("numpy.random")
     if hasattr(numpy, "get_state"):
         state = numpy.get_state(legacy=False)["state"]
-        yield "<numpy>", _short(state["key"].tobytes() + bytes(str(state["pos"]), "ascii"))
+        yield NUMPY, _short(state["key"].tobytes() + bytes(str(state["pos"]), "ascii"))
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "default_generator"):
         found = torch.default_generator.get_state().untyped_storage()
-        yield "<torch>", _short(ctypes.string_at(found.data_ptr(), found.nbytes()))
+        yield TORCH, _short(ctypes.string_at(found.data_ptr(), found.nbytes()))
 
 
 def _short(state: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mltrainer.observe.logs import Key
 from mltrainer.wrap.chains import aligned
-from mltrainer.wrap.origins import MAIN, Origin, Values
+from mltrainer.wrap.origins import MAIN, Origin, PairedValues
 from mltrainer.wrap.suspects import Suspect, imports, suspects
 
 Trace = list[list[Any]]
@@ -192,23 +192,23 @@ def _origins(
     return [_traced_to(origin, by_place.get(origin.place), kinds) for origin in found]
 
 
-def _parent(process: Key, one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]) -> Values | None:
+def _parent(process: Key, one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]) -> PairedValues | None:
     """Return the values of the process that forked one off; None where none did."""
     key, theirs = (process[0].rpartition(".")[0], 0), aligned(one, other)
-    return Values(one[key], theirs[key], source) if key in one and key in theirs else None
+    return PairedValues(one[key], theirs[key], source) if key in one and key in theirs else None
 
 
 def _values(
     shown: FirstDifference | None, one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]
-) -> Iterator[Values]:
+) -> Iterator[PairedValues]:
     """Yield the values of the process that shows a difference; of all where none does."""
     theirs = aligned(one, other)
     for key in one.keys() & theirs.keys():
         if shown is None or key == shown.process:
-            yield Values(one[key], theirs[key], source)
+            yield PairedValues(one[key], theirs[key], source)
 
 
-def _unseen_of(origin: Origin, values: Values, suspected: Mapping[Place, Suspect]) -> list[Origin]:
+def _unseen_of(origin: Origin, values: PairedValues, suspected: Mapping[Place, Suspect]) -> list[Origin]:
     """Return an origin; after the suspects, if it is none itself, that gave it what has no digest, such as what a thread does."""
     if origin.place in suspected:
         return [origin]

@@ -267,7 +267,7 @@ class Check:
         first = {key: _first_steps(chain, steps) for key, chain in undisturbed.chains.items()}
         expected = dataclasses.replace(undisturbed, chains=first)
         for kind, change in ONE_BY_ONE.items():
-            found = self._changed(kind, change, steps, expected)
+            found = self._run_with(kind, change, steps, expected)
             if difference(expected, found, steps) is None:
                 continue
             is_steady = kind in ("chance", "threads") or self._is_same_again(found, kind, change, steps)
@@ -276,11 +276,11 @@ class Check:
 
     def _is_same_again(self, found: Computed, kind: str, change: Perturbations, steps: int) -> bool:
         """Return True where a change brings about the same once more: else it is a race that the first run has only met."""
-        return difference(found, self._changed(kind, change, steps, found), steps) is None
+        return difference(found, self._run_with(kind, change, steps, found), steps) is None
 
-    def _changed(self, kind: str, change: Perturbations, steps: int, like: Computed) -> Computed:
-        changed = "nothing" if change is NOTHING else kind
-        return compared_like(like, self._run(f"the cause: {changed} changed", change, steps), self._program)
+    def _run_with(self, kind: str, change: Perturbations, steps: int, like: Computed) -> Computed:
+        what = "nothing" if change is NOTHING else kind
+        return compared_like(like, self._run(f"the cause: {what} changed", change, steps), self._program)
 
     def _traced(self, change: Perturbations, steps: int, tries: int) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
         """Return the first difference of two traced runs, or None, and both runs; a race may take several tries."""
@@ -330,7 +330,7 @@ class Check:
         mine = computed(whole, self._program).chains
         on_whole(whole.place)
         if not mine:
-            raise InputError(f"{NO_STEP}, after which it could be killed", where=where, mend="leave it away")
+            raise InputError(f"{NO_STEP}, after which it could be killed", where=where, mend=f"leave {where} out")
         key = max(mine, key=lambda each: len(mine[each].entries))
         steps = len(mine[key].entries)
         after = kill_after or max(1, steps * 3 // 5)

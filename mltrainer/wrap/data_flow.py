@@ -18,9 +18,8 @@ KEEPING = frozenset(("append", "extend", "add", "update", "setdefault", "put", "
 PLAIN = frozenset(
     ("round", "int", "float", "abs", "min", "max", "sum", "divmod", "total_seconds", "timestamp", "timedelta", "mean")
 )
-MADE = (  # expressions that have what they are made of
-    *(ast.JoinedStr, ast.BinOp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.IfExp),
-)
+# Expressions whose value hangs on that of their parts.
+MADE = (ast.JoinedStr, ast.BinOp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.IfExp)
 TEXT = frozenset(("str", "repr", "format", "strftime", "isoformat", "join", "localtime", "ctime"))
 
 
@@ -84,7 +83,7 @@ class DataFlow:
         return next(to for part, to in zip(made.elts, target.elts, strict=True) if part is node)
 
     def _of_call(self, node: ast.AST, call: ast.Call, followed: set[str]) -> Fate | None:
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+        name = _called(call)
         if call.func is node and isinstance(self._parents.get(call), ast.Expr):
             return Fate.DECIDES  # such as loss.backward()
         if self._shows(call.func, name):
@@ -124,9 +123,14 @@ def only_shows(node: ast.If | ast.While) -> bool:
 
 
 def _prints(statement: ast.stmt) -> bool:
-    function = statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
-    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    name = _called(statement.value) if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else ""
     return name == "print" or name in LOGGERS
+
+
+def _called(call: ast.Call) -> str:
+    """Return the last name of what is called; empty where it has none."""
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
 
 
 def _keeps(statement: ast.stmt, tested: set[str]) -> bool:

@@ -13,15 +13,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
+from mltrainer.observe.values import GENERATORS, RETURNED
 from mltrainer.wrap.statements import Statements
 
 Place = tuple[str, int]  # file and line
 Pair = tuple[str, str]  # digests of a value in both runs
-RETURNED = "<return>"
 SEEDS = re.compile(r"seed\w*\(|set_rng_state|setstate|set_state")
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 MAIN = "MainThread"
-GENERATORS = ("<random>", "<numpy>", "<torch>")
 MOST = 5000  # steps back
 
 
@@ -56,6 +55,15 @@ class _Change(NamedTuple):
     is_different: bool
 
 
+class _Moment(NamedTuple):
+    """When a line began or ended, and its event; None where the other run has none."""
+
+    time: int
+    frame: int
+    line: int
+    event: int | None
+
+
 class _Event(NamedTuple):
     """A line that begins, a call or a return; `began` is the event at which the frame's line that has now ended began."""
 
@@ -68,7 +76,7 @@ class _Event(NamedTuple):
     began: int | None
 
 
-class Values:
+class PairedValues:
     """The values of two runs of a process, side by side.
 
     Args:
@@ -87,7 +95,7 @@ class Values:
         self._in_frame: dict[int, list[int]] = {}
         self.inherited: set[Variable] = set()  # that differed when a fork began, and lay on a way back
         self._callers: dict[int, int] = {}
-        self._moments: list[tuple[int, int, int, int]] = []  # time, frame, line and event; -1 where the other run has none
+        self._moments: list[_Moment] = []
         self.parting: dict[int, int] = {}  # by frame: the last event before the two runs take different ways
         self._read(one, other)
 
@@ -104,9 +112,9 @@ class Values:
             partner = next(partners.get(keys[frame], iter(())), None) if frame not in self.parting else None
             if partner is None or row[5:7] != partner[5:7]:
                 self.parting.setdefault(frame, self._in_frame.get(frame, [-1])[-1])
-                self._moments.append((row[0], frame, row[6], -1))
+                self._moments.append(_Moment(row[0], frame, row[6], None))
                 continue
-            self._moments.append((row[0], frame, row[6], len(self._events)))
+            self._moments.append(_Moment(row[0], frame, row[6], len(self._events)))
             self._add(row, partner, seen.setdefault(frame, {}))
 
     def _add(self, row: list[Any], partner: list[Any], seen: dict[str, Pair]) -> None:
@@ -141,14 +149,14 @@ class Values:
             time: The moment, on the first run's clock.
             asks: Lines that ask for something which differs from run to run.
         """
-        moment = next((m for m in reversed(self._moments) if m[0] <= time and (self._files.get(m[1], ""), m[2]) == place), None)
+        before = (moment for moment in reversed(self._moments) if moment.time <= time)
+        moment = next((one for one in before if (self._files.get(one.frame, ""), one.line) == place), None)
         if moment is None:
             return []
-        _, frame, _, at = moment
-        if at >= 0 and (found := self._back([at], asks)):
+        if moment.event is not None and (found := self._back([moment.event], asks)):
             return found
         # Equal values, and still other operations: the runs have taken different ways.
-        parted = self._parted(frame)
+        parted = self._parted(moment.frame)
         return self._back([parted], asks, is_way=True) if parted is not None else []
 
     def _parted(self, frame: int) -> int | None:
@@ -166,16 +174,14 @@ class Values:
 
     def of_decisions(self, asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins that decisions of the program hang on, the nearest first."""
-        events = [n for n in range(len(self._events)) if self._statements.decides(*self._place(n)) and self._is_line(n)]
+        events = [n for n in range(len(self._events)) if self._statements.at(*self._place(n)).decides and self._is_line(n)]
         return self._back([event for event in events if self._is_given_different(event)], asks)
 
     def unseen(self, origin: Origin) -> list[Place]:
         """Return the lines that give the names which an origin reads and whose values have no digest, by the source."""
-        file, line = origin.place
         seen = {variable.name.lstrip(":").rpartition(".")[2] for variable in self._changes}
-        return [
-            (file, found) for name in self._statements.names(file, line) - seen for found in self._statements.giving(file, name)
-        ]
+        names, file = self._statements.at(*origin.place).reads - seen, origin.place[0]
+        return [(file, line) for name in names for line in self._statements.giving(file, name)]
 
     def _is_line(self, event: int) -> bool:
         return self._events[event].kind == "line"
@@ -216,7 +222,7 @@ class Values:
         found = [self._changed_by(v, event) for v in self._read_by(event) if self._is_different(v, event)]
         found += [*self._returned(event, end), *self._unseen_givers(event, asks)]
         drawn = [name for name in GENERATORS if self._draws(name, event, end)]
-        if not SEEDS.search(self._statements.text(file, line)):
+        if not SEEDS.search(self._statements.at(file, line).text):
             found += [self._made_different(name, event) for name in drawn]
         return [cause for cause in found if cause is not None and cause != event], next(iter(drawn), "")
 
@@ -236,14 +242,14 @@ class Values:
             if not change.is_different:
                 return found
             found = began
-            if SEEDS.search(self._statements.text(*self._place(began))):
+            if SEEDS.search(self._statements.at(*self._place(began)).text):
                 return found
         return None
 
     def _read_by(self, event: int) -> list[Variable]:
         """Return the variables that a line reads: of a comprehension those of the frame around it, too."""
         frame, (file, line) = self._events[event].frame, self._place(event)
-        names = self._statements.names(file, line)
+        names = self._statements.at(file, line).reads
         frames = [frame, *([self._events[event].caller] if self._functions.get(frame, "").endswith(COMPREHENSIONS) else [])]
         rows = [Variable(number, "", name) for number in frames for name in names]
         rows += [Variable(0, file, f":{name}") for name in names]
@@ -252,7 +258,7 @@ class Values:
     def _unseen_givers(self, event: int, asks: Collection[Place]) -> Iterator[int]:
         """Yield the lines that gave a line what has no digest, such as an open file, and were given what differs."""
         frame, (file, line) = self._events[event].frame, self._place(event)
-        for name in self._statements.names(file, line):
+        for name in self._statements.at(file, line).reads:
             if not self._changes.keys() & {Variable(frame, "", name), Variable(0, file, f":{name}")}:
                 lines = self._statements.giving(file, name)
                 before = (n for n in reversed(self._in_frame[frame]) if n < event and self._events[n].line in lines)
@@ -302,7 +308,7 @@ class Values:
         return any(change.event == end and not change.is_different for change in self._changes[variable])
 
     def _is_named(self, name: str, event: int) -> bool:
-        return name in self._statements.all_names(*self._place(event))
+        return name in self._statements.at(*self._place(event)).names
 
     def _returned(self, event: int, end: int) -> Iterator[int]:
         """Yield the lines that returned something different to a line, or left it in the attributes of an object."""

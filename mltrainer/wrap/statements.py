@@ -10,20 +10,28 @@ from mltrainer.wrap.data_flow import only_shows
 
 
 class Statement(NamedTuple):
-    """What the line of a statement runs: the names it reads, all in it, those it gives, its text, and if lines hang on it."""
+    """What the line of a statement runs.
 
+    Attributes:
+        reads: The names that it reads, attributes of `self` among them by their own.
+        gives: The names that it gives a value.
+        names: All names of variables and attributes in it.
+        text: Its source.
+        decides: Whether others run by it that do more than print.
+    """
+
+    reads: frozenset[str]
+    gives: frozenset[str]
     names: frozenset[str]
-    words: frozenset[str]
-    given: frozenset[str]
     text: str
     decides: bool
 
     def with_another(self, other: Statement) -> Statement:
         """Return this one and another of the same line."""
         return Statement(
+            self.reads | other.reads,
+            self.gives | other.gives,
             self.names | other.names,
-            self.words | other.words,
-            self.given | other.given,
             f"{self.text} {other.text}".strip(),
             self.decides or other.decides,
         )
@@ -39,25 +47,13 @@ class Statements:
         self._source = source
         self._found: dict[str, dict[int, Statement]] = {}
 
-    def names(self, file: str, line: int) -> frozenset[str]:
-        """Return the names that the statement of a line reads, attributes of `self` among them by their own."""
-        return self._of(file).get(line, NO_STATEMENT).names
-
-    def all_names(self, file: str, line: int) -> frozenset[str]:
-        """Return the names that the statement of a line reads or writes."""
-        return self._of(file).get(line, NO_STATEMENT).words
-
-    def text(self, file: str, line: int) -> str:
-        """Return the statement of a line."""
-        return self._of(file).get(line, NO_STATEMENT).text
-
-    def decides(self, file: str, line: int) -> bool:
-        """Return True where a line decides whether others run that do more than print."""
-        return self._of(file).get(line, NO_STATEMENT).decides
+    def at(self, file: str, line: int) -> Statement:
+        """Return the statement of a line; an empty one where there is none."""
+        return self._of(file).get(line, NO_STATEMENT)
 
     def giving(self, file: str, name: str) -> list[int]:
         """Return the lines that give a name its value."""
-        return [line for line, found in self._of(file).items() if name in found.given]
+        return [line for line, found in self._of(file).items() if name in found.gives]
 
     def _of(self, file: str) -> dict[int, Statement]:
         if file not in self._found:
@@ -82,12 +78,11 @@ def _by_line(text: str) -> dict[int, Statement]:
 
 
 def _statement(node: ast.stmt, heads: list[Any]) -> Statement:
-    given = frozenset(_given(node))
-    names = frozenset(name for head in heads for name in _names(head))
-    return Statement(names, frozenset(_words(heads)) | given, given, " ".join(map(ast.unparse, heads)), _decides(node))
+    reads, gives = frozenset(name for head in heads for name in _reads(head)), frozenset(_gives(node))
+    return Statement(reads, gives, frozenset(_names(heads)) | gives, " ".join(map(ast.unparse, heads)), _decides(node))
 
 
-def _words(heads: list[Any]) -> Iterator[str]:
+def _names(heads: list[Any]) -> Iterator[str]:
     """Yield the names of variables and attributes that are read, written or removed."""
     for node in (part for head in heads for part in ast.walk(head)):
         if isinstance(node, ast.Name):
@@ -100,16 +95,16 @@ def _decides(node: ast.stmt) -> bool:
     return isinstance(node, (ast.If, ast.While)) and not only_shows(node)
 
 
-def _given(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement's own line gives a value."""
-    if isinstance(node, (ast.For, ast.AsyncFor)):
+def _gives(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement's own line gives a value; an attribute's change gives its `self` none."""
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.AnnAssign)):
         targets = [node.target]
     elif isinstance(node, (ast.With, ast.AsyncWith)):
         targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
     else:
         targets = node.targets if isinstance(node, ast.Assign) else []
     for target in targets:
-        yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+        yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name) and part.id != "self")
 
 
 def _heads(node: ast.stmt) -> list[Any]:
@@ -125,7 +120,7 @@ def _heads(node: ast.stmt) -> list[Any]:
     return [] if isinstance(node, (ast.Try, ast.Match)) else [node]
 
 
-def _names(head: ast.AST) -> Iterator[str]:
+def _reads(head: ast.AST) -> Iterator[str]:
     for node in ast.walk(head):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id

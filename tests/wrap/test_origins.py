@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from mltrainer.observe.values import Values as Observer
-from mltrainer.wrap.origins import Values, Variable
+from mltrainer.observe.values import Values
+from mltrainer.wrap.origins import PairedValues, Variable
 
 Rows = list[list[Any]]
 FILE = "program.py"
@@ -30,8 +30,8 @@ class Lines:
         self.rows.append([next(self.clock), *values])
 
 
-def observer(lines: Lines, folders: list[str]) -> Observer:
-    return Observer(lines, lambda frame: FILE, folders)
+def observer(lines: Lines, folders: list[str]) -> Values:
+    return Values(lines, lambda frame: FILE, folders)
 
 
 def rows_of(source: str, **given: Any) -> tuple[Rows, int]:
@@ -64,7 +64,7 @@ def origins(source: str, asks: tuple[int, ...] = (), ones: tuple[Any, Any] = (1,
     both = [rows_of(source, ask=lambda value=value: value) for value in ones]
     (one, time), (other, _) = both
     called = next(n for n, line in enumerate(source.splitlines(), 1) if "compute(" in line)
-    values = Values(one, other, lambda file: source)
+    values = PairedValues(one, other, lambda file: source)
     return [origin.place[1] for origin in values.origins((FILE, called), time, [(FILE, line) for line in asks])]
 
 
@@ -155,7 +155,7 @@ def test_ways_that_part_lead_to_what_decided() -> None:
 def test_without_a_place_decisions_are_followed_that_do_more_than_print() -> None:
     source = "took, beside = ask(), ask()\nspan = took\nif span > 0:\n    rate = 2\nif beside > 0:\n    print(end='')"
     (one, _), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
-    decided = Values(one, other, lambda file: source).of_decisions([(FILE, 2)])
+    decided = PairedValues(one, other, lambda file: source).of_decisions([(FILE, 2)])
     assert [origin.place[1] for origin in decided] == [2, 1]
 
 
@@ -217,13 +217,13 @@ def test_a_rate_is_part_of_its_optimizer_and_of_its_schedule() -> None:
 def test_a_source_that_is_none_has_no_statements() -> None:
     with pytest.raises(SyntaxError):
         ast.parse("x = ")
-    assert Values([], [], lambda file: "x = ").origins((FILE, 1), 1, []) == []
+    assert PairedValues([], [], lambda file: "x = ").origins((FILE, 1), 1, []) == []
 
 
 def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it() -> None:
     source = "order = ask()\nprint(end='')\nseen = 1\ncompute(seen)"
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
-    values = Values(one, other, lambda file: source)
+    values = PairedValues(one, other, lambda file: source)
     assert [origin.place[1] for origin in values.of_inherited([Variable(0, FILE, ":order")], time, [])] == [1]
     assert values.of_inherited([Variable(0, FILE, ":unknown")], time, []) == []
 
@@ -235,13 +235,14 @@ def test_a_generator_that_a_line_imports_was_not_drawn_from() -> None:
         return before + [[2 + line, "value", "MainThread", 1, 0, "line", line, changes] for line, changes in lines]
 
     source = "x = ask()\ny = print(x, numpy)\nz = 1\n"
-    values = Values(rows("a"), rows("b"), lambda file: source)
+    values = PairedValues(rows("a"), rows("b"), lambda file: source)
     found = values.origins((FILE, 2), 4, [])
     assert [(origin.place[1], origin.generator) for origin in found] == [(1, "")]
 
 
-def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_opened_by() -> None:
-    source = "name = ask()\nfile = opened(name)\ntext = file.read()\ncompute(text)"
+@pytest.mark.parametrize("file", ["file", "file: object"])
+def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_opened_by(file: str) -> None:
+    source = f"name = ask()\n{file} = opened(name)\ntext = file.read()\ncompute(text)"
 
     class File:
         __slots__ = ("name",)
@@ -255,7 +256,13 @@ def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_op
     File.__module__ = "io"
     both = [rows_of(source, ask=lambda value=value: value, opened=File) for value in (1, 2)]
     (one, time), (other, _) = both
-    assert [origin.place[1] for origin in Values(one, other, lambda file: source).origins((FILE, 4), time, [])] == [1]
+    assert [origin.place[1] for origin in PairedValues(one, other, lambda file: source).origins((FILE, 4), time, [])] == [1]
+
+
+def test_an_attribute_that_differs_beside_the_way_is_not_named() -> None:
+    lines = ("def __init__(self):", "    self.rate = ask()", "    self.begun = ask()", "    compute(self.rate)")
+    source = "\n    ".join(("class Job:", *lines)) + "\nJob()"
+    assert origins(source, asks=(3, 4)) == [3]
 
 
 def test_which_thread_of_a_pool_does_which_work_is_no_difference() -> None:
@@ -269,7 +276,7 @@ def test_which_thread_of_a_pool_does_which_work_is_no_difference() -> None:
         return [*found, [8, "value", "MainThread", 1, 0, "line", 2, {":x": origin}]]
 
     source = "x = ask()\ncompute(x)\ndef work(job): return job"
-    values = Values(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2"), lambda file: source)
+    values = PairedValues(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2"), lambda file: source)
     assert [origin.place[1] for origin in values.origins((FILE, 2), 9, [])] == [1]
     assert values.parting == {}
 
@@ -290,5 +297,5 @@ def test_a_race_over_what_another_thread_changes_leads_to_that_thread() -> None:
             *([time, "value", "MainThread", 3, 1, kind, line, changes] for time, kind, line, changes in use),
         ]
 
-    values = Values(rows("1"), rows("2"), lambda file: source)
+    values = PairedValues(rows("1"), rows("2"), lambda file: source)
     assert [origin.place[1] for origin in values.origins((FILE, 7), 10, [])] == [4]

@@ -32,8 +32,9 @@ def test_a_program_without_steps_repeats_by_what_it_leaves(tmp_path: Path) -> No
     assert "no step of a PyTorch optimizer was seen; in 3 runs it left the same" in text(found, None)
     assert "optimizer step" not in text(found, None)
     assert '"steps": null' in json.dumps(as_json(found, None))
-    with pytest.raises(InputError, match="after which it could be killed"):
+    with pytest.raises(InputError, match="after which it could be killed") as raised:
         checked.resumes(("python", "program.py"))
+    assert raised.value.mend == "leave --resume-check out"
 
 
 UNSEEDED = {
