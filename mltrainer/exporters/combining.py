@@ -23,8 +23,9 @@ from mltrainer.records.checkpoint import Manifest
 from mltrainer.records.common import FileRow
 from mltrainer.records.finalization import Addition, LeftOut, Member
 from mltrainer.records.job import Combined, CombineJob, Ingredient
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained
+from mltrainer.tools.loading import check_data, open_untrained
 from mltrainer.trainers.native.costs import costs
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.evaluation import measured

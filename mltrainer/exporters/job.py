@@ -27,10 +27,10 @@ from mltrainer.records.common import Export
 from mltrainer.records.finalization import Conformal, Intervals
 from mltrainer.records.job import CombineJob, ExportJob, TestOpening
 from mltrainer.records.openings import identity, merged
-from mltrainer.reproducibility.evidence import TEST_FILE
+from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.user_code import user_code
-from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
+from mltrainer.tools.loading import check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native import conformal
 from mltrainer.trainers.native.evaluation import Evaluated, accumulates, evaluate, measured, needs_outputs, writes

@@ -27,10 +27,10 @@ from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import sound_record
 from mltrainer.redaction import scan_text
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tell, Tools
 from mltrainer.workspace import LOCK_FILE, SERVED_FILE, Project, digest, locked, write_json
 
-RESULT_FILE = "result.json"
 NO_CHECKPOINT = "lower batch_size or the model's size, or free memory, then type the same command again"
 KEEP_SECRETS = "keep it in an environment variable that your code reads"
 

@@ -27,10 +27,11 @@ from mltrainer.references.comparing import Asked, Lead, compare
 from mltrainer.references.models import PlainModel, fit, predict, references
 from mltrainer.references.packages import Setting
 from mltrainer.reproducibility import seeds
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.reference_inputs import ReferenceInputs
-from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
+from mltrainer.tools.loading import check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.evaluation import as_numbers, evaluate
 from mltrainer.workspace import locked, plain, read_json, write_json

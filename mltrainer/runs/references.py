@@ -16,6 +16,7 @@ from mltrainer.records.baseline import References
 from mltrainer.records.job import ReferencesJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import digest, read_json
 
@@ -29,7 +30,6 @@ FITTED_BY = (
 )  # the config keys that plain models on the same data are a function of
 COMPARED = ("_classification", "_regression")  # the kinds that plain models have an answer to
 EXTRAS = ("lightgbm", "catboost")  # their models are compared with, too, where they are installed
-RESULT_FILE = "result.json"
 NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
 
 

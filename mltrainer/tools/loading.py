@@ -11,10 +11,9 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import GateError
 from mltrainer.records.checkpoint import Manifest
 from mltrainer.reproducibility import determinism, seeds
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.workspace import read_json
-
-RESULT_FILE = "result.json"
 
 
 def recorded_files(root: Path, run_folder: str, checkpoint: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ left over, as far as they ran by then.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from mltrainer.observe.logs import Key
@@ -179,12 +179,15 @@ def _origins(
     """Return the lines from which the difference was traced to come: those that ask for what differs first, then the nearest."""
     by_place = dict(reversed(suspected))
     asks = {place for place, found in suspected if found.kind in ASKING and not found.generator}
-    found: list[Origin] = []
-    for values in _values(shown, one, other, source):
+    theirs, found = aligned(one, other), list[Origin]()
+    for key in sorted(one.keys() & theirs.keys()) if shown is None else [shown.process]:
+        values = PairedValues(one[key], theirs[key], source)
         if shown is not None and shown.place is not None:
             origins = values.origins(shown.place, shown.time, asks)
-            parent = _parent(shown.process, one, other, source) if values.inherited else None
-            origins = [*(parent.of_inherited(values.inherited, shown.time, asks) if parent is not None else []), *origins]
+            above = _parent(key)
+            if values.inherited and above in one and above in theirs:
+                parent = PairedValues(one[above], theirs[above], source)
+                origins = [*parent.of_inherited(values.inherited, shown.time, asks), *origins]
         else:
             origins = values.of_decisions(asks)
         found += [unseen for origin in origins for unseen in _unseen_of(origin, values, by_place)]
@@ -192,20 +195,9 @@ def _origins(
     return [_traced_to(origin, by_place.get(origin.place), kinds) for origin in found]
 
 
-def _parent(process: Key, one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]) -> PairedValues | None:
-    """Return the values of the process that forked one off; None where none did."""
-    key, theirs = (process[0].rpartition(".")[0], 0), aligned(one, other)
-    return PairedValues(one[key], theirs[key], source) if key in one and key in theirs else None
-
-
-def _values(
-    shown: FirstDifference | None, one: dict[Key, Trace], other: dict[Key, Trace], source: Callable[[str], str]
-) -> Iterator[PairedValues]:
-    """Yield the values of the process that shows a difference; of all where none does."""
-    theirs = aligned(one, other)
-    for key in one.keys() & theirs.keys():
-        if shown is None or key == shown.process:
-            yield PairedValues(one[key], theirs[key], source)
+def _parent(process: Key) -> Key:
+    """Return the process that forked one off, of which there need be none."""
+    return process[0].rpartition(".")[0], 0
 
 
 def _unseen_of(origin: Origin, values: PairedValues, suspected: Mapping[Place, Suspect]) -> list[Origin]:

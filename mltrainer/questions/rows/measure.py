@@ -20,9 +20,10 @@ from mltrainer.questions.rows.findings import Content, Facts, Row, Samples
 from mltrainer.questions.rows.scoring import Score, by_loss, doubtful, one, scores
 from mltrainer.records.job import RowsJob
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import tensors_in
-from mltrainer.tools.loading import RESULT_FILE, check_data, open_untrained, recorded_files
+from mltrainer.tools.loading import check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches, plan_for
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE

@@ -22,14 +22,13 @@ from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import Memory, NonFinite, Percentiles, ProbeResult, Rehearsal, parsed_result, sealed
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.code import imported_files
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.user_code import import_module, user_code
 from mltrainer.tools.program import Events
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.custom.trained import Data, Trained
 from mltrainer.validation import faults_of
 from mltrainer.workspace import locked, sha256_file, write_json
-
-RESULT_FILE = "result.json"
 
 
 def work_of(entry_point: str) -> Callable[[TrainingJob, Path, Events], None]:

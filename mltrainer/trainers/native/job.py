@@ -13,6 +13,7 @@ from mltrainer.leftovers import sweep
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult, sealed
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import EXIT_CODES, Events, StopSignals, noting_errors, run_lock
 from mltrainer.trainers.native.data.workers import Limits
 from mltrainer.trainers.native.ranks import Ranks, joined
@@ -92,6 +93,6 @@ def run_job(
         if job.measure_loader is not None:
             result["loader"] = session.measure_loader(Limits(**job.measure_loader)).written()
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
-        write_json(folder / "result.json", result)
+        write_json(folder / RESULT_FILE, result)
         session.task.close()
     return result

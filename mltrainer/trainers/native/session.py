@@ -45,7 +45,8 @@ from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
-from mltrainer.trainers.native.signals.observing import at_start, of_data
+from mltrainer.trainers.native.signals.data import of_data
+from mltrainer.trainers.native.signals.observing import at_start
 from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import require_planned_data, resident_mb

@@ -22,9 +22,10 @@ from mltrainer.records.partial import partial
 from mltrainer.records.run import Resumed, RunResult, sealed
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
 from mltrainer.trainers.script.observed import Observed, observed
-from mltrainer.trainers.script.result import RESULT_FILE, require_left, result_of
+from mltrainer.trainers.script.result import require_left, result_of
 from mltrainer.workspace import read_json, write_json, write_text
 from mltrainer.wrap.checking import COMPARES_LEFT, Check
 from mltrainer.wrap.stalls import stall_reporter

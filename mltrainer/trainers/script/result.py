@@ -23,6 +23,7 @@ from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import OUTPUTS, Memory, NonFinite, Percentiles, Program, Rehearsal, RunResult
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.trainers import result as parts
 from mltrainer.trainers.script.history import Steps, first_nonfinite, history, steps_of
 from mltrainer.trainers.script.metrics import Told, ended_by, read_metrics, told_alone
@@ -31,7 +32,6 @@ from mltrainer.workspace import digest, plain, read_json
 from mltrainer.wrap.leavings import first_unlike
 
 PROBE = "probe"
-RESULT_FILE = "result.json"
 NO_SAMPLES = {"train": 0, "validation": 0, "test": 0}
 OF_LIBRARIES = (
     "all_results.json",

@@ -22,11 +22,12 @@ from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.trainers.native.ranks import Ranks
+from mltrainer.trainers.native.signals.data import neighbours, of_data, telling
 from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES, chosen_layers, histogram, histograms, some_of
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
 from mltrainer.trainers.native.signals.modules import Modules, symmetric
-from mltrainer.trainers.native.signals.observing import Watch, compared, is_watched, neighbours, of_data, telling, watch_for
+from mltrainer.trainers.native.signals.observing import Watch, compared, is_watched, watch_for
 from tests.trainers.native import digits_runs
 
 
