@@ -1,6 +1,8 @@
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +68,14 @@ def test_an_extra_that_is_missing_is_a_note_with_its_purpose(tmp_path, without):
     row = rows_by_name(tmp_path)["onnx"]
     assert (row.state, row.get) == ("note", "pip install 'mltrainer[onnx]'")
     assert "ONNX export" in row.found
+
+
+def test_every_extra_is_told_by_doctor_and_by_the_readme():
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in extras.keys() - {"tables", "peers", "docs", "dev"}:  # it brings nothing; ours alone
+        assert any(f"mltrainer[{extra}]" in get for _, _, get in doctor.EXTRAS), extra
+        assert f"`{extra}`" in (root / "README.md").read_text(), extra
 
 
 def test_the_list_of_requirements_is_known_without_an_installation(monkeypatch):
