@@ -91,10 +91,11 @@ def _known(found: Any) -> Labels:
 
 
 def _checked(text: str, most: int, what: str) -> str:
-    text = text.strip()
-    if not _is_label(text, most) or (what == "a tag" and " " in text):
-        rule = "letters, digits and signs without a space" if what == "a tag" else "letters, digits, signs and spaces"
-        raise InputError(f"{text[:80]!r} is not {what}: {rule}, at most {most}", mend="choose a shorter one")
+    text, is_tag = text.strip(), what == "a tag"
+    if not _is_label(text, most) or (is_tag and " " in text):
+        rule = "letters, digits and signs without a space" if is_tag else "letters, digits, signs and spaces"
+        mend = "mltrainer runs tag RUN good" if is_tag else "mltrainer runs tag RUN --name 'first try'"
+        raise InputError(f"{text[:80]!r} is not {what}: {rule}, at most {most} characters", mend=mend)
     return text
 
 
