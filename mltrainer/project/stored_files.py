@@ -15,6 +15,7 @@ from mltrainer import handbook
 from mltrainer.errors import InputError
 from mltrainer.gates.machine import RUNNING_FILE
 from mltrainer.leftovers import RUN_LOCK, RUN_SCRATCH
+from mltrainer.questions.registry import SCRATCH
 from mltrainer.records.common import FileRow, Part
 from mltrainer.records.reading import sound_record
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -39,7 +40,10 @@ PHASES_DIR = "phases"
 KNOWN_FILE = "store.json"  # in the state folder: what the store held when this project last pushed or pulled
 ARRIVING, STORE_LOCK = "arriving", "store.lock"
 # In the state folder: of this machine alone, made again where it is missing, or of other people.
-LEFT_OUT = frozenset((*("cache", "remote", ENVIRONMENTS, ARRIVING), *(LOCK_FILE, RUNNING_FILE, KNOWN_FILE, STORE_LOCK)))
+LEFT_OUT = SCRATCH | {
+    *("cache", "tables", "tokens", "probe", "cause", "remote", ENVIRONMENTS, ARRIVING),
+    *(LOCK_FILE, RUNNING_FILE, KNOWN_FILE, STORE_LOCK),
+}
 CODE = (*importlib.machinery.all_suffixes(), ".pth", ".sh")
 MOST_LISTED = 1 << 30  # bytes of a list: some five million files
 Digests = Mapping[str, str]  # by path

@@ -41,6 +41,8 @@ LEFT = (
         "phases/.notes",
         ".mltrainer/environments/1/bin/python",
     ),
+    *(".mltrainer/tokens/1.bin", ".mltrainer/tables/1/table.json"),  # made again from the data
+    *(".mltrainer/probe/first/chain.txt", ".mltrainer/plan/probe/result.json", ".mltrainer/lr_find/result.json"),
 )
 
 
