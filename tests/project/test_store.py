@@ -541,6 +541,17 @@ def test_what_cannot_be_reached_is_told_with_what_to_install(here: Project, cli:
     assert (said.code, "no address of a store" in said.err) == (1, True)
 
 
+def test_a_store_that_takes_no_file_is_not_told_as_unreadable(
+    here: Project, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.pipe_file", full)
+    with pytest.raises(InputError, match="^fsspec failed with OSError: no space"):
+        push(here, folder, tell=quiet)
+
+
 def test_a_store_in_which_nothing_was_put_is_told(there: Project, address: str) -> None:
     with pytest.raises(InputError, match="nothing was put there yet"):
         pull(there, address, tell=quiet)

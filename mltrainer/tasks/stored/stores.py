@@ -60,4 +60,4 @@ def answering(address: str, bring: str = BRING) -> Iterator[None]:
 
 def _unanswered(error: Exception, address: str) -> InputError:
     mend = "check the address, the network and what the store asks for, such as keys in the environment, then type it again"
-    return InputError(f"not readable by fsspec: {type(error).__name__}: {error}", where=address, mend=mend)
+    return InputError(f"fsspec failed with {type(error).__name__}: {error}", where=address, mend=mend)

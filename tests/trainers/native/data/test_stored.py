@@ -360,8 +360,8 @@ def test_a_path_that_is_no_file_is_named(tmp_path: Path, opened: Any) -> None:
         ("{0..999999}{0..9}.bin", "10,000,000 files"),
         ("zip://a.bin::file:///a.zip", "several steps"),
         ("none://a.bin", "Protocol not known"),
-        ("http://127.0.0.1:9/a.bin", "not readable by fsspec: ClientConnectorError"),
-        ("ftp://127.0.0.1:9/a.bin", "not readable by fsspec: ConnectionRefusedError"),
+        ("http://127.0.0.1:9/a.bin", "fsspec failed with ClientConnectorError"),
+        ("ftp://127.0.0.1:9/a.bin", "fsspec failed with ConnectionRefusedError"),
     ):
         with pytest.raises(InputError, match=said) as caught:
             opened(TOKENS, data={**TOKENS["data"], "source": source})
