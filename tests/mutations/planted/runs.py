@@ -232,7 +232,7 @@ FAULTS = (
     Fault(
         "a tag may have a space, by which filters part words",
         "mltrainer/runs/labels.py",
-        """    if not _is_label(text, most) or (what == "a tag" and " " in text):""",
+        """    if not _is_label(text, most) or (is_tag and " " in text):""",
         "    if not _is_label(text, most):",
         "tests/runs/test_labels.py",
     ),
