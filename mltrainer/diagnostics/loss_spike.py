@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import Finding, Run, median, number, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, median, number, percent, ratio, text
 from mltrainer.records.run import Spike
 
 FIGURES = ("learning_curves.svg", "gradients.svg")
@@ -36,7 +36,11 @@ def _of_steps(spikes: Sequence[Spike]) -> Finding:
         f"{len(spikes)} such steps in the run."
     )
     evidence = {"spikes": len(spikes), "step": step, "loss": loss, "usual": usual, "since_step": step}
-    return Finding("fired", reason, evidence, FIGURES)
+    if not first.samples:
+        return Finding("fired", reason, evidence, FIGURES)
+    worst = first.samples[0]
+    made = f" {percent(number(worst.share))} of it is of sample {worst.sample}, whose loss was {text(number(worst.loss))}."
+    return Finding("fired", reason + made, {**evidence, "samples": [row.sample for row in first.samples]}, FIGURES)
 
 
 def _of_interval(run: Run, leaps: Sequence[_Interval]) -> Finding:

@@ -15,6 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.optimization import CountedComparison
+from mltrainer.records.run import SpikeSample
 from mltrainer.workspace import digest
 
 
@@ -252,6 +253,7 @@ class RowsJob(JobBase):
         chosen: Which samples: those of a `step` or an `epoch`, the `hardest`, the `mislabelled`, or those that are `nonfinite`.
         number: The step or the epoch.
         most: How many are shown; None: all.
+        then: Samples of the step whose losses in it are known.
     """
 
     run_folder: str
@@ -259,6 +261,7 @@ class RowsJob(JobBase):
     chosen: Literal["step", "epoch", "hardest", "mislabelled", "nonfinite"]
     number: int | None = None
     most: int | None
+    then: list[SpikeSample] = Field(default_factory=list)
 
 
 class PooledJob(RunJob):

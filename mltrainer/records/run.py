@@ -191,13 +191,27 @@ class Early(Part):
     labels: list[Measured]
 
 
+class SpikeSample(Part):
+    """A sample of a step whose loss stood out: its loss there by itself, in training mode, and its share of the batch's."""
+
+    sample: int
+    loss: Measured
+    share: Measured
+
+
 class Spike(Part):
-    """A loss that stood out, with the usual one and the largest before it."""
+    """A loss that stood out, with the usual one and the largest before it.
+
+    Attributes:
+        step: Of the batches that were averaged, the one with the largest loss.
+        samples: Those with the largest losses of that step, the largest first; empty where they are not known.
+    """
 
     step: int
     loss: Measured
     usual: Measured
     largest_before: Measured
+    samples: list[SpikeSample] = Field(default_factory=list)
 
 
 class Signals(Part):

@@ -34,6 +34,12 @@ def mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
     return type(value)(mapped(change, part) for part in value) if type(value) in (tuple, list) else value
 
 
+def one_of(value: Any, place: int, count: int) -> Any:
+    """Return one sample's part of the outputs or targets of a batch of so many, as a batch of one."""
+    # Tensors of another length are not by sample, such as weights of the classes: they stay whole.
+    return mapped(lambda part: part[place : place + 1] if part.dim() and len(part) == count else part, value)
+
+
 def main_output(outputs: Any) -> Any:
     """Return a model's main output: the output itself, its `logits` where there are such, else its first part.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from mltrainer.questions.rows.content import png
 from mltrainer.questions.rows.findings import FoundRows
 from mltrainer.questions.rows.report import facts, page
 from mltrainer.records.job import TrainingJob
+from mltrainer.reports.values import number
 from mltrainer.runs.launcher import tools_of
 from mltrainer.workspace import Project
 from tests.conftest import Cli
@@ -57,6 +59,31 @@ TABLE: dict[str, Any] = {
     "split": {"validation": 0.25, "test": 0.0},
     "model": {"name": "mlp", "hidden": [8]},
 }
+QUANTITIES = """
+import torch
+from torch import nn
+import mltrainer
+
+
+class Quantities(mltrainer.Task):
+    '''A sum of inputs; the target of one training sample is far off where that is asked for.'''
+
+    def __init__(self, broken=None):
+        self.broken = broken
+
+    def dataset(self, split):
+        x = torch.randn(800, 4, generator=torch.Generator().manual_seed(len(split)))
+        y = x.sum(1, keepdim=True)
+        if self.broken is not None and split == "train":
+            y[self.broken] = 300.0
+        return x, y
+
+    def model(self):
+        return nn.Linear(4, 1)
+
+    def loss(self, outputs, targets):
+        return nn.functional.mse_loss(outputs, targets)
+"""
 PICTURES: dict[str, Any] = {"task": {"kind": "image_classification"}, "data": {"source": "digits.npz"}}
 OWN: dict[str, Any] = {"task": {"use": "own_task:Own"}}
 
@@ -180,6 +207,24 @@ def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(projec
     assert [(row["sample"], row["place"], row["reason"]) for row in alone["rows"]] == [
         (7, "sample 7 of dataset('train')", "part 0: 1 numbers are not finite, the first at [0, 2, 3]")
     ]
+
+
+def test_the_sample_that_made_a_spike_is_shown_with_its_loss_in_that_step(project: Project, cli: Cli) -> None:
+    (project.root / "quantities.py").write_text(QUANTITIES)
+    asked: dict[str, Any] = {"epochs": 1, "batch_size": 32, "task": {"use": "quantities:Quantities"}}
+    train(project, **asked)
+    broken = rows(cli, project, "--step", "15")["rows"][7]["sample"]
+    shutil.rmtree(project.runs_dir / RUN)
+    result = train(project, **{**asked, "task": {**asked["task"], "options": {"broken": broken}}})
+    assert [spike["step"] for spike in result["signals"]["spikes"]] == [15]
+    found = rows(cli, project, "--finding", "loss_spike")
+    first, *others = found["rows"]
+    assert (first["sample"], len(found["rows"]), ["then" in row for row in others].count(True)) == (broken, 32, 4)
+    assert first["then"] / 32 == pytest.approx(found["recorded_loss"], rel=0.01)
+    assert f"of it is of sample {broken}, whose loss was" in found["because"]
+    told = cli("rows", RUN, "--step", "15", "--project", project.root).out
+    assert f"loss {number(first['then'])} in that step" in told
+    assert "in that step" not in cli("rows", RUN, "--step", "14", "--project", project.root).out
 
 
 def planted(project: Project, share: float) -> set[int]:

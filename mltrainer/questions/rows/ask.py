@@ -17,7 +17,7 @@ from mltrainer.questions.rows.findings import FoundRows, Samples
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.job import RowsJob
 from mltrainer.records.partial import partial
-from mltrainer.records.run import RunResult
+from mltrainer.records.run import RunResult, SpikeSample
 from mltrainer.runs.find import config_of, diagnoses_of, find_run, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, locked
@@ -81,8 +81,10 @@ def rows(
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         place = _checkpoint(project, run, question, checkpoint)
         shown = SHOWN if most is None and question.chosen != "step" else most
-        found = tools.run(TOOL, _job(project, run, config, question, place, shown))
-    since = since or _untaken(question, _result(project, run))
+        result = _result(project, run)
+        job = _job(project, run, config, question, place, shown)
+        found = tools.run(TOOL, job.model_copy(update={"then": _spiked(question, result)}))
+    since = since or _untaken(question, result)
     samples = Samples.model_validate({key: value for key, value in found.items() if key != "schema"})
     return FoundRows.of(samples, run=run, chosen=question.chosen, number=question.number, because=since, checkpoint=_told(place))
 
@@ -115,6 +117,12 @@ def _untaken(question: Question, result: RunResult) -> str | None:
     if question.chosen != "step" or question.number is None or steps is None or question.number <= steps:
         return None
     return f"the run ended after step {steps}: step {question.number} was planned and never taken"
+
+
+def _spiked(question: Question, result: RunResult) -> list[SpikeSample]:
+    """Return the samples with the largest losses of a step whose loss stood out, as they were in it; none of other steps."""
+    spikes = result.signals.spikes if question.chosen == "step" and result.signals else []
+    return [row for spike in spikes if spike.step == question.number for row in spike.samples]
 
 
 def _told(step: int | None) -> str:

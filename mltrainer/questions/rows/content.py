@@ -13,9 +13,8 @@ from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.questions.rows.findings import Content
-from mltrainer.questions.rows.scoring import one
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.tasks.structures import tensors_in
+from mltrainer.tasks.structures import one_of, tensors_in
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 
 SIDE, SMALLEST = 96, 6  # of a picture's longer side at most, so that a page stays small; and of one that is a picture
@@ -33,7 +32,7 @@ def contents(opened: OpenTask, config: TrainingConfig, split: str, ids: list[int
         count = len(next(tensors_in(batch)))
         for place, sample in enumerate(ids[begins : begins + count]):
             cells = {name: cell[:MOST_LETTERS] for name, cell in opened.cells(sample).items()}
-            inputs = None if cells else _inputs(one(batch, place, count), opened.task.target_key)
+            inputs = None if cells else _inputs(one_of(batch, place, count), opened.task.target_key)
             picture = None if inputs is None else picture_of(inputs)
             values = [] if inputs is None or picture is not None else inputs.flatten()[:MOST_NUMBERS].tolist()
             yield Content(place=opened.place(sample), cells=cells, picture=picture, values=values)

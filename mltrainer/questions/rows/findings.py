@@ -34,6 +34,7 @@ class Row(Content):
         answer: The model's prediction, in the same form; None where it has none.
         share: The probability that the model gives to its own class.
         reason: Why it is shown.
+        then: Its loss in the step that is asked for, in training mode; of the largest of a step whose loss stood out.
     """
 
     sample: int
@@ -43,6 +44,7 @@ class Row(Content):
     answer: Label
     share: Value | None
     reason: str | None
+    then: Value | None = None
 
 
 class Facts(Findings):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.questions.rows.content import contents
 from mltrainer.questions.rows.findings import Content, Facts, Row, Samples
-from mltrainer.questions.rows.scoring import Score, by_loss, doubtful, one, scores
+from mltrainer.questions.rows.scoring import Score, by_loss, doubtful, scores
 from mltrainer.records.job import RowsJob
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.tasks.structures import tensors_in
+from mltrainer.tasks.structures import one_of, tensors_in
 from mltrainer.tools.loading import check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches, plan_for
@@ -66,12 +67,14 @@ class Answer:
         total: Number of samples found, of which these are the first.
         facts: What is common to them.
         reasons: Why each is shown, by id.
+        then: Its loss in the step, by id, where that is known.
     """
 
     scores: list[Score]
     total: int
     facts: Facts
     reasons: dict[int, str]
+    then: Mapping[int, float] = field(default_factory=dict)
 
 
 def work(job: RowsJob, root: Path, events: Events) -> int:
@@ -112,11 +115,12 @@ def _shown(look: Look, answer: Answer) -> list[Row]:
     for split in OPEN:
         ids = [score.sample for score in answer.scores if score.split == split]
         looks |= dict(zip(ids, contents(look.opened, look.config, split, ids), strict=True)) if ids else {}
-    return [_row(look, score, looks[score.sample], answer.reasons.get(score.sample)) for score in answer.scores]
+    return [_row(look, score, looks[score.sample], answer) for score in answer.scores]
 
 
-def _row(look: Look, score: Score, content: Content, reason: str | None) -> Row:
+def _row(look: Look, score: Score, content: Content, answer: Answer) -> Row:
     classes = look.opened.task.classes if hasattr(look.opened.task, "classes") else None
+    then = {"then": answer.then[score.sample]} if score.sample in answer.then else {}
     return Row.of(
         content,
         sample=score.sample,
@@ -125,7 +129,8 @@ def _row(look: Look, score: Score, content: Content, reason: str | None) -> Row:
         label=_named(score.label, classes),
         answer=_named(score.answer, classes),
         share=score.share,
-        reason=reason,
+        reason=answer.reasons.get(score.sample),
+        **then,
     )
 
 
@@ -152,9 +157,10 @@ def of_step(look: Look) -> Answer:
     line = next((row for row in _chain(look) if row[0] == str(step)), None)
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
     recorded = None if line is None else fingerprint.float_of(line[2])
-    found = by_loss(look.scores("train", positions))
+    then = {row.sample: float(row.loss) for row in look.asked.then}
+    found = sorted(by_loss(look.scores("train", positions)), key=lambda score: -then.get(score.sample, -math.inf))
     facts = Facts(step=step, epoch=epoch + 1, as_recorded=same, recorded_loss=recorded)
-    return Answer(found[: look.asked.most], len(found), facts, {})
+    return Answer(found[: look.asked.most], len(found), facts, {}, then)
 
 
 def of_epoch(look: Look) -> Answer:
@@ -254,7 +260,7 @@ def _not_finite_of(look: Look, split: str) -> dict[int, str]:
     begins = 0
     for batch in evaluation_batches(samples, np.arange(len(samples)), look.config, split):
         count = len(next(tensors_in(batch)))
-        reasons = {begins + place: _not_finite(one(batch, place, count)) for place in range(count)}
+        reasons = {begins + place: _not_finite(one_of(batch, place, count)) for place in range(count)}
         found |= {position: reason for position, reason in reasons.items() if reason is not None}
         begins += count
     return found

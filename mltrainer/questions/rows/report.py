@@ -26,7 +26,7 @@ STYLE = (
 def text(found: FoundRows) -> str:
     """Return the samples as a table under what is to be said of all."""
     heads = ["sample", "split", "loss", "label", "answer", "of label", "where", ""]
-    rows = [[*_cells(row), row.reason or _content(row)] for row in found.rows]
+    rows = [[*_cells(row), row.reason or _then(row) or _content(row)] for row in found.rows]
     return "\n".join([*facts(found), table(rows, heads).rstrip("\n")])
 
 
@@ -77,6 +77,10 @@ def _cells(row: Row) -> list[str]:
         share,
         row.place,
     ]
+
+
+def _then(row: Row) -> str:
+    return "" if row.then is None else f"loss {number(row.then)} in that step"
 
 
 def _value(value: Label) -> str:
@@ -135,7 +139,7 @@ def _sentence(row: Row) -> str:
     told += f", label {label}" if label else ""
     told += f", answer {answer}" if answer else ""
     told += f", {share} for its label" if share else ""
-    return told + (f"; {row.reason}" if row.reason else "")
+    return told + "".join(f"; {more}" for more in (row.reason, _then(row)) if more)
 
 
 def _held(row: Row) -> dict[str, str]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.tasks.structures import length, main_output, mapped
+from mltrainer.tasks.structures import length, main_output, one_of
 from mltrainer.tasks.user_code import user_code
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
@@ -82,15 +82,9 @@ def scores(
             outputs, count = full(outputs), length(targets)
             ids = samples.ids[positions[begins : begins + count]].tolist()
             with user_code(opened.root, "the loss of one sample"):
-                losses = [float(task.loss(one(outputs, n, count), one(targets, n, count))) for n in range(count)]
+                losses = [float(task.loss(one_of(outputs, n, count), one_of(targets, n, count))) for n in range(count)]
             yield from _rows(ids, split, losses, main_output(outputs), targets)
             begins += count
-
-
-def one(value: Any, place: int, count: int) -> Any:
-    """Return one sample's part of a batch's outputs or targets, as a batch of one."""
-    # Tensors of another length are not by sample, such as weights of the classes: they stay whole.
-    return mapped(lambda part: part[place : place + 1] if part.dim() and len(part) == count else part, value)
 
 
 def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets: Any) -> Iterator[Score]:

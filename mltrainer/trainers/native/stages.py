@@ -38,6 +38,7 @@ from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, Early
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
+from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs
 from mltrainer.trainers.native.stepping import Measured, Stepper
 from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 
@@ -162,7 +163,8 @@ class Trainer:
         self.layers = [named[place][0] for place in self.layer_places]
         self.watch = watch_for(plan)
         self.margins = Margins(config, plan.epochs, task.split("train").ids)
-        self.stepper.saw = self.margins.note
+        self.recent = RecentOutputs(config.signals)
+        self.stepper.saw = self._saw
         self.observes = config.signals and ranks.writes
         self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if self.observes else [])
         self.history: list[EvaluationRow] = []
@@ -379,6 +381,7 @@ class Trainer:
         epoch = self.plan.place(self.step)[0] + 1
         self.held.enter(epoch)
         self.margins.enter(epoch)
+        self.recent.enter()
         whole = whole or self.stepper.is_whole(step)
         if whole:
             self.stepper.verify(self.step, step)
@@ -395,7 +398,7 @@ class Trainer:
         if measured.taken:
             self.early.after(self.step)
             self.average.update(self.step)
-            self._took_margins(step)
+            self._took_outputs(step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total, measured.terms)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
@@ -405,11 +408,17 @@ class Trainer:
             self.refused = self.step
             self._fetch()  # raises
 
-    def _took_margins(self, step: Step) -> None:
-        """Note the margins of a step that was taken, of each sample in one process alone."""
+    def _saw(self, outputs: Any, targets: Any) -> None:
+        self.margins.note(outputs, targets)
+        self.recent.note(outputs, targets)
+
+    def _took_outputs(self, step: Step) -> None:
+        """Note the outputs of a step that was taken, of each sample in one process alone."""
         if (step.count > 1 and self.ranks.shares_steps) or self.ranks.writes:  # a step of one shard is computed by all
             own = [samples_of(step.ids, shard, self.plan.batch_size) for shard in step.shards if shard < step.count]
-            self.margins.took(np.concatenate(own) if own else step.ids[:0], len(own))
+            ids = np.concatenate(own) if own else step.ids[:0]
+            self.margins.took(ids, len(own))
+            self.recent.took(self.step, ids, len(own))
 
     def take_again(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
@@ -448,12 +457,23 @@ class Trainer:
 
     def _fetch(self) -> bool:
         """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
+        known = len(self.recorder.losses.spikes)
         lines = self.recorder.fetch(self.stepper.may_overflow())
+        self._tell_samples(self.recorder.losses.spikes[known:])
         self.early.fetch()
         self.margins.fetch(self.ranks)
         if losses := self.recorder.interval.recent["losses"]:
             self.sinks.progress(self.step, losses[-1])
         return self._differs(lines)
+
+    def _tell_samples(self, spikes: list[dict[str, Any]]) -> None:
+        """Add to what was fetched and stood out the samples that made it."""
+        losses = {step: loss for step, loss, _ in self.recorder.fetched}
+        for spike in spikes:
+            # Of several small batches the one with the largest loss may have been fetched before, and its outputs are gone.
+            if (loss := losses.get(spike["step"])) is not None:
+                spike["samples"] = self.recent.largest(spike["step"], loss, self.task.task, self.ranks)
+        self.recent.forget()
 
     def _differs(self, lines: list[str]) -> bool:
         if self.outcome.divergence is None:

@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a share of a spike is named though the step's loss is no mean over samples",
+        "mltrainer/trainers/native/signals/recent_outputs.py",
+        "        if not abs(mean - loss) <= APART * abs(loss):",
+        "        if not items:",
+        "tests/trainers/native/test_recent_outputs.py",
+    ),
+    Fault(
         "targets two ahead are the next tokens",
         "mltrainer/trainers/native/signals/tokens.py",
         "    if ahead == 1:",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field
+from typing import Any
 
 from mltrainer.checkpointing.format import Tree
 
@@ -22,14 +23,16 @@ class Losses:
     Attributes:
         window: The last values, in order.
         held: Samples and summed loss of the batches that do not make a value yet.
+        largest: Step and loss of the one among them with the largest loss; empty before the first.
         first: The first value.
-        spikes: Step, loss, the usual one and the largest before.
+        spikes: Step, loss, the usual one and the largest before; `samples` where it is known which made it.
     """
 
     window: list[float] = field(default_factory=list)
     held: list[float] = field(default_factory=lambda: [0.0, 0.0])
     first: float | None = None
-    spikes: list[dict[str, float]] = field(default_factory=list)
+    spikes: list[dict[str, Any]] = field(default_factory=list)
+    largest: list[float] = field(default_factory=list)
 
     def tree(self) -> Tree:
         """Return the state for a checkpoint."""
@@ -38,6 +41,7 @@ class Losses:
             "held": list(self.held),
             "first": self.first,
             "spikes": [dict(s) for s in self.spikes],
+            "largest": list(self.largest),
         }
 
     def extend(self, first_step: int, losses: list[float], sizes: list[int], batch_size: int) -> None:
@@ -53,9 +57,11 @@ class Losses:
             if size < batch_size or not math.isfinite(loss):
                 continue
             self.held = [self.held[0] + size, self.held[1] + size * loss]
+            if not self.largest or loss > self.largest[1]:
+                self.largest = [first_step + place, loss]
             if self.held[0] >= LEAST_SAMPLES:
-                self._take(first_step + place, self.held[1] / self.held[0])
-                self.held = [0.0, 0.0]
+                self._take(int(self.largest[0]), self.held[1] / self.held[0])
+                self.held, self.largest = [0.0, 0.0], []
 
     def _take(self, step: int, loss: float) -> None:
         self.first = loss if self.first is None else self.first

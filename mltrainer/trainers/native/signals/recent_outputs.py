@@ -1,0 +1,108 @@
+"""The outputs of the last steps, of which the losses of single samples are computed where a step's loss stood out.
+
+The outputs are there anyway: they are kept as they are until the steps' losses are fetched, so that no step waits for a device or
+computes anything for this.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mltrainer.errors import MltrainerError
+from mltrainer.tasks.samples import generators_kept
+from mltrainer.tasks.structures import length, mapped, one_of, tensors_in
+from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.optimization.precision import full
+from mltrainer.trainers.native.ranks import Ranks
+
+HELD = 1 << 20  # numbers that are kept, of outputs and targets
+LARGEST = 5  # samples of a spike that are told, those with the largest losses
+APART = 0.01  # of the step's loss: farther from it than 16-bit numbers are, the mean of its samples' losses is something else
+
+Pass = tuple[Any, Any]  # outputs and targets of a micro-batch
+
+
+class RecentOutputs:
+    """Keeps the outputs and targets of the steps that are not fetched yet.
+
+    Args:
+        is_on: Whether any are.
+    """
+
+    def __init__(self, is_on: bool) -> None:
+        self._is_on = is_on
+        self._of_step: list[Pass] = []
+        self._steps: dict[int, tuple[np.ndarray, list[Pass]]] = {}
+        self._held = 0
+
+    def enter(self) -> None:
+        """Begin a step."""
+        self._of_step = []
+
+    def note(self, outputs: Any, targets: Any) -> None:
+        """Note what a pass over a micro-batch gave."""
+        if self._is_on:
+            self._of_step.append((mapped(Tensor.detach, outputs), targets))
+
+    def took(self, step: int, ids: np.ndarray, passes: int) -> None:
+        """Take in a step; passes beyond its micro-batches are an optimizer's own.
+
+        Args:
+            step: Its number.
+            ids: Of its samples in this process.
+            passes: How many micro-batches it had here.
+        """
+        own = self._of_step[:passes]
+        size = sum(tensor.numel() for tensor in tensors_in(own))
+        if self._is_on and own and self._held + size <= HELD:
+            self._steps[step] = ids, own
+            self._held += size
+
+    def forget(self) -> None:
+        """Forget the steps, which are fetched."""
+        self._steps, self._held = {}, 0
+
+    def largest(self, step: int, loss: float, task: Task, ranks: Ranks) -> list[dict[str, Any]]:
+        """Return the samples with the largest losses of a step, as they were in it, the largest first.
+
+        None where its outputs are not kept, or where its loss is no mean over single samples: a part of it is not one sample's.
+
+        Args:
+            step: Its number.
+            loss: That of the step.
+            task: Whose loss.
+            ranks: The processes, each of which has some of the samples; all of them ask.
+        """
+        ids, own = self._steps.get(step, (np.zeros(0, dtype=np.int64), []))
+        gathered = ranks.gather(list(zip(ids.tolist(), _losses(task, own), strict=False)))
+        found = [(sample, *rest) for part in gathered for sample, rest in part]
+        items = sum(count for _, _, count in found)
+        mean = sum(value * count for _, value, count in found) / items if items else math.nan
+        if not abs(mean - loss) <= APART * abs(loss):
+            return []
+        ranked = sorted(found, key=lambda row: (-row[1] * row[2], row[0]))[:LARGEST]
+        return [{"sample": sample, "loss": value, "share": value * count / (items * mean)} for sample, value, count in ranked]
+
+
+@torch.no_grad()
+def _losses(task: Task, passes: list[Pass]) -> list[tuple[float, float]]:
+    """Return each sample's loss by itself, and the items that it is the mean of; none where they cannot be computed."""
+    losses, items = [], []
+    try:
+        with generators_kept():
+            for outputs, targets in passes:
+                count = length(targets)
+                for place in range(count):
+                    one = one_of(targets, place, count)
+                    losses.append(task.loss(full(one_of(outputs, place, count)), one).detach().double().reshape(()))
+                    items.append(torch.as_tensor(task.loss_items(one), dtype=torch.float64, device=losses[-1].device))
+    except MltrainerError:
+        raise
+    except Exception:  # a loss of a user's own that is of whole batches alone: training goes on without this
+        return []
+    return list(zip(torch.stack(losses).tolist(), torch.stack(items).tolist(), strict=True)) if losses else []
