@@ -49,6 +49,7 @@ def watched(session: Session, seconds: list[float]) -> Iterator[None]:
     calls: list[tuple[Any, str]] = [(stages, "at_evaluation"), (trainer.stepper, "saw")]
     calls += [(trainer.early, name) for name in ("before", "after", "fetch")]
     calls += [(trainer.margins, name) for name in ("enter", "took", "fetch")]
+    calls += [(trainer.recent, "took")]
     with contextlib.ExitStack() as stack:
         for owner, name in calls:
             call = timed(seconds.append, getattr(owner, name), time.thread_time)

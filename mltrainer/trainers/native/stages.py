@@ -38,7 +38,7 @@ from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, Early
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
-from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs
+from mltrainer.trainers.native.signals.recent_outputs import Pass, RecentOutputs, seen
 from mltrainer.trainers.native.stepping import Measured, Stepper
 from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 
@@ -164,7 +164,9 @@ class Trainer:
         self.watch = watch_for(plan)
         self.margins = Margins(config, plan.epochs, task.split("train").ids)
         self.recent = RecentOutputs(config.signals)
-        self.stepper.saw = self._saw
+        self._passes: list[Pass | None] = []  # of the step that is taken, an optimizer's own among them
+        if config.signals:
+            self.stepper.saw = self._saw
         self.observes = config.signals and ranks.writes
         self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if self.observes else [])
         self.history: list[EvaluationRow] = []
@@ -381,7 +383,7 @@ class Trainer:
         epoch = self.plan.place(self.step)[0] + 1
         self.held.enter(epoch)
         self.margins.enter(epoch)
-        self.recent.enter()
+        self._passes = []
         whole = whole or self.stepper.is_whole(step)
         if whole:
             self.stepper.verify(self.step, step)
@@ -409,16 +411,19 @@ class Trainer:
             self._fetch()  # raises
 
     def _saw(self, outputs: Any, targets: Any) -> None:
-        self.margins.note(outputs, targets)
-        self.recent.note(outputs, targets)
+        self._passes.append(seen(outputs, targets))
 
     def _took_outputs(self, step: Step) -> None:
         """Note the outputs of a step that was taken, of each sample in one process alone."""
         if (step.count > 1 and self.ranks.shares_steps) or self.ranks.writes:  # a step of one shard is computed by all
             own = [samples_of(step.ids, shard, self.plan.batch_size) for shard in step.shards if shard < step.count]
-            ids = np.concatenate(own) if own else step.ids[:0]
-            self.margins.took(ids, len(own))
-            self.recent.took(self.step, ids, len(own))
+            ids, passes = (
+                np.concatenate(own) if own else step.ids[:0],
+                [one for one in self._passes[: len(own)] if one is not None],
+            )
+            if len(passes) == len(own):
+                self.margins.took(ids, passes)
+                self.recent.took(self.step, ids, passes)
 
     def take_again(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.

@@ -339,20 +339,16 @@ def noted(**settings: Any) -> Margins:
 
 def test_a_margin_is_what_the_own_class_has_above_the_others() -> None:
     found = noted()
-    found.note(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))
-    found.note(torch.full((2, 3), 9.0), torch.tensor([0, 0]))  # a second pass, such as that of SAM
-    found.took(np.array([3, 1]), passes=1)
+    found.took(np.array([3, 1]), [(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))])
     found.fetch(Ranks())
     assert found.means().nan_to_num(-99).tolist() == [-99, -4, -99, 1]
 
 
 def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where_the_last_batch_is_smaller() -> None:
     found = noted()
-    found.note(torch.tensor([[4.0, 1.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]), torch.arange(3))
-    found.took(np.array([0, 1, 2]), passes=1)
+    found.took(np.array([0, 1, 2]), [(torch.tensor([[4.0, 1.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]), torch.arange(3))])
     found.enter(1)
-    found.note(torch.tensor([[7.0, 2.0]]), torch.tensor([0]))
-    found.took(np.array([3]), passes=1)
+    found.took(np.array([3]), [(torch.tensor([[7.0, 2.0]]), torch.tensor([0]))])
     found.fetch(Ranks())
     assert found.means().tolist() == [3, 2, 1, 5]
 
@@ -362,8 +358,7 @@ def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where
 )
 def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
     found = noted()
-    found.note(torch.zeros(2, 3), targets)
-    found.took(np.array([0, 1]), passes=1)
+    found.took(np.array([0, 1]), [(torch.zeros(2, 3), targets)])
     found.fetch(Ranks())
     assert bool(found.means().isnan().all())
 

@@ -20,6 +20,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.ids import Ids
 from mltrainer.trainers.native.optimization.precision import full
 from mltrainer.trainers.native.ranks import Ranks
+from mltrainer.trainers.native.signals.recent_outputs import Pass
 from mltrainer.workspace import write_atomic
 
 EPOCHS = 8  # of a run at most, evenly spaced, in which margins are noted: more change a mean little
@@ -44,7 +45,6 @@ class Margins:
         self._smooths, self._epochs, self._epoch_is_on = config.label_smoothing > 0, epochs, False
         size = int(np.asarray(ids).max()) + 1 if self._is_on else 0
         self._sums, self._counts = torch.zeros(size, dtype=torch.float64), torch.zeros(size, dtype=torch.int32)
-        self._of_step: list[tuple[Tensor, Tensor]] = []
         self._outputs: list[Tensor] = []
         self._targets: list[Tensor] = []
         self._ids: list[np.ndarray] = []
@@ -59,36 +59,31 @@ class Margins:
             self._make()
         self._epoch = epoch
         self._epoch_is_on = self._is_on and (epoch * EPOCHS // self._epochs > (epoch - 1) * EPOCHS // self._epochs)
-        self._of_step = []
 
-    def note(self, outputs: Any, targets: Any) -> None:
-        """Note what a pass over a micro-batch gave."""
-        if self._epoch_is_on and isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.dim() == 2:
-            self._of_step.append((outputs.detach(), targets))
-
-    def took(self, ids: np.ndarray, passes: int) -> None:
-        """Take in a step; passes beyond its micro-batches are an optimizer's own.
+    def took(self, ids: np.ndarray, passes: list[Pass]) -> None:
+        """Take in a step.
 
         Args:
             ids: Of its samples.
-            passes: How many micro-batches it had.
+            passes: Of its micro-batches.
         """
-        own = self._of_step[:passes]
-        if not self._epoch_is_on or not own or not all(self._are_classes(*each) for each in own):
+        if not self._epoch_is_on or not passes or not all(self._are_classes(*each) for each in passes):
             return
-        widths = {outputs.shape[1] for outputs, _ in own}
+        widths = {outputs.shape[1] for outputs, _ in passes}
         if len(widths) > 1:  # such as a logit for each sample of a batch, the last of which is smaller
             return
         if self._outputs and self._outputs[0].shape[1] not in widths:
             self._make()
-        self._outputs += [outputs for outputs, _ in own]
-        self._targets += [targets for _, targets in own]
+        self._outputs += [outputs for outputs, _ in passes]
+        self._targets += [targets for _, targets in passes]
         self._ids.append(ids)
-        self._held += len(ids) * own[0][0].shape[1]
+        self._held += len(ids) * passes[0][0].shape[1]
         if self._held >= HELD:
             self._make()
 
-    def _are_classes(self, outputs: Tensor, targets: Tensor) -> bool:
+    def _are_classes(self, outputs: Any, targets: Any) -> bool:
+        if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() != 2:
+            return False
         if self._smooths and targets.shape == outputs.shape:
             return outputs.shape[1] > 1
         return outputs.shape[1] > 1 and targets.dtype == torch.int64 and targets.shape == outputs.shape[:1]

@@ -24,7 +24,7 @@ HELD = 1 << 20  # numbers that are kept, of outputs and targets
 LARGEST = 5  # samples of a spike that are told, those with the largest losses
 APART = 0.01  # of the step's loss: farther from it than 16-bit numbers are, the mean of its samples' losses is something else
 
-Pass = tuple[Any, Any]  # outputs and targets of a micro-batch
+Pass = tuple[Any, Any]  # outputs, without gradients, and targets of a micro-batch
 
 
 class RecentOutputs:
@@ -36,31 +36,22 @@ class RecentOutputs:
 
     def __init__(self, is_on: bool) -> None:
         self._is_on = is_on
-        self._of_step: list[Pass] = []
         self._steps: dict[int, tuple[np.ndarray, list[Pass]]] = {}
         self._held = 0
 
-    def enter(self) -> None:
-        """Begin a step."""
-        self._of_step = []
-
-    def note(self, outputs: Any, targets: Any) -> None:
-        """Note what a pass over a micro-batch gave."""
-        if self._is_on:
-            self._of_step.append((mapped(Tensor.detach, outputs), targets))
-
-    def took(self, step: int, ids: np.ndarray, passes: int) -> None:
-        """Take in a step; passes beyond its micro-batches are an optimizer's own.
+    def took(self, step: int, ids: np.ndarray, passes: list[Pass]) -> None:
+        """Take in a step.
 
         Args:
             step: Its number.
             ids: Of its samples in this process.
-            passes: How many micro-batches it had here.
+            passes: Of its micro-batches here.
         """
-        own = self._of_step[:passes]
-        size = sum(tensor.numel() for tensor in tensors_in(own))
-        if self._is_on and own and self._held + size <= HELD:
-            self._steps[step] = ids, own
+        if not self._is_on:
+            return
+        size = sum(_numbers(outputs) + _numbers(targets) for outputs, targets in passes)
+        if self._held + size <= HELD:
+            self._steps[step] = ids, passes
             self._held += size
 
     def forget(self) -> None:
@@ -78,8 +69,8 @@ class RecentOutputs:
             task: Whose loss.
             ranks: The processes, each of which has some of the samples; all of them ask.
         """
-        ids, own = self._steps.get(step, (np.zeros(0, dtype=np.int64), []))
-        gathered = ranks.gather(list(zip(ids.tolist(), _losses(task, own), strict=False)))
+        ids, passes = self._steps.get(step, (np.zeros(0, dtype=np.int64), []))
+        gathered = ranks.gather(list(zip(ids.tolist(), _losses(task, passes), strict=False)))
         found = [(sample, *rest) for part in gathered for sample, rest in part]
         items = sum(count for _, _, count in found)
         mean = sum(value * count for _, value, count in found) / items if items else math.nan
@@ -87,6 +78,18 @@ class RecentOutputs:
             return []
         ranked = sorted(found, key=lambda row: (-row[1] * row[2], row[0]))[:LARGEST]
         return [{"sample": sample, "loss": value, "share": value * count / (items * mean)} for sample, value, count in ranked]
+
+
+def seen(outputs: Any, targets: Any) -> Pass | None:
+    """Return the outputs of a micro-batch, without gradients, and its targets; None where they are too many to keep."""
+    is_row_of_each = isinstance(outputs, Tensor) and outputs.dim() == 2
+    # Such as logits of each token: they would take memory while the optimizer needs it.
+    return None if not is_row_of_each and _numbers(outputs) > HELD else (mapped(Tensor.detach, outputs), targets)
+
+
+def _numbers(value: Any) -> int:
+    # Most are one tensor, and this is asked at each step.
+    return value.numel() if isinstance(value, Tensor) else sum(tensor.numel() for tensor in tensors_in(value))
 
 
 @torch.no_grad()
