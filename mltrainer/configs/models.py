@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mltrainer.configs.loading import Strict
+from mltrainer.configs.loading import Later, Strict
 
 
 class Mlp(Strict):
@@ -66,6 +66,9 @@ class TableModel(Strict):
         "piecewise", description="how numbers become vectors: linear, and piecewise linear or periodic beside it"
     )
     bins: int = Field(16, ge=2, le=256, description="pieces of a number column, with equal shares of the training rows")
+    codes: Annotated[bool, Later("0.3")] = Field(
+        False, description="a vector of its own for each whole number that returns in training, beside how numbers become vectors"
+    )
     embedding: int = Field(8, ge=1, description="length of a column's vector")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of hidden units dropped in training")
 

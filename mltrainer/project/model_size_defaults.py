@@ -49,7 +49,15 @@ PICTURE_SPACE: Values = {
     **SCHEDULE,
     **AUGMENT,
 }
-MODEL: Values = {"name": "tabular_mlp", "hidden": [128, 128], "members": 8, "numbers": "piecewise", "dropout": 0.1}
+MODEL: Values = {
+    "name": "tabular_mlp",
+    "hidden": [128, 128],
+    "members": 8,
+    "numbers": "piecewise",
+    "bins": 48,
+    "codes": True,
+    "dropout": 0.1,
+}
 EMBEDDING, WIDEST = 8, 1024  # a column's vector, and all of them together, which each member reads
 SMALL_RATES, RATES = [2.0e-4, 5.0e-3], [5.0e-4, 1.0e-2]  # lower ones underfit in so few passes over more than `SMALL` rows
 SPACE: Values = {

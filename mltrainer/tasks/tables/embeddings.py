@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from mltrainer.tasks.tables.encoder import Statistics, ordered
 
 CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
 NARROWEST = 1e-6  # deviations: a narrower bin would not change what float32 can tell apart, and its inverse could overflow
+CODE_ROWS, LEAST_ROWS = 4, 2  # chosen by us: training rows of a whole number in the mean, and the fewest with a vector of its own
+WIDEST = 100_000  # chosen by us: from the least to the largest number of such a column, as postal codes have it
+EXACT = 2**24  # float32 tells whole numbers apart up to here
 FREQUENCIES = 16  # sines and cosines of one number, each: the small end of what arXiv 2203.05556 searches
 FREQUENCY = 0.1  # deviation of the first frequencies: likewise
 
@@ -32,6 +36,69 @@ def fit_edges(matrix: np.ndarray, statistics: Statistics, bins: int) -> list[np.
     rows = zip(edges, statistics.mean, statistics.std, strict=True)
     # Unique after the cast: edges that only float64 tells apart would make a bin without width.
     return [np.unique(((values - mean) / std).astype(np.float32)) for values, mean, std in rows]
+
+
+def fit_codes(matrix: np.ndarray, statistics: Statistics) -> list[np.ndarray]:
+    """Return the whole numbers of each number column that return in training, sorted; none of a column of quantities.
+
+    Args:
+        matrix: The training matrix, float32 [rows, columns].
+        statistics: Of it.
+    """
+    return [_codes(matrix[:, place]) for place in statistics.numbers]
+
+
+def _codes(column: np.ndarray) -> np.ndarray:
+    values, counts = np.unique(column[~np.isnan(column)].astype(np.float64), return_counts=True)
+    often = values[counts >= LEAST_ROWS]
+    # Two values are told apart by what is linear in them.
+    is_coded = len(values) > 2 and counts.mean() >= CODE_ROWS and values[-1] - values[0] < WIDEST
+    return often if is_coded and np.abs(values).max() < EXACT and (values == np.floor(values)).all() else values[:0]
+
+
+class Codes(nn.Module):
+    """Adds to a number's vector one of its own, as categories have it, where it is among its column's known whole numbers.
+
+    Years, shops and postal codes need no neighbours in common. All begin at 0; numbers that are not known share one, and
+    missing ones with them. In: float32 [rows, numbers] in the table's units. Out: float32 [rows, numbers, size].
+
+    Args:
+        known: Sorted whole numbers of each column, from `fit_codes`; none of a column that is no code.
+        size: Of a vector.
+    """
+
+    low: Tensor
+    last: Tensor
+    first: Tensor
+    slots: Tensor
+
+    def __init__(self, known: list[np.ndarray], size: int) -> None:
+        super().__init__()
+        unknown = np.cumsum(
+            [0, *(1 + len(one) for one in known)]
+        )  # each column's vector of unknown numbers, before its known ones
+        slots = [_slots(one, start) for one, start in zip(known, unknown[:-1], strict=True)]
+        lengths = [len(one) for one in slots]
+        lows = [one[0] - 1 if len(one) else 0 for one in known]
+        self.register_buffer("low", torch.tensor(lows, dtype=torch.float32))
+        self.register_buffer("last", torch.tensor(lengths, dtype=torch.float32) - 1)
+        self.register_buffer("first", torch.from_numpy(np.cumsum([0, *lengths[:-1]])))
+        self.register_buffer("slots", torch.from_numpy(np.concatenate(slots)))
+        self.weight = nn.Parameter(torch.zeros(int(unknown[-1]), size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the vectors to add to those of some rows."""
+        places = (torch.where(x.isnan(), self.low, x) - self.low).round().clamp(min=0)
+        return functional.embedding(self.slots[torch.minimum(places, self.last).long() + self.first], self.weight)
+
+
+def _slots(known: np.ndarray, start: int) -> np.ndarray:
+    """Return the vector of each number from below the least known one to above the largest: `start` for one that is not known."""
+    if not len(known):
+        return np.array([start])
+    slots = np.full(int(known[-1] - known[0]) + 3, start)
+    slots[(known - known[0]).astype(np.int64) + 1] = start + 1 + np.arange(len(known))
+    return slots
 
 
 class PiecewiseLinear(nn.Module):
@@ -95,8 +162,14 @@ class Tokens(nn.Module):
 
     In: float32 [rows, columns], NaN for a missing number, -1 for a missing or unseen category.
     Out: float32 [rows, columns, `size`], the number columns first. A number's vector is linear in it, to which the kind of
-    embedding adds; where training has missing ones, a vector of its own says so. Each category has a vector; that of unknown
-    ones begins at 0 and stays so where training has none.
+    embedding adds, and so do codes; where training has missing ones, a vector of its own says so. Each category has a vector;
+    that of unknown ones begins at 0 and stays so where training has none.
+
+    Args:
+        config: The `model` part of a config.
+        statistics: Of the training matrix.
+        edges: Of the bins of its number columns.
+        codes: The whole numbers of each that have a vector of their own; none of a model without codes.
     """
 
     numbers: Tensor
@@ -106,13 +179,16 @@ class Tokens(nn.Module):
     columns: Tensor
     first: Tensor
 
-    def __init__(self, config: TableModel, statistics: Statistics, edges: list[np.ndarray]) -> None:
+    def __init__(
+        self, config: TableModel, statistics: Statistics, edges: list[np.ndarray], codes: Sequence[np.ndarray] = ()
+    ) -> None:
         super().__init__()
         self.size, self.count = config.embedding, len(statistics.numbers)
         self.has_gaps, self.has_categories = bool(statistics.indicated), bool(statistics.categories)
         self.columns_out = self.count + len(statistics.categories)
         if self.count:
             self._numbers(config, statistics, edges)
+        self.codes = Codes(list(codes), self.size) if any(map(len, codes)) else None
         if self.has_categories:
             self._categories(statistics)
 
@@ -153,6 +229,8 @@ class Tokens(nn.Module):
         found = torch.addcmul(self.bias, clipped.unsqueeze(2), self.weight)
         if self.more is not None:
             found = found + self.more(standard)
+        if self.codes is not None:
+            found = found + self.codes(values)
         return found + missing.unsqueeze(2) * self.gap if self.has_gaps else found
 
     def _of_categories(self, codes: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ def build_for_table(
     config: TableModel,
     statistics: Statistics,
     edges: list[np.ndarray],
+    codes: Sequence[np.ndarray],
     classes: int | Sequence[int | None] | None,
     exit_module: nn.Module | None,
 ) -> nn.Sequential:
@@ -34,10 +35,11 @@ def build_for_table(
         config: The `model` part of a config.
         statistics: Of the training matrix.
         edges: Of the bins of its number columns.
+        codes: The whole numbers of each that have a vector of their own; none of a model without codes.
         classes: How many there are to tell apart; None for one value to predict. Of several targets in turn.
         exit_module: What follows the network.
     """
-    tokens = Tokens(config, statistics, edges)
+    tokens = Tokens(config, statistics, edges, codes)
     heads = classes if isinstance(classes, Sequence) else [classes]
     layers: OrderedDict[str, nn.Module] = OrderedDict(tokens=tokens)
     if isinstance(config, TabularMlp):

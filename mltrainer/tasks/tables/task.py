@@ -29,7 +29,7 @@ from mltrainer.tasks.splits import SplitConstraints, SplitIds
 from mltrainer.tasks.tables import config_inference, schema, split_constraints
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
 from mltrainer.tasks.tables.columns import Column
-from mltrainer.tasks.tables.embeddings import fit_edges
+from mltrainer.tasks.tables.embeddings import fit_codes, fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Target, leakage_findings
@@ -70,7 +70,7 @@ class Tabular(BuiltinTask):
         return table, [target]
 
     def fit(self, train: np.ndarray) -> None:
-        """Fit vocabularies, medians, means and deviations, and the bins of numbers where the model has them."""
+        """Fit vocabularies, medians, means and deviations, and the bins and codes of numbers where the model has them."""
         self._train = train
         self._vocabulary = schema.vocabularies(self._schema, train)
         columns = self._schema.features
@@ -85,9 +85,10 @@ class Tabular(BuiltinTask):
         self._is_constant = ~(np.nan_to_num(numbers, nan=-np.inf).max(0) > np.nan_to_num(numbers, nan=np.inf).min(0))
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
+        self._codes = fit_codes(matrix, self._statistics) if isinstance(model, TableModel) and model.codes else []
 
     def with_model(self, model: ModelConfig, train: np.ndarray) -> Self:
-        """Return the task with another model, and with the bins of numbers where that has them."""
+        """Return the task with another model, and with the bins and codes of numbers where that has them."""
         other = super().with_model(model, train)
         other.fit(train)
         return other
@@ -170,7 +171,7 @@ class Tabular(BuiltinTask):
     def _build(self, exit_module: nn.Module | None) -> nn.Module:
         assert self._config.model is not None
         if isinstance(self._config.model, TableModel):
-            return build_for_table(self._config.model, self._statistics, self._edges, self._heads(), exit_module)
+            return build_for_table(self._config.model, self._statistics, self._edges, self._codes, self._heads(), exit_module)
         encoder = TabularEncoder(self._statistics)
         return build(self._config.model, encoder, [encoder.features], self.outputs, exit_module)
 

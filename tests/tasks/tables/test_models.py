@@ -12,7 +12,7 @@ import mltrainer
 from mltrainer.configs.project import ModelConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.models import Standardize, build
-from mltrainer.tasks.tables.embeddings import PiecewiseLinear, Tokens, fit_edges
+from mltrainer.tasks.tables.embeddings import PiecewiseLinear, Tokens, fit_codes, fit_edges
 from mltrainer.tasks.tables.encoder import Destandardize, fit_statistics
 from mltrainer.tasks.tables.models import build_for_table, each_member
 
@@ -20,8 +20,10 @@ NAN = float("nan")
 MATRIX = np.array(
     [[1, 0, 10], [2, 1, NAN], [6, -1, 30], [3, 1, 20]], dtype=np.float32
 )  # number, category of 2, number with a gap
+RETURNING = np.concatenate([MATRIX] * 4)  # whose whole numbers return
 KINDS = [{"name": "tabular_mlp", "hidden": [8], "members": 3}, {"name": "ft_transformer", "embedding": 8, "heads": 2}]
 KINDS += [{**kind, "numbers": numbers} for kind in KINDS for numbers in ("periodic", "plain")]
+CODED = {**KINDS[0], "codes": True}
 
 
 def table_config(**values):
@@ -31,7 +33,14 @@ def table_config(**values):
 def made(classes=3, matrix=MATRIX, exit_module=None, **values):
     torch.manual_seed(0)
     config, statistics = table_config(**values), fit_statistics(matrix, {1: 2})
-    return build_for_table(config, statistics, fit_edges(matrix, statistics, config.bins), classes, exit_module)
+    codes = fit_codes(matrix, statistics) if config.codes else []
+    return build_for_table(config, statistics, fit_edges(matrix, statistics, config.bins), codes, classes, exit_module)
+
+
+def stirred(model):
+    for values in model.parameters():
+        torch.nn.init.normal_(values, std=0.3)
+    return model
 
 
 def tokens(matrix=MATRIX, **values):
@@ -64,6 +73,34 @@ def test_a_number_is_piecewise_linear_between_the_edges_and_constant_outside():
 def test_what_is_added_to_numbers_begins_at_0():
     rows = torch.from_numpy(MATRIX)
     assert torch.equal(tokens(numbers="piecewise")(rows), tokens(numbers="plain")(rows))
+
+
+YEARS = np.array([2001] * 4 + [2003] * 4 + [2004] * 7 + [2010], dtype=np.float32)
+
+
+def coded(column):
+    matrix = np.stack([column, np.linspace(0, 1, len(column))], axis=1).astype(np.float32)
+    return fit_codes(matrix, fit_statistics(matrix, {}))
+
+
+def test_whole_numbers_that_return_are_codes_and_quantities_are_none():
+    years, quantities = coded(YEARS)
+    assert (years.tolist(), len(quantities)) == ([2001, 2003, 2004], 0)
+    assert not any(map(len, [*coded(YEARS + 0.5), *coded(np.arange(16)), *coded(YEARS > 2003), *coded(YEARS * 1e5)]))
+
+
+def test_each_code_has_a_vector_and_all_other_numbers_share_one():
+    matrix = np.stack([YEARS, np.zeros(16), np.linspace(0, 1, 16)], axis=1).astype(np.float32)
+    entry = made(matrix=matrix, name="tabular_mlp", codes=True).tokens
+    plain = made(matrix=matrix, name="tabular_mlp").tokens
+    asked = torch.tensor([[2001.0], [2003], [2004], [2002], [2010], [-1e30], [1e30], [NAN]])
+    asked = torch.cat([asked, torch.zeros(8, 2)], dim=1)
+    assert torch.equal(entry(asked), plain(asked))  # as codes begin at 0
+    with torch.no_grad():
+        entry.codes.weight.copy_(torch.arange(len(entry.codes.weight)).unsqueeze(1))
+    added = (entry(asked) - plain(asked))[:, :, 0].round().tolist()
+    assert [row[0] for row in added] == [1, 2, 3, 0, 0, 0, 0, 0]
+    assert {row[1] for row in added} == {4}  # the column of quantities: a vector that tells nothing apart
 
 
 def test_numbers_come_first_and_each_column_has_a_vector():
@@ -135,15 +172,15 @@ def test_each_member_has_a_loss_of_its_own():
 # --- the whole model ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, CODED])
 def test_first_weights_come_from_torchs_generator_alone(kind):
     first, second = made(**kind).state_dict(), made(**kind).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("kind", KINDS[2:4])
+@pytest.mark.parametrize("kind", [*KINDS[2:4], CODED])
 def test_models_export_with_a_batch_of_any_size(kind):
-    model, rows = made(**kind).eval(), torch.from_numpy(MATRIX)
+    model, rows = stirred(made(matrix=RETURNING, **kind)).eval(), torch.from_numpy(MATRIX)
     more = torch.cat([rows, rows.flip(0), rows])
     program = torch.export.export(model, (rows,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     assert torch.allclose(program.module()(more), model(more), atol=1e-6)
@@ -151,10 +188,10 @@ def test_models_export_with_a_batch_of_any_size(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]])
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4], CODED])
 def test_models_trace_and_export_to_onnx(kind, tmp_path):
     runtime, _ = pytest.importorskip("onnxruntime"), pytest.importorskip("onnxscript")
-    model, rows = made(**kind).eval(), torch.from_numpy(MATRIX)
+    model, rows = stirred(made(matrix=RETURNING, **kind)).eval(), torch.from_numpy(MATRIX)
     more, path = torch.cat([rows, rows.flip(0), rows]), str(tmp_path / "model.onnx")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporters' own deprecations
