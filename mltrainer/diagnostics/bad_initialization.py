@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, number, text
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, text
 
 FIGURES = ("learning_curves.svg",)
 
 
-def find(run: Run, *, times: float) -> Finding:
-    """Fire where the loss of the untrained classifier is far above that of knowing nothing, ln K for K classes."""
+def find(run: Run, *, times: float, trained: float) -> Finding:
+    """Fire where the loss of the untrained classifier is far above that of the best constant answer, or ln K for K classes."""
     start, unseen = run.start, Finding("not_applicable", "The loss of the untrained model over classes was not observed.")
     if start is None or start.target is None or not start.target.classes:
         return unseen
@@ -18,10 +18,17 @@ def find(run: Run, *, times: float) -> Finding:
     # In training mode, too: before the first step a batch norm's running statistics are those of no data.
     losses = [number(found) for found in (start.loss, start.training_loss) if found is not None]
     classes, loss = max([start.target.classes, *outputs[:1]]), min(losses, default=math.nan)
-    if classes < 2 or math.isnan(loss):
+    if classes < 2 or math.isnan(loss) or run.has_no_scale:
         return unseen
-    knowing_nothing = math.log(classes)
+    if number(start.trained_share) < trained:
+        share = percent(number(start.trained_share))
+        return Finding("not_applicable", f"Of the weights {share} are trained: the others were elsewhere, for something else.")
+    # What it costs to know nothing, another loss than the cross-entropy tells by itself.
+    is_known = run.constant_loss > 0
+    # The larger: of uneven classes the constant answer costs less, and a fair beginning knows nothing of that.
+    knowing_nothing = max(run.constant_loss, math.log(classes)) if is_known else math.log(classes)
     excess = loss / knowing_nothing
-    reason = f"The untrained model's loss is {text(loss)}, {text(excess)} times that of knowing nothing, ln {classes}"
+    what = "the best constant answer" if is_known else f"knowing nothing, ln {classes}"
+    reason = f"The untrained model's loss is {text(loss)}, {text(excess)} times that of {what}"
     evidence = {"loss": loss, "expected": knowing_nothing, "times": excess, "since_step": 0}
     return judged(excess > times, f"{reason} (at most {times:g} expected).", evidence, FIGURES)

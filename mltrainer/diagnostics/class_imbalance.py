@@ -7,7 +7,7 @@ from mltrainer.diagnostics.signals import Finding, Run, judged, percent, ratio, 
 
 def find(run: Run, *, times: float, recall: float) -> Finding:
     """Fire where one class has far more samples than another, unless every class is found nevertheless."""
-    counts = [count for count in (run.start_data and run.start_data.counts) or [] if count]
+    counts = [count for count in run.train_counts if count]
     if len(counts) < 2:
         return Finding("not_applicable", "The training samples' classes were not counted.")
     ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import Finding, Run, finite, judged, number, percent, ratio, text
+from mltrainer.diagnostics.signals import NO_TARGETS, Finding, Run, finite, judged, number, percent, ratio, text
 from mltrainer.records.partial import partial
 from mltrainer.records.run import WITHOUT_STEPS, OutputSeen, Seen, TargetSeen
 
@@ -17,6 +17,8 @@ def find(run: Run, *, same_answer: float, same_target: float, spread: float, ste
     """Fire where a model that has not learned answered alike at the end, though its targets differ."""
     if run.result.is_without_steps:
         return Finding("not_applicable", f"Of the program, {WITHOUT_STEPS}, and none of the model's outputs.")
+    if run.has_no_targets:
+        return Finding("not_applicable", NO_TARGETS)
     if number(run.result.steps) < steps:
         return Finding("not_applicable", f"The run took fewer than {steps:g} steps, in which a model has hardly begun.")
     answer = _observed(run) or _confused(run)
@@ -28,9 +30,10 @@ def find(run: Run, *, same_answer: float, same_target: float, spread: float, ste
         return (answer.same_answer >= same_answer and answer.same_target < same_target) or answer.spread < spread
 
     # The end may be constant where the best evaluation, whose checkpoint is kept, was not.
-    fired = is_alike(answer) and not run.learned(learned_skill)
+    fired = is_alike(answer) and not run.learned(learned_skill) and not run.shows_no_signal
     evidence = {**answer._asdict(), "skill": run.reached_skill}
-    reason = f"{_sentence(answer)}; the skill is {text(run.reached_skill)}."
+    hint = "; no plain model is better than a constant answer" if run.shows_no_signal else ""
+    reason = f"{_sentence(answer)}; the skill is {text(run.reached_skill)}{hint}."
     return judged(fired, reason, evidence, FIGURES, since_step=_since(run, is_alike))
 
 

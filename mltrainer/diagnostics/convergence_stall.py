@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import BOUNDED, NO_SIGNAL, R2, Finding, Run, finite, median, percent, text
+from mltrainer.diagnostics.signals import BOUNDED, NO_SIGNAL, NO_TARGETS, R2, Finding, Run, finite, median, percent, text
 
 FIGURES = ("metric.svg", "learning_curves.svg", "update_layers.svg")
 
@@ -24,6 +24,9 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
     flat = f"Validation loss and {run.metric_name} gained less than {percent(gain)} {since}"
     if found.epochs_without_gain < epochs:
         return Finding("clear", f"{flat} (fewer than {epochs:g}).", evidence)
+    if run.is_unjudged:
+        reason = NO_TARGETS if run.has_no_targets else "Where the loss ends is not known, and no plain answer does better."
+        return Finding("not_applicable", f"{flat}. {reason}", evidence)
     excuse = _excuse(run, found, flat, learned_skill)
     if excuse:
         return Finding("clear", excuse, evidence)

@@ -17,7 +17,7 @@ def find(run: Run, *, update: float, update_of_leap: float, leap: float, weights
     mean = sum(first) / len(first) if first else NAN
     if math.isnan(mean):
         return Finding("not_applicable", "The run recorded no size of its updates.")
-    rise = ratio(run.train_loss[0], run.first_loss) if run.history else NAN
+    rise = ratio(run.train_loss[0], run.first_loss) if run.history and not run.has_no_scale else NAN
     if math.isnan(rise) and math.isnan(run.reached_skill) and run.result.program:
         return Finding("not_applicable", "Whether the program's model learned was not seen.")
     spread = _spread(run)

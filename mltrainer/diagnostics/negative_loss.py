@@ -25,7 +25,7 @@ def find(run: Run, *, loss: float, difference: float, learned_skill: float) -> F
         return Finding("clear", f"{reason}.", evidence)
     if (told := _of_probabilities(run, difference)) is not None:
         return Finding("fired", f"{reason}: {told}.", evidence, FIGURES)
-    if not math.isnan(run.reached_skill):
+    if run.keeps_up or not math.isnan(run.reached_skill):
         is_learned = run.learned(learned_skill)
         told = "the model learned by it, as by the log-likelihood of a density" if is_learned else "nothing was learned by it"
         return judged(not is_learned, f"{reason}, and {told}.", evidence, FIGURES)

@@ -146,7 +146,7 @@ def _by_loss(run: Run, gap: float, rise: float) -> Finding:
     train, validation = settled(run.series("train", "loss")), settled(run.validation_loss)
     if not (math.isfinite(train) and math.isfinite(validation)):
         return Finding("not_applicable", "The last evaluations hold no finite loss of both splits: there is no gap to judge.")
-    relative, risen = ratio(validation - train, abs(train)), _rise(run)
+    relative, risen = ratio(validation - train, run.size(train)), _rise(run)
     reason = (
         f"The validation loss ended at {text(validation)}, {percent(relative)} above the training loss of {text(train)} (at most "
         f"{percent(gap)} allowed), and at {text(risen)} times its minimum (at most {text(rise)} "
@@ -157,9 +157,9 @@ def _by_loss(run: Run, gap: float, rise: float) -> Finding:
 
 
 def _rise(run: Run) -> float:
-    """Return the ratio of the last validation loss to its minimum, as 1 plus the rise over the minimum's size; NaN if unknown."""
+    """Return the ratio of the last validation loss to its minimum, as 1 plus the rise over the minimum's size."""
     losses = finite(run.validation_loss)
     if not losses:
         return number(None)
     lowest, last = min(losses), settled(run.validation_loss)
-    return 1 + ratio(last - lowest, abs(lowest)) if last != lowest else 1.0
+    return 1 + ratio(last - lowest, run.size(lowest)) if last != lowest else 1.0

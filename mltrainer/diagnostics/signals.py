@@ -16,7 +16,7 @@ from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.project import Metric
 from mltrainer.records.baseline import Reference, References
 from mltrainer.records.partial import known, partial
-from mltrainer.records.run import DataSeen, HistoryRow, NonFinite, RowSignals, Seen, SeenAtStart, Spike, TrainingResult
+from mltrainer.records.run import DataSeen, HistoryRow, NonFinite, Plain, RowSignals, Seen, SeenAtStart, Spike, TrainingResult
 
 State = Literal["fired", "clear", "not_applicable"]
 Split = Literal["train", "validation", "trained"]  # the last: of weights that are not averaged
@@ -31,6 +31,7 @@ BOUNDED = frozenset(
 )
 R2 = "r2"
 SETTLED_ROWS = 3  # the end of a curve is the median of so many evaluations: one noisy evaluation is no trend
+T_LIMIT = 1.75  # below which lies 95 % of Student's t with 15 degrees of freedom: losses come in 16 blocks
 NAN = float("nan")
 UNKNOWN = "not known"
 
@@ -54,6 +55,7 @@ class Finding:
     is_elsewhere: bool = False
 
 
+NO_TARGETS = "The loss is the same whatever the targets are: how good it may become is not known."
 NO_SIGNAL = (
     "; nor is any plain model better than a constant answer on these rows: look whether the inputs can tell the target at all"
 )
@@ -105,6 +107,16 @@ def text(value: float) -> str:
 def percent(value: float) -> str:
     """Return a fraction as a percentage; NaN is one that nobody measured."""
     return UNKNOWN if math.isnan(value) else f"{100 * value:.3g} %"
+
+
+def verdict(own: Sequence[float], other: Sequence[float]) -> Literal["ahead", "level", "behind"]:
+    """Return the standing of losses in blocks of samples beside others of the same blocks, by a paired t-test (Student, 1908)."""
+    leads = [theirs - ours for ours, theirs in zip(own, other, strict=True)]
+    error = statistics.stdev(leads) / math.sqrt(len(leads))
+    lead = statistics.fmean(leads)
+    if abs(lead) <= T_LIMIT * error:
+        return "level"
+    return "ahead" if lead > 0 else "behind"
 
 
 @dataclass(frozen=True)
@@ -225,7 +237,16 @@ class Run:
     @property
     def known_counts(self) -> list[int]:
         """Samples of each class: of the validation set, else of the training samples in memory; empty where neither tells."""
-        return self.class_counts or (self.start_data and self.start_data.counts) or []
+        return self.class_counts or self.train_counts
+
+    @property
+    def train_counts(self) -> list[int]:
+        """Training samples of each class; empty where they were not counted, or the whole numbers are counts or ids."""
+        counts = (self.start_data and self.start_data.counts) or []
+        output = self.start.output if self.start else None
+        # A classifier has an output for each class, of two classes perhaps one for both.
+        is_named = output is None or len(counts) <= max([2, *output.shape])
+        return counts if is_named else []
 
     @property
     def validation_samples(self) -> int | None:
@@ -247,7 +268,8 @@ class Run:
 
         Accuracy is taken relative to the most frequent class, and balanced accuracy, where that is more, to one class for all:
         rare classes that are found at the cost of common ones are learned too. R2 is its own skill; where none can be used, the
-        share of the first step's loss that is gone. NaN where nothing can be said.
+        share of the first step's loss that is gone, of what can go. NaN where nothing can be said, as of a loss that looks at no
+        target or has no lower end.
         """
         # Where one class is all, nothing is better than chance: 0 / 0.
         if self.has_metric("accuracy") and self.chance < 1:
@@ -255,8 +277,10 @@ class Run:
             return max(finite([skill, self._balanced_skill(split, place)]), default=NAN)
         if self.has_metric(R2):
             return self.series(split, R2)[place]
-        first = self.first_loss
-        return 1 - self.series(split, "loss")[place] / first if first > 0 else NAN
+        first, floor = self.first_loss, self.floor
+        if self.has_no_scale:
+            return NAN
+        return 1 - (self.series(split, "loss")[place] - floor) / (first - floor) if first > floor else NAN
 
     def _balanced_skill(self, split: Literal["train", "validation"], place: int) -> float:
         by_chance = ratio(1, sum(count > 0 for count in self.class_counts))
@@ -285,16 +309,67 @@ class Run:
         return [row.title for row in self.compared if row.verdict == "behind"]
 
     @functools.cached_property
+    def verdicts(self) -> dict[str, str]:
+        """How the run stands to each plain model, or to plain answers to a task of one's own: ahead, level or behind."""
+        if self.compared:
+            return {row.name: row.verdict for row in self.compared if row.verdict}
+        own = min(filter(None, (self._losses(row) for _, row in self.seen)), key=statistics.fmean, default=None)
+        if self.plain is None or own is None or self.has_no_targets:
+            return {}
+        losses = {name: list(map(number, found)) for name, found in self.plain.losses.items()}
+        return {name: verdict(own, found) for name, found in losses.items() if len(found) == len(own)}
+
+    @staticmethod
+    def _losses(row: RowSignals) -> list[float]:
+        """Return the losses in blocks at an observation; nothing where one is not finite."""
+        losses = list(map(number, row.validation.losses or []))
+        return losses if all(map(math.isfinite, losses)) else []
+
+    @functools.cached_property
     def keeps_up(self) -> bool:
         """Whether the run learned as much as plain models did: better than a constant answer, and behind none of the others."""
-        constant = [row.verdict for row in self.compared if row.name == "constant"]
-        return constant == ["ahead"] and len(self.compared) > 1 and not self.beaten_by
+        return len(self.verdicts) > 1 and self.verdicts.get("constant") == "ahead" and "behind" not in self.verdicts.values()
 
     @functools.cached_property
     def shows_no_signal(self) -> bool:
         """Whether the run is level with a constant answer, and no plain model is better than it: nothing was seen to learn."""
-        constant = [row.verdict for row in self.compared if row.name == "constant"]
-        return constant == ["level"] and len(self.compared) > 1 and not self.beaten_by
+        return len(self.verdicts) > 1 and self.verdicts.get("constant") == "level" and "behind" not in self.verdicts.values()
+
+    @property
+    def has_no_targets(self) -> bool:
+        """Whether the loss is the same whatever the targets are, as of two players: how good it may become is not known."""
+        return self.start is not None and self.start.uses_targets is False
+
+    @property
+    def floor(self) -> float:
+        """The loss of answers that fit each sample; 0 where nobody looked, NaN where it cannot be known, below 0 of a density."""
+        return number(self.plain.floor) if self.plain else 0.0
+
+    @property
+    def plain(self) -> Plain | None:
+        """What plain answers reach by the loss of a task of one's own."""
+        return self.start.plain if self.start else None
+
+    @property
+    def has_no_scale(self) -> bool:
+        """Whether a loss does not tell how much was learned: it looks at no target, or 0 is not its end, as of a density."""
+        return self.has_no_targets or not self.floor >= 0
+
+    @property
+    def constant_loss(self) -> float:
+        """The loss of the best constant answer on validation samples, NaN where it is not known."""
+        losses = self.plain.losses.get("constant") if self.plain else None
+        return statistics.fmean(map(number, losses)) if losses else NAN
+
+    def size(self, loss: float) -> float:
+        """Return the size by which a difference to a loss is judged: the loss, or without a known end its lead on a constant."""
+        return abs(self.constant_loss - loss) if self.has_no_scale and not math.isnan(self.constant_loss) else abs(loss)
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether nothing tells how much more could be learned, and no plain answer does better."""
+        is_behind = "behind" in self.verdicts.values() or self.verdicts.get("constant") == "level"
+        return self.has_no_scale and math.isnan(self.reached_skill) and (self.has_no_targets or not is_behind)
 
     @property
     def reached_skill(self) -> float:

@@ -23,6 +23,6 @@ def find(run: Run, *, skill: float) -> Finding:
     )
     if run.keeps_up:
         return Finding("clear", f"{reason}, but no plain model does better on the same rows.", evidence)
-    if run.shows_no_signal:
+    if run.shows_no_signal and not run.learned(skill):
         return Finding("fired", f"{reason}{NO_SIGNAL}.", evidence, FIGURES, is_elsewhere=True)
     return judged(not run.learned(skill), f"{reason}.", evidence, FIGURES)

@@ -86,8 +86,23 @@ class Distributions(Part):
     activations: dict[str, Histogram]
 
 
+class Plain(Part):
+    """What plain answers reach by the loss of a task of one's own, fitted to training samples.
+
+    Attributes:
+        floor: The loss of answers that were fitted to each sample by itself; below zero that of a density.
+        losses: Of each answer, in blocks of the validation samples on which the model is observed; `constant` is among them.
+    """
+
+    floor: Measured | None
+    losses: dict[str, list[Measured]]
+
+
 class Seen(Part):
-    """What one batch shows of a model; `modules` has mean, deviation, dead and saturated shares by module."""
+    """What one batch shows of a model; `modules` has mean, deviation, dead and saturated shares by module.
+
+    `losses`: the loss in blocks of the batch, to compare it with plain answers; None where it is not asked for parts.
+    """
 
     loss: Measured
     accuracy: Measured | None
@@ -97,6 +112,7 @@ class Seen(Part):
     first: str
     last: str
     distributions: Distributions | None = None
+    losses: list[Measured] | None = None
 
 
 class SeenAtStart(Seen):
@@ -112,6 +128,9 @@ class SeenAtStart(Seen):
         as_binary: The binary cross-entropy of outputs that are taken for logits, as many as there are targets.
         training_loss: Of the same samples in training mode.
         training_calls: What is for training alone and was called in evaluation mode, in words; None where nobody looked.
+        uses_targets: Whether the loss changes with the targets; None where that could not be asked.
+        plain: What plain answers reach; None of a built-in task, and where the loss cannot be asked.
+        trained_share: Of all parameters, those that are trained.
     """
 
     shuffled_loss: Measured | None
@@ -123,6 +142,9 @@ class SeenAtStart(Seen):
     as_binary: Measured | None = None
     training_loss: Measured | None = None
     training_calls: list[str] | None = None
+    uses_targets: bool | None = None
+    plain: Plain | None = None
+    trained_share: Measured | None = None
 
 
 class InMode(Part):

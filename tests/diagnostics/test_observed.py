@@ -40,6 +40,24 @@ def falling(losses: list[float]) -> dict[str, Any]:
     return {"state": "finished", "metric": {"name": "loss", "mode": "min"}, "history": rows}
 
 
+def beside(own: float, floor: float | None = 0.0, **losses: float) -> dict[str, Any]:
+    """Return a run that learned nothing by its metrics, whose loss on validation samples stands beside those of plain answers."""
+    noise = [0.01 * (-1) ** nr for nr in range(16)]
+    plain = {"floor": floor, "losses": {name: [loss + bit for bit in noise] for name, loss in losses.items()}}
+    blocks = [own + 0.5 * bit for bit in noise]
+    run = observed(unlearned=True, **{f"{START}plain": plain}, **epochs(signals__validation__losses=blocks))
+    run["signals"]["start"]["model"]["uses_targets"] = True
+    return run
+
+
+def flat(run: dict[str, Any], metrics: bool = True) -> dict[str, Any]:
+    """Return a run whose losses do not move over twenty epochs, with or without a metric."""
+    values = {"loss": 2.3, "accuracy": 0.1} if metrics else {"loss": 2.3}
+    rows = [{**row, "epoch": 2 * row["epoch"], "train": values, "validation": values} for row in run["history"]]
+    chosen = {} if metrics else {"metric": {"name": "loss", "mode": "min"}, "evaluation": None}
+    return {**run, "history": rows, **chosen}
+
+
 FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("symmetric_weights", "0.weight", observed(unlearned=True, **{f"{START}symmetric": ["0.weight"]})),
     ("dead_layers", "0.weight never received", observed(**epochs(layer_norms=[0.0, 0.3]))),
@@ -256,3 +274,66 @@ def test_a_class_is_found_by_the_share_of_its_own_samples() -> None:
     confusion = [[400, 100], [0, 10]]  # nine of ten that are taken for the rare class are none of it
     run = observed(**{f"{DATA_AT}counts": [500, 10], "evaluation__confusion": confusion})
     assert say("class_imbalance", run).evidence["worst_recall"] == 0.8
+
+
+# --- beside plain answers to a task of one's own ---
+
+
+def test_a_run_that_is_ahead_of_a_constant_answer_and_behind_none_has_learned_what_can_be_learned() -> None:
+    for name in ("underfitting", "convergence_stall"):
+        assert say(name, flat(beside(2.0, constant=2.3, linear=2.1))).state == "clear"
+        assert say(name, flat(beside(2.0, constant=2.3, linear=1.9))).state == "fired"
+        assert "nor is any plain model better" in say(name, flat(beside(2.3, constant=2.3, linear=2.3))).reason
+
+
+def test_what_was_learned_by_heart_is_no_missing_signal() -> None:
+    run = beside(2.3, constant=2.3, linear=2.3)
+    for row in run["history"]:
+        row["train"]["accuracy"] = 0.9
+    assert say("underfitting", run).state == "clear"
+
+
+def test_one_answer_for_all_is_no_fault_where_no_plain_model_has_a_better_one() -> None:
+    for linear, state in ((2.3, "clear"), (1.5, "fired")):
+        run = flat(beside(2.3, constant=2.3, linear=linear))
+        run["steps"] = 2000
+        for row in run["history"]:
+            row["signals"]["validation"]["output"]["top"] = 1.0
+        assert say("constant_predictions", run).state == state
+
+
+def test_a_loss_that_looks_at_no_target_is_not_judged_by_how_far_it_fell() -> None:
+    run = flat(observed(**{f"{START}uses_targets": False}), metrics=False)
+    for name in ("underfitting", "convergence_stall", "constant_predictions", "loss_oscillation"):
+        assert say(name, run).state == "not_applicable"
+    assert say("underfitting", flat(observed(**{f"{START}uses_targets": True}), metrics=False)).state == "fired"
+
+
+def test_a_density_is_judged_by_plain_answers_alone() -> None:
+    assert say("underfitting", flat(beside(2.0, floor=-1.0, constant=2.3, linear=2.1), metrics=False)).state == "not_applicable"
+    assert (
+        say("convergence_stall", flat(beside(2.0, floor=-1.0, constant=2.3, linear=2.1), metrics=False)).state == "not_applicable"
+    )
+    assert say("convergence_stall", flat(beside(2.0, floor=-1.0, constant=2.3, linear=1.5), metrics=False)).state == "fired"
+
+
+def test_the_share_of_a_loss_that_is_gone_is_of_what_can_go() -> None:
+    run = flat(beside(2.0, floor=1.8, constant=2.3, linear=2.2), metrics=False)
+    run["first_loss"] = 2.8
+    assert Run.of(run).skill == pytest.approx(0.5)
+
+
+def test_an_untrained_model_is_compared_with_the_best_constant_answer() -> None:
+    run = beside(2.0, constant=20.0, linear=2.1)
+    run["signals"]["start"]["model"]["loss"] = 30.0
+    assert say("bad_initialization", run).state == "clear"
+    run["signals"]["start"]["model"]["loss"] = 50.0
+    assert "2.5 times that of the best constant answer" in say("bad_initialization", run).reason
+    run["signals"]["start"]["model"]["trained_share"] = 0.05
+    assert say("bad_initialization", run).state == "not_applicable"
+
+
+def test_whole_numbers_that_are_no_classes_are_not_counted_as_such() -> None:
+    assert say("class_imbalance", observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1]})).state == "fired"
+    events = observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1], f"{START}output__shape": [1]})
+    assert say("class_imbalance", events).state == "not_applicable"

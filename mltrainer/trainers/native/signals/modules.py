@@ -128,3 +128,9 @@ def spread(model: nn.Module) -> dict[str, float]:
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, WEIGHTED)]
     with torch.no_grad():
         return {name: float(m.weight.std() * m.weight[0].numel() ** 0.5) for name, m in layers[:MOST] if m.weight.numel() > 1}
+
+
+def trained_share(model: nn.Module) -> float:
+    """Return the share of a model's parameters that are trained; of an adapter beside frozen weights it is small."""
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    return sum(size for size, is_trained in sizes if is_trained) / max(1, sum(size for size, _ in sizes))

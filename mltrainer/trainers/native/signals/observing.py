@@ -7,7 +7,7 @@ import itertools
 import math
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,24 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
 from mltrainer.reproducibility import seeds
 from mltrainer.strategies.shared_gradients import cosines, gramian, losses_of
-from mltrainer.tasks.opening import OpenTask, Samples
-from mltrainer.tasks.structures import main_output
+from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.structures import main_output, mapped
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, full
 from mltrainer.trainers.native.signals.distributions import histograms, weights_of
-from mltrainer.trainers.native.signals.modules import Modules, spread, symmetric
+from mltrainer.trainers.native.signals.modules import Modules, spread, symmetric, trained_share
+from mltrainer.trainers.native.signals.plain import Probe, block_losses, plain_answers, probe_of, uses_targets
 from mltrainer.trainers.native.signals.training_calls import TrainingCalls
 from mltrainer.workspace import MACHINE_ERRNOS
 
-SHARE = 0.025  # of a run's training may be spent on observing its model
+SHARE = 0.02  # of a run's training may be spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
 LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
+FITTED = 128  # training samples, at least, to which plain answers are fitted
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,14 @@ class Watch:
     evaluations: int
     samples: int
 
+    @property
+    def held_out(self) -> Watch:
+        """The same with twice the samples, of validation: by them the model is compared with plain answers."""
+        return replace(self, samples=min(2 * self.samples, SAMPLES))
+
 
 def watch_for(plan: Plan) -> Watch:
-    """Return the budget of observing a run: its samples go forward three times, about as much as training on them once."""
+    """Return the budget of observing a run: its samples go forward four times, about as much as training on them once."""
     affordable = SHARE * plan.steps * plan.step_samples
     evaluations = max(FEWEST, min(MOST, int(affordable / SAMPLES)))
     return Watch(evaluations, max(LEAST_SAMPLES, min(SAMPLES, int(affordable / evaluations))))
@@ -57,13 +65,41 @@ def watch_for(plan: Plan) -> Watch:
 
 def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return the untrained model's signals: of training samples in evaluation mode, and of its weights."""
-    samples = task.split("train")
     with _as_added(task.root):
-        found, outputs, target = _observed(task.task, model, config, samples, "train", watch)
-        _, _, training_loss = _passed(task.task, model, config, samples, "train", watch, training=True)
+        batch = _batch(task, config, "train", watch)
+        found, outputs, target = _observed(task.task, model, config, batch)
+        _, _, training_loss = _passed(task.task, model, config, batch, training=True)
         calls = None if config.compile else _training_calls(task, model, config)  # of compiled code no call is seen
+        has_targets = uses_targets(task.task, outputs, target)
+        plain = None if has_targets is False else _plain(task, model, config, watch)
     modes = {"training_loss": training_loss, "training_calls": calls}
-    return {**found, **_tried(task.task, outputs, target), **modes, "symmetric": symmetric(model), "weights": spread(model)}
+    weights = {"symmetric": symmetric(model), "weights": spread(model), "trained_share": trained_share(model)}
+    return {**found, **_tried(task.task, outputs, target), **modes, **weights, "uses_targets": has_targets, "plain": plain}
+
+
+def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any] | None:
+    """Return the losses that plain answers reach by the loss of a task of one's own; the built-in ones have reference models."""
+    if isinstance(task.task, BuiltinTask):
+        return None
+    # Once, and with a single pass: on fewer training samples nothing is fitted.
+    batches = (
+        _batch(task, config, "train", Watch(1, max(watch.samples, FITTED))),
+        _batch(task, config, "validation", watch.held_out),
+    )
+    probes = [_asked(task.task, model, config, one) for one in batches]
+    return None if probes[0] is None or probes[1] is None else plain_answers(task.task, probes[0], probes[1])
+
+
+def _asked(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> Probe | None:
+    given: list[Any] = []
+    # A hook would compile a compiled model anew.
+    handle = None if config.compile else model.register_forward_pre_hook(lambda _, *got: given.append(got), with_kwargs=True)
+    try:
+        outputs, target, _ = _passed(task, model, config, batch)
+    finally:
+        if handle is not None:
+            handle.remove()
+    return probe_of(given[0] if given else (), outputs, target)
 
 
 def _training_calls(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[str]:
@@ -71,32 +107,36 @@ def _training_calls(task: OpenTask, model: nn.Module, config: TrainingConfig) ->
     # On few samples, apart: some modules take a slower way, with other last bits, where their calls are seen.
     calls = TrainingCalls()
     with calls:
-        _passed(task.task, model, config, task.split("train"), "train", Watch(1, LEAST_SAMPLES))
+        _passed(task.task, model, config, _batch(task, config, "train", Watch(1, LEAST_SAMPLES)))
     return calls.found
 
 
 def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return a model's signals between two steps: of validation samples, and of training samples in both modes."""
     with _as_added(task.root):
-        found = {name: _in_mode(task, model, config, watch, mode) for name, mode in (("evaluating", False), ("training", True))}
-        validation, _, _ = _observed(task.task, model, config, task.split("validation"), "validation", watch)
-        cosines_of = compared(task, model, config, watch)
+        batch = _batch(task, config, "train", watch)
+        found = {name: _in_mode(task, model, config, batch, mode) for name, mode in (("evaluating", False), ("training", True))}
+        held_out = _batch(task, config, "validation", watch.held_out)
+        validation, outputs, target = _observed(task.task, model, config, held_out)
+        if not isinstance(task.task, BuiltinTask):
+            validation["losses"] = block_losses(task.task, outputs, target)
+        cosines_of = compared(task, model, config, batch)
     return {"validation": validation, **found, "memory_mb": memory_mb(), **cosines_of}
 
 
-def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch, training: bool) -> dict[str, Any]:
-    outputs, target, loss = _passed(task.task, model, config, task.split("train"), "train", watch, training)
+def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> dict[str, Any]:
+    outputs, target, loss = _passed(task.task, model, config, batch, training)
     return {"loss": loss, "accuracy": accuracy(main_output(outputs), target)}
 
 
-def compared(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, dict[str, float]]:
+def compared(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any) -> dict[str, dict[str, float]]:
     """Return the cosines between the gradients of the losses that a task tells apart; empty where they are not compared."""
     names = [*task.task.terms]
     # Compiled code, and what the backward pass computes anew, are for one gradient of a forward pass.
     if len(names) < 2 or config.compile or config.gradient_checkpointing:
         return {}
     trained = [p for p in model.parameters() if p.requires_grad]
-    with _batch_of(task.task, model, config, task.split("train"), "train", watch, training=True) as (outputs, target):
+    with _forward(task.task, model, config, batch, training=True) as (outputs, target):
         losses = losses_of(task.task, full(outputs), target)
         if not all(loss.requires_grad for loss in losses):  # of what is held until a later epoch
             return {}
@@ -140,18 +180,14 @@ def is_watched(number: int, planned: int, wanted: int) -> bool:
     return math.floor(number * (wanted - 1) / planned) > math.floor((number - 1) * (wanted - 1) / planned)
 
 
-def _observed(
-    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch
-) -> tuple[dict[str, Any], Any, Any]:
-    """Return a model's signals on one batch of a split, in evaluation mode, with its outputs and targets.
+def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> tuple[dict[str, Any], Any, Any]:
+    """Return a model's signals on one batch, in evaluation mode, with its outputs and targets.
 
     Args:
         task: Whose forward pass and loss.
         model: On its device.
-        config: Seed, device and precision.
-        samples: The first of a stream, else evenly spaced ones.
-        split: Its name.
-        watch: How many.
+        config: Seed and precision.
+        batch: As `_batch` gives it.
 
     Returns:
         `loss`; `accuracy`, None where the targets are no classes; `output`, `target` and `modules`; `distributions` of some
@@ -159,7 +195,7 @@ def _observed(
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
-        outputs, target, loss = _passed(task, model, config, samples, split, watch)
+        outputs, target, loss = _passed(task, model, config, batch)
     output = main_output(outputs)
     found = {
         "loss": loss,
@@ -175,34 +211,36 @@ def _observed(
 
 
 @torch.no_grad()
-def _passed(
-    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch, training: bool = False
-) -> tuple[Any, Any, float]:
+def _passed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool = False) -> tuple[Any, Any, float]:
     """Return outputs as the loss gets them, targets and loss of one batch; in training mode, too, buffers stay as they are."""
-    with _batch_of(task, model, config, samples, split, watch, training) as (outputs, target):
+    with _forward(task, model, config, batch, training) as (outputs, target):
         loss = task.loss(full(outputs), target)
     return full(outputs), target, float(loss)
 
 
+def _batch(task: OpenTask, config: TrainingConfig, split: str, watch: Watch) -> Any:
+    """Return one batch of a split, always the same one: the first samples of a stream, else evenly spaced ones."""
+    samples = task.split(split)
+    batch, *_ = evaluation_batches(samples, samples.spread(watch.samples), config, split)
+    return batch
+
+
 @contextlib.contextmanager
-def _batch_of(
-    task: Task, model: nn.Module, config: TrainingConfig, samples: Samples, split: str, watch: Watch, training: bool
-) -> Iterator[tuple[Any, Any]]:
-    """Yield a model's outputs of one batch, always the same one, and its targets, to compute losses of them."""
+def _forward(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> Iterator[tuple[Any, Any]]:
+    """Yield a model's outputs of a batch and its targets, to compute losses of them."""
     with evaluating(model):
         model.train(training)
-        (batch,) = list(evaluation_batches(samples, samples.spread(watch.samples), config, split))[:1]
         # After the batch was read: samples that this process reads itself have seeded the generators for their own draws.
         seeds.seed_everything(seeds.key(config.seed, "observe"))
         with autocast(config):
-            yield task.forward(model, batch)
+            yield task.forward(model, mapped(Tensor.clone, batch))  # which may change what it gets
 
 
 @torch.no_grad()
 def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
     """Return the loss with other targets, and the cross-entropies of outputs taken for probabilities and for logits."""
     output = main_output(outputs)
-    if not isinstance(target, Tensor) or not isinstance(output, Tensor) or len(target) < 2:
+    if not isinstance(target, Tensor) or not isinstance(output, Tensor) or not target.dim() or len(target) < 2:
         return dict.fromkeys(("shuffled_loss", "constant_loss", "as_binary", "as_probabilities", "as_logits"))
     found = {
         "shuffled_loss": _loss_with(task, outputs, target.roll(len(target) // 2, 0)),
