@@ -1,6 +1,6 @@
 """`mltrainer wrap` on programs in the manner of public examples, each with three subtle faults: is the guilty line named first?
 
-python tests/benchmarks/bench_wrap_programs.py [--only NAME ...] [--number N ...] [--warm] [--out FILE]
+python tests/benchmarks/bench_wrap_programs.py [--group G] [--only NAME ...] [--number N ...] [--warm] [--out FILE]
 
 `--warm` forks all but what depends on addresses from a Python that has torch loaded, which is faster.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from mltrainer.errors import MltrainerError, raise_terminated
 from mltrainer.wrap.checking import Check
 from mltrainer.wrap.starting import WrappedProgram
-from tests.benchmarks.wrap.programs import VARIANTS, Variant, variants
+from tests.benchmarks.wrap.programs import GROUPS, VARIANTS, Variant, variants
 
 STEPS = 12
 TIMEOUT_S = 900.0  # of a start, on a loaded machine
@@ -32,7 +32,8 @@ def main() -> None:
     chosen = _arguments()
     rows = []
     for variant in variants():
-        if variant.number in chosen.number and (not chosen.only or variant.program in chosen.only):
+        is_named = (not chosen.only or variant.program in chosen.only) and variant.group in chosen.group
+        if is_named and variant.number in chosen.number:
             rows.append(_measured(variant, chosen.warm))
             print(json.dumps(rows[-1]), flush=True)
             if chosen.out:
@@ -81,6 +82,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--group", nargs="*", default=GROUPS, help="of programs")
     parser.add_argument("--only", nargs="*", default=[], help="programs")
     parser.add_argument("--number", nargs="*", type=int, default=[*VARIANTS], help="numbers of faults; 0 for none")
     parser.add_argument("--warm", action="store_true", help="fork programs from a Python that has torch loaded")
