@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST = 400_000  # lines of one process
 LOOKED = 1 << 22  # bytes of memory that may be unwritten, at its beginning
+WRITES = os.O_WRONLY | os.O_RDWR
 UNPACKING = os.path.join("torch", "multiprocessing", "reductions.py")
 EMPTIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # operations that give memory as it is
 ARITHMETIC = ("add_", "sub_", "mul_", "div_", "pow_", "lerp_", "addcmul_", "addcdiv_", "clamp_", "relu_", "abs_", "neg_", "sqrt_")
@@ -71,8 +72,18 @@ class Trace:
 
     def install(self) -> None:
         """Begin to note the lines of the user's own code, in this thread and all later ones."""
+        sys.addaudithook(self._opened)
         threading.settrace(self._calls)
         sys.settrace(self._calls)
+
+    def _opened(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Note the user's own line that opens a file of the program's folder to write it."""
+        if event != "open" or not isinstance(arguments[0], (str, bytes)) or not (arguments[2] or 0) & WRITES:
+            return
+        if self._program and os.path.realpath(os.fsdecode(arguments[0])).startswith(self._program):
+            where = self._where()
+            if where:
+                self._note("write", *where[:2])
 
     def note_values(self, values: ModuleType) -> None:
         """Begin to note the values of variables, by a module that was loaded as this one was."""
@@ -287,6 +298,8 @@ class Trace:
                 plain = found.detach().resolve_conj().resolve_neg().contiguous()
                 plain = plain.as_strided((plain.numel(),), (1,))  # a single number may have another stride
                 sha.update(plain.view(self._torch.uint8).cpu().numpy().tobytes())
+        elif isinstance(found, self._torch.UntypedStorage) and found.device.type == "cpu":  # of which tensors are made
+            sha.update(ctypes.string_at(found.data_ptr(), found.nbytes()) if found.nbytes() else b"")
         elif isinstance(found, (list, tuple)):
             for part in found:
                 self._update(sha, part)

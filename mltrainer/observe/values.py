@@ -6,14 +6,16 @@ is left out.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import hashlib
 import inspect
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
 MOST = 400_000  # rows of one process
@@ -21,19 +23,30 @@ EACH_LINE = 400  # times that a line of one thread is looked at
 PARTS = 300  # of a list, and of what it holds together
 DEPTH = 4
 LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
-PLAIN = (bool, int, float, complex, bytes, type(None))
+PLAIN = (bool, int, float, complex, bytes, range, type(None))
+HOLDERS = ("datetime", "collections", "argparse", "types", "functools")  # of the standard library, whose objects hold values
+DATA = ("dataset", "_dataset", "data_source")  # of a loader or a sampler: variables of their own, most often
 RETURNED = "<return>"
 GENERATORS = RANDOM, NUMPY, TORCH = ("<random>", "<numpy>", "<torch>")  # that all libraries share
 GOES_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # frames that return more than once
+TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
+    ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
+)
 NO_VALUE = ("module", "function", "type", "builtin_function_or_method", "method")
+
+
+def is_time(name: str) -> bool:
+    """Return True where a name is that of a duration or a moment."""
+    return not TIMES.isdisjoint(name.lower().split("_"))
 
 
 class Values:
     """Notes the variables that each line of the user's own code has changed.
 
-    Rows are `value, thread, frame, caller's frame, event, line, changes`, where line is the one that begins, and changes those
-    since the frame's row before; and `frame, frame, file, function` once for each frame. Names that begin with `<` are
-    generators that all libraries share, those with a dot attributes of `self`, those with a colon global ones.
+    Rows are `value, thread, frame, caller's frame, event, line, changes, skipped`, where line is the one that begins, changes are
+    those since the frame's row before, and skipped tells that lines between them were not looked at; and `frame, frame, file,
+    function` once for each frame. Names that begin with `<` are generators that all libraries share, those with a dot attributes
+    of an object, by its class, those with a colon global ones.
 
     Args:
         lines: Where the rows go.
@@ -60,9 +73,11 @@ class Values:
         code, thread = frame.f_code, threading.current_thread().name
         place = (thread, code, frame.f_lineno)
         self._looked[place] = looked = self._looked.get(place, 0) + 1
-        if looked > EACH_LINE:
-            return
         known = self._frames.get(id(frame))
+        if looked > EACH_LINE:
+            if known is not None:
+                known.is_skipped = True
+            return
         if known is None or known.code is not code or (event == "call" and not code.co_flags & GOES_ON):
             known = self._begin(frame)
         values = dict(self._values(frame))
@@ -72,9 +87,10 @@ class Values:
                 self._frames.pop(id(frame), None)
         changes = {name: value for name, value in values.items() if known.values.get(name) != value}
         changes |= {name: "" for name in known.values if name not in values}
-        known.values = values
+        is_skipped, known.values, known.is_skipped = known.is_skipped, values, False
         self._count += 1
-        self._lines.write("value", thread, known.number, known.caller, event, frame.f_lineno, changes, flush=self._is_fork)
+        row = thread, known.number, known.caller, event, frame.f_lineno, changes, is_skipped
+        self._lines.write("value", *row, flush=self._is_fork)
 
     def _begin(self, frame: FrameType) -> _Frame:
         self._begun += 1
@@ -90,13 +106,12 @@ class Values:
         code, variables = frame.f_code, frame.f_locals
         used = set(code.co_names)
         is_module = code.co_name == "<module>"
-        rows = [(f":{name}" if is_module else name, value) for name, value in [*variables.items()] if name != "self"]
+        rows = [(f":{name}" if is_module else name, value) for name, value in [*variables.items()]]
         if not is_module:
             rows += [(f":{name}", frame.f_globals[name]) for name in sorted(used & frame.f_globals.keys())]
-        held = _attributes(variables.get("self"))
-        rows += [(f"{type(variables['self']).__name__}.{name}", held[name]) for name in sorted(used & held.keys())]
-        for name, value in rows:
-            if not name.startswith((":__", ":_mltrainer")) and type(value).__name__ not in NO_VALUE:
+        rows = [(name, value) for name, value in rows if not name.startswith((":__", ":_mltrainer"))]
+        for name, value in [part for row in rows for part in _parts(*row, used)]:
+            if type(value).__name__ not in NO_VALUE:
                 digest = self._digest(value)
                 if digest:
                     yield name, digest
@@ -123,10 +138,14 @@ class Values:
         if isinstance(value, (str, os.PathLike)):
             sha.update(self._text(str(value)).encode("utf-8", "replace"))
             return True
-        if kind in (list, tuple) or kind.__name__ == "deque":
+        if isinstance(value, tuple):  # named ones, too, whose own code is not called
+            return self._all(sha, [tuple.__len__(value), *tuple.__iter__(value)], depth)
+        if kind is list or kind.__name__ == "deque":
             return self._all(sha, [len(value), *value], depth)
         if isinstance(value, dict):
-            return self._all(sha, [len(value), *(part for pair in [*value.items()] for part in pair)], depth)
+            # A time that is kept by its name is no result: what is left of it is not compared.
+            pairs = [pair for pair in [*value.items()] if type(pair[0]) is not str or not is_time(pair[0])]
+            return self._all(sha, [len(value), *(part for pair in pairs for part in pair)], depth)
         if kind in (set, frozenset):
             return self._all(sha, [len(value), *sorted(self._apart(part, depth) for part in [*value])], depth)
         return self._of_library(sha, value, depth)
@@ -156,14 +175,13 @@ class Values:
             return hasattr(value, "to_numpy") and self._update(sha, value.to_numpy(), depth)
         if module == "random":
             return self._update(sha, hash(value.getstate()[1]), depth)  # of numbers alone, which no seed changes
-        if module in sys.stdlib_module_names and module not in ("datetime", "collections"):
-            return False
         if module == "datetime":
             return self._update(sha, repr(value), depth)
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-        if "site-packages" in file:
+        if kind is functools.partial:
+            return self._update(sha, [value.args, value.keywords], depth)
+        if module not in HOLDERS and module != "sklearn" and not _is_own(kind):
             return False
-        return self._all(sha, [part for pair in [*_attributes(value).items()] for part in pair], depth)
+        return self._update(sha, _attributes(value), depth)
 
     def _of_torch(self, sha: Any, value: Any, depth: int) -> bool:
         torch: Any = sys.modules["torch"]
@@ -183,6 +201,8 @@ class Values:
             return self._update(sha, rows, depth)
         if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
             return self._update(sha, [value.last_epoch, _attributes(value).get("_last_lr")], depth)
+        if type(value).__module__.startswith("torch.utils.data"):
+            return self._update(sha, {name: part for name, part in _attributes(value).items() if name not in DATA}, depth)
         return False
 
     def _of_numpy(self, sha: Any, value: Any, depth: int) -> bool:
@@ -210,15 +230,39 @@ class _Frame:
     def __init__(self, number: int, caller: int, code: CodeType) -> None:
         self.number, self.caller, self.code = number, caller, code
         self.values: dict[str, str] = {}
+        self.is_skipped = False
+
+
+def _parts(name: str, value: Any, used: set[str]) -> list[tuple[str, Any]]:
+    """Return a variable as what is noted of it: of the user's own objects the attributes that its code uses, by the class."""
+    kind = type(value)
+    if not _is_own(kind) and kind.__module__.partition(".")[0] not in HOLDERS:
+        return [(name, value)]
+    found = [(f"{kind.__name__}.{part}", held) for part, held in _attributes(value).items() if part in used]
+    # Else all of an object would differ by any of its attributes, such as a time that is only shown.
+    return found or ([] if name == "self" else [(name, value)])
+
+
+def _is_own(kind: type) -> bool:
+    """Return True for a class that is neither Python's nor a library's."""
+    module = kind.__module__
+    if module.partition(".")[0] in sys.stdlib_module_names and module != "__main__":
+        return False
+    return "site-packages" not in (getattr(sys.modules.get(module), "__file__", None) or "")
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return the attributes that an object holds, without asking its class."""
-    try:
+    """Return the attributes that an object holds, also in slots, without asking its class."""
+    found: dict[str, Any] = {}
+    for kind in type(value).__mro__:
+        for name, part in vars(kind).items():
+            if type(part) is MemberDescriptorType:
+                with contextlib.suppress(AttributeError):  # nothing is in it yet
+                    found[name] = part.__get__(value)
+    with contextlib.suppress(AttributeError):
         held = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return held if isinstance(held, dict) else {}
+        found |= held if isinstance(held, dict) else {}
+    return found
 
 
 def _ends(address: int, size: int) -> bytes:

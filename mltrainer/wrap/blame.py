@@ -8,13 +8,13 @@ left over, as far as they ran by then.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from mltrainer.observe.logs import Key
 from mltrainer.wrap.chains import aligned
 from mltrainer.wrap.origins import MAIN, Origin, PairedValues
-from mltrainer.wrap.suspects import Suspect, imports, suspects
+from mltrainer.wrap.suspects import Suspect, draws_when_fitted, imports, only_shown, suspects
 
 Trace = list[list[Any]]
 Place = tuple[str, int]  # file and line
@@ -179,20 +179,40 @@ def _origins(
     """Return the lines from which the difference was traced to come: those that ask for what differs first, then the nearest."""
     by_place = dict(reversed(suspected))
     asks = {place for place, found in suspected if found.kind in ASKING and not found.generator}
-    theirs, found = aligned(one, other), list[Origin]()
-    for key in sorted(one.keys() & theirs.keys()) if shown is None else [shown.process]:
-        values = PairedValues(one[key], theirs[key], source)
+    found = _followed(shown, by_place, asks, one, aligned(one, other), source)
+    shown_only = {(file, line) for file in {origin.place[0] for origin in found} for line in only_shown(source(file))}
+    found.sort(key=lambda origin: (origin.place in shown_only - by_place.keys(), origin.place not in asks))
+    drawn = {_named(origin.generator) for origin in found if origin.place not in by_place}
+    made = [(place, row) for place, row in suspected if row.generator in drawn and draws_when_fitted(row)]
+    return [
+        *(LikelyCause(place, row.kind, row.call) for place, row in made),
+        *(line for origin in found for line in _traced_to(origin, by_place.get(origin.place), kinds)),
+    ]
+
+
+def _followed(
+    shown: FirstDifference | None,
+    by_place: Mapping[Place, Suspect],
+    asks: Collection[Place],
+    one: dict[Key, Trace],
+    other: dict[Key, Trace],
+    source: Callable[[str], str],
+) -> list[Origin]:
+    """Return the origins of what differs where it first shows; without such a place, of what is written or decides."""
+    found: list[Origin] = []
+    for key in sorted(one.keys() & other.keys()) if shown is None else [shown.process]:
+        values = PairedValues(one[key], other[key], source)
         if shown is not None and shown.place is not None:
             origins = values.origins(shown.place, shown.time, asks)
             above = _parent(key)
-            if values.inherited and above in one and above in theirs:
-                parent = PairedValues(one[above], theirs[above], source)
+            if values.inherited and above in one and above in other:
+                parent = PairedValues(one[above], other[above], source)
                 origins = [*parent.of_inherited(values.inherited, shown.time, asks), *origins]
         else:
-            origins = values.of_decisions(asks)
+            opened = [((row[2], row[3]), row[0]) for row in one[key] if row[1] == "write"]
+            origins = [*values.of_written(opened, asks), *values.of_decisions(asks)]
         found += [unseen for origin in origins for unseen in _unseen_of(origin, values, by_place)]
-    found.sort(key=lambda origin: origin.place not in asks)
-    return [_traced_to(origin, by_place.get(origin.place), kinds) for origin in found]
+    return found
 
 
 def _parent(process: Key) -> Key:
@@ -207,14 +227,25 @@ def _unseen_of(origin: Origin, values: PairedValues, suspected: Mapping[Place, S
     return [*(origin._replace(place=place) for place in values.unseen(origin) if place in suspected), origin]
 
 
-def _traced_to(origin: Origin, suspect: Suspect | None, kinds: tuple[str, ...]) -> LikelyCause:
+def _traced_to(origin: Origin, suspect: Suspect | None, kinds: tuple[str, ...]) -> list[LikelyCause]:
+    """Return the line of an origin; before it the one to change, where that is another one."""
+    if origin.late_seed is not None and "random draw" in kinds:
+        drawn = LikelyCause(origin.place, "random draw", f"a draw from {_named(origin.generator)} before its seed")
+        return [LikelyCause(origin.late_seed, "random draw", f"the seed of {_named(origin.generator)}, after a draw"), drawn]
     if suspect is not None:
-        return LikelyCause(origin.place, suspect.kind, suspect.call)
+        line = LikelyCause(origin.place, suspect.kind, suspect.call)
+        # A moment or a name that is printed has its use: the line to change is the one that computes with it.
+        used = origin.used if suspect.is_kept else None
+        return [line._replace(place=used), line] if used is not None else [line]
     if origin.generator and "random draw" in kinds:
-        return LikelyCause(origin.place, "random draw", f"a draw from {origin.generator.strip('<>')}")
+        return [LikelyCause(origin.place, "random draw", f"a draw from {_named(origin.generator)}")]
     is_race = origin.thread != MAIN and "threads" in kinds
     kind = "threads" if is_race else "outside" if kinds[: len(UNCHANGED)] == UNCHANGED else kinds[0]
-    return LikelyCause(origin.place, kind, "what comes out of it for equal values")
+    return [LikelyCause(origin.place, kind, "what comes out of it for equal values")]
+
+
+def _named(generator: str) -> str:
+    return generator.strip("<>")
 
 
 def _is_explained(shown: FirstDifference, rows: list[tuple[Place, Suspect]]) -> bool:

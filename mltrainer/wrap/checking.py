@@ -253,7 +253,7 @@ class Check:
         lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source)
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
-            found if kind == "chance" or (shown is not None and shown.kind) else kind,
+            found if len(kinds) > 1 or (shown is not None and shown.kind) else kind,
             shown.what if shown is not None else None,
             shown.module if shown is not None else "",
             shown.step if shown is not None else 0,
@@ -570,7 +570,7 @@ def _left_over(kind: str) -> tuple[str, ...]:
     """Return the kinds of cause that an experiment leaves over."""
     if kind == "chance":
         return (*UNCHANGED, "unwritten memory", "operation", *(k for k in ONE_BY_ONE if k not in ("chance", *UNCHANGED)))
-    return (kind, "threads") if kind == "folder" else (kind,)
+    return (kind, *{"folder": ("threads",), "threads": ("clock",)}.get(kind, ()))  # to stand still is to come later, too
 
 
 def _first_steps(chain: Chain, steps: int) -> Chain:

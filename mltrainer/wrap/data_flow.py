@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable
 from enum import IntEnum
 
+from mltrainer.observe.values import is_time
+
 LOGGERS = frozenset(
     (
         *("info", "debug", "warning", "error", "critical", "exception", "log", "echo", "set_postfix", "set_postfix_str"),
@@ -66,6 +68,8 @@ class DataFlow:
             return _at_most_unseen(self._fate(parent, followed))
         if isinstance(parent, (ast.If, ast.While)):
             return Fate.SHOWN if only_shows(parent) else Fate.DECIDES
+        if isinstance(parent, ast.Dict) and _is_time(_key_of(node, parent)):
+            return Fate.SHOWN
         if isinstance(parent, ast.Tuple) and (target := self._unpacked_to(node, parent)) is not None:
             return self._of_target(target, followed)
         if isinstance(parent, MADE) or (isinstance(parent, ast.Attribute) and parent.value is node):
@@ -83,7 +87,7 @@ class DataFlow:
         return next(to for part, to in zip(made.elts, target.elts, strict=True) if part is node)
 
     def _of_call(self, node: ast.AST, call: ast.Call, followed: set[str]) -> Fate | None:
-        name = _called(call)
+        name = called(call)
         if call.func is node and isinstance(self._parents.get(call), ast.Expr):
             return Fate.DECIDES  # such as loss.backward()
         if self._shows(call.func, name):
@@ -104,7 +108,7 @@ class DataFlow:
     def _of_target(self, target: ast.expr, followed: set[str]) -> Fate | None:
         """Return the fate of a value that is assigned to a target; None where its name was followed before."""
         if isinstance(target, ast.Subscript):
-            return Fate.DECIDES  # such as group["lr"]
+            return Fate.SHOWN if _is_time(target.slice) else Fate.DECIDES  # such as group["lr"]
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return Fate.UNSEEN
         name = ast.unparse(target)
@@ -119,18 +123,31 @@ class DataFlow:
 def only_shows(node: ast.If | ast.While) -> bool:
     """Return True where only lines hang on a test that print, log, or keep the moment for the next test."""
     tested = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
-    return all(_prints(part) or _keeps(part, tested) for part in node.body)
+    return all(prints(part) or _keeps(part, tested) for part in node.body)
 
 
-def _prints(statement: ast.stmt) -> bool:
-    name = _called(statement.value) if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else ""
+def prints(statement: ast.stmt) -> bool:
+    """Return True for a statement that prints or logs, and does nothing else."""
+    call = statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    name = called(call) if call is not None else ""
+    if call is not None and name == "write" and isinstance(call.func, ast.Attribute):
+        return ast.unparse(call.func.value) in STREAMS
     return name == "print" or name in LOGGERS
 
 
-def _called(call: ast.Call) -> str:
+def called(call: ast.Call) -> str:
     """Return the last name of what is called; empty where it has none."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+
+
+def _key_of(value: ast.AST, made: ast.Dict) -> ast.expr | None:
+    return next((key for key, part in zip(made.keys, made.values, strict=True) if part is value), None)
+
+
+def _is_time(key: ast.expr | None) -> bool:
+    """Return True for a key by whose name its value is a time, which is compared nowhere."""
+    return isinstance(key, ast.Constant) and isinstance(key.value, str) and is_time(key.value)
 
 
 def _keeps(statement: ast.stmt, tested: set[str]) -> bool:

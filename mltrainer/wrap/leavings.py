@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mltrainer.observe.values import is_time
 from mltrainer.records.common import Divergence
 from mltrainer.workspace import digest
 
@@ -18,15 +19,7 @@ MOST_BYTES = 1 << 20  # of a file of JSON that is looked into
 MOST_VALUES = 200  # of a file of JSON that are compared one by one; of more, their digest is
 LONGEST = 60  # characters of a value that is shown
 DIGITS = 12  # of a file's digest that are shown
-TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
-    ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
-)
 Stamps = Mapping[str, tuple[int, int]]  # of each file by its path in the folder: size, and when it last changed
-
-
-def is_time(name: str) -> bool:
-    """Return True where a name is that of a duration or a moment."""
-    return not TIMES.isdisjoint(name.lower().split("_"))
 
 
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mltrainer.observe.values import GENERATORS, RETURNED
@@ -32,6 +32,9 @@ class Variable(NamedTuple):
     name: str
 
 
+NO_VARIABLE = Variable(0, "", "")  # what a call returns, or a generator draws
+
+
 class Origin(NamedTuple):
     """A line at which a difference begins.
 
@@ -40,19 +43,31 @@ class Origin(NamedTuple):
         is_given_same: Whether the line was given the same in both runs.
         generator: The shared generator that stood otherwise, where the line drew from one.
         thread: The thread that ran it.
+        used: The line by which what it gave goes on from a variable that is also printed; None where none is.
+        late_seed: The line that seeded the generator later; None where none did.
     """
 
     place: Place
     is_given_same: bool
     generator: str
     thread: str
+    used: Place | None = None
+    late_seed: Place | None = None
 
 
 class _Change(NamedTuple):
-    """A change of a variable: the event after which it was seen."""
+    """A change of a variable: the event after which it was seen, and whether lines before that were not looked at."""
 
     event: int
     is_different: bool
+    is_skipped: bool
+
+
+class _Giver(NamedTuple):
+    """A line that gave another one what differs, or was given it: the event at which it begins, and by which variable."""
+
+    event: int
+    variable: Variable
 
 
 class _Moment(NamedTuple):
@@ -98,6 +113,10 @@ class PairedValues:
         self._moments: list[_Moment] = []
         self.parting: dict[int, int] = {}  # by frame: the last event before the two runs take different ways
         self._read(one, other)
+        self._attributes: dict[str, list[Variable]] = {}
+        for variable in self._changes:
+            if not variable.frame and not variable.file and "." in variable.name:
+                self._attributes.setdefault(_plain(variable), []).append(variable)
 
     def _read(self, one: list[list[Any]], other: list[list[Any]]) -> None:
         keys, theirs = _frame_keys(one), _frame_keys(other)
@@ -119,7 +138,7 @@ class PairedValues:
 
     def _add(self, row: list[Any], partner: list[Any], seen: dict[str, Pair]) -> None:
         """Add an event, and the changes that its frame sees: another frame may see one of the same variable later."""
-        time, _, thread, frame, caller, kind, line, changes = row
+        time, _, thread, frame, caller, kind, line, changes, is_skipped = row
         before = self._in_frame.setdefault(frame, [])
         number = len(self._events)
         self._events.append(_Event(time, thread, frame, caller, kind, line, before[-1] if before else None))
@@ -130,7 +149,7 @@ class PairedValues:
             variable = self._variable(frame, name)
             if self._last_pair.get(variable) != pair:
                 self._last_pair[variable] = pair
-                self._changes.setdefault(variable, []).append(_Change(number, pair[0] != pair[1]))
+                self._changes.setdefault(variable, []).append(_Change(number, pair[0] != pair[1], is_skipped))
 
     def _variable(self, frame: int, name: str) -> Variable:
         if name == RETURNED:
@@ -149,8 +168,7 @@ class PairedValues:
             time: The moment, on the first run's clock.
             asks: Lines that ask for something which differs from run to run.
         """
-        before = (moment for moment in reversed(self._moments) if moment.time <= time)
-        moment = next((one for one in before if (self._files.get(one.frame, ""), one.line) == place), None)
+        moment = self._moment(place, time)
         if moment is None:
             return []
         if moment.event is not None and (found := self._back([moment.event], asks)):
@@ -158,6 +176,29 @@ class PairedValues:
         # Equal values, and still other operations: the runs have taken different ways.
         parted = self._parted(moment.frame)
         return self._back([parted], asks, is_way=True) if parted is not None else []
+
+    def _moment(self, place: Place, time: int) -> _Moment | None:
+        before = (moment for moment in reversed(self._moments) if moment.time <= time)
+        return next((one for one in before if (self._files.get(one.frame, ""), one.line) == place), None)
+
+    def of_written(self, opened: list[tuple[Place, int]], asks: Collection[Place]) -> list[Origin]:
+        """Return the lines at which the difference begins of what is written to files, the nearest first.
+
+        Args:
+            opened: The lines that opened them, and when on the first run's clock.
+            asks: Lines that ask for something which differs from run to run.
+        """
+        moments = [self._moment(place, time) for place, time in opened]
+        events = [moment.event for moment in moments if moment is not None and moment.event is not None]
+        return self._back([*dict.fromkeys(n for event in events for n in self._writing(event))], asks)
+
+    def _writing(self, event: int) -> Iterator[int]:
+        """Yield a line that opens a file, and those of its frame that read what it gives."""
+        yield event
+        names = self._statements.at(*self._place(event)).gives
+        for number in self._in_frame[self._events[event].frame]:
+            if number > event and names & self._whole(*self._place(number)):
+                yield number
 
     def _parted(self, frame: int) -> int | None:
         """Return the last event before the runs took different ways in a frame or in those that called it; None for nowhere."""
@@ -179,32 +220,49 @@ class PairedValues:
 
     def unseen(self, origin: Origin) -> list[Place]:
         """Return the lines that give the names which an origin reads and whose values have no digest, by the source."""
-        seen = {variable.name.lstrip(":").rpartition(".")[2] for variable in self._changes}
-        names, file = self._statements.at(*origin.place).reads - seen, origin.place[0]
-        return [(file, line) for name in names for line in self._statements.giving(file, name)]
+        seen, file = {_plain(variable) for variable in self._changes}, origin.place[0]
+        names = {
+            name.partition(".")[0] for name in self._statements.at(*origin.place).reads if name.rpartition(".")[2] not in seen
+        }
+        return [(file, line) for name in names - seen for line in self._statements.giving(file, name)]
 
     def _is_line(self, event: int) -> bool:
         return self._events[event].kind == "line"
 
     def _back(self, starts: list[int], asks: Collection[Place], is_way: bool = False) -> list[Origin]:
         """Return the origins of what differs in the lines that begin at some events."""
-        waiting, seen, found = deque(starts), set(starts), list[Origin]()
-        while waiting and len(seen) < MOST:
+        waiting, found = deque(starts), list[Origin]()
+        users: dict[int, _Giver | None] = dict.fromkeys(
+            starts
+        )  # by event: the line that it gave something, and by which variable
+        while waiting and len(users) < MOST:
             event = waiting.popleft()
-            end = self._end(event)
-            causes, generator = self._causes(event, end, asks)
-            origin = Origin(self._place(event), not causes, generator, self._events[event].thread)
+            givers, generator = self._givers(event, self._end(event), asks)
+            late_seed = self._late_seed(generator) if not givers else None
+            thread, used = self._events[event].thread, self._used(event, users)
+            origin = Origin(self._place(event), not givers, generator, thread, used, late_seed)
             is_first = event in starts and not is_way and not generator
-            is_origin = (not causes and not is_first) or origin.place in asks
+            is_origin = (not givers and not is_first) or origin.place in asks
             if is_origin and origin.place not in {other.place for other in found}:
                 found.append(origin)
-            for cause in causes:
-                if cause not in seen:
-                    seen.add(cause)
-                    waiting.append(cause)
-        if not found and len(seen) > len(starts):  # threads that gave it to each other: the first of them
-            first = min(seen.difference(starts))
+            for giver in givers:
+                if giver.event not in users:
+                    users[giver.event] = _Giver(event, giver.variable)
+                    waiting.append(giver.event)
+        threads = {self._events[event].thread for event in users}
+        if not found and len(threads) > 1:  # that gave it to each other: the first of them
+            first = min(users.keys() - starts)
             found.append(Origin(self._place(first), False, "", self._events[first].thread))
+        return found
+
+    def _used(self, event: int, users: Mapping[int, _Giver | None]) -> Place | None:
+        """Return the last line, on the way from one to where the difference shows, that is given a variable which is printed."""
+        found = None
+        while (user := users[event]) is not None:
+            event = user.event
+            place = self._place(event)
+            if _plain(user.variable) in self._statements.shown(place[0]):
+                found = place
         return found
 
     def _place(self, event: int) -> Place:
@@ -216,15 +274,23 @@ class PairedValues:
         place = in_frame.index(event)
         return in_frame[place + 1] if place + 1 < len(in_frame) else len(self._events)
 
-    def _causes(self, event: int, end: int, asks: Collection[Place]) -> tuple[list[int], str]:
-        """Return the lines, by the events at which they begin, that gave a line what differs; and the generator that did."""
+    def _givers(self, event: int, end: int, asks: Collection[Place]) -> tuple[list[_Giver], str]:
+        """Return the lines that gave a line what differs; and the shared generator that did, if one."""
         file, line = self._place(event)
-        found = [self._changed_by(v, event) for v in self._read_by(event) if self._is_different(v, event)]
-        found += [*self._returned(event, end), *self._unseen_givers(event, asks)]
+        found = [(self._changed_by(v, event), v) for v in self._read_by(event) if self._is_different(v, event)]
+        called = [*self._returned(event, end), *self._unseen_givers(event, asks)]
+        found += [(giver, NO_VARIABLE) for giver in called or ([] if found else self._left(event, end))]
         drawn = [name for name in GENERATORS if self._draws(name, event, end)]
         if not SEEDS.search(self._statements.at(file, line).text):
-            found += [self._made_different(name, event) for name in drawn]
-        return [cause for cause in found if cause is not None and cause != event], next(iter(drawn), "")
+            found += [(self._made_different(name, event), NO_VARIABLE) for name in drawn]
+        return [_Giver(giver, by) for giver, by in found if giver is not None and giver != event], next(iter(drawn), "")
+
+    def _late_seed(self, generator: str) -> Place | None:
+        """Return the line that seeds a shared generator which stood otherwise until then; None where none does."""
+        known = self._changes.get(Variable(0, "", generator), [])
+        began = [self._events[change.event].began for change in known[1:] if not change.is_different]
+        places = [self._place(event) for event in began if event is not None]
+        return next((place for place in places if SEEDS.search(self._statements.at(*place).text)), None)
 
     def _draws(self, generator: str, event: int, end: int) -> bool:
         """Return True where a line has moved a shared generator that stands otherwise in the other run; its import moves none."""
@@ -251,14 +317,20 @@ class PairedValues:
         frame, (file, line) = self._events[event].frame, self._place(event)
         names = self._statements.at(file, line).reads
         frames = [frame, *([self._events[event].caller] if self._functions.get(frame, "").endswith(COMPREHENSIONS) else [])]
-        rows = [Variable(number, "", name) for number in frames for name in names]
-        rows += [Variable(0, file, f":{name}") for name in names]
-        return rows + [v for v in self._changes if not v.frame and not v.file and v.name.partition(".")[2] in names]
+        plain = self._whole(file, line)
+        rows = [Variable(number, "", name) for number in frames for name in plain]
+        rows += [Variable(0, file, f":{name}") for name in plain]
+        return rows + [held for name in names if "." in name for held in self._attributes.get(name.partition(".")[2], [])]
+
+    def _whole(self, file: str, line: int) -> set[str]:
+        """Return the names of which a line reads more than attributes that are known by themselves."""
+        rows = [name.partition(".") for name in self._statements.at(file, line).reads]
+        return {name for name, _, attribute in rows if attribute not in self._attributes}
 
     def _unseen_givers(self, event: int, asks: Collection[Place]) -> Iterator[int]:
         """Yield the lines that gave a line what has no digest, such as an open file, and were given what differs."""
         frame, (file, line) = self._events[event].frame, self._place(event)
-        for name in self._statements.at(file, line).reads:
+        for name in self._whole(file, line):
             if not self._changes.keys() & {Variable(frame, "", name), Variable(0, file, f":{name}")}:
                 lines = self._statements.giving(file, name)
                 before = (n for n in reversed(self._in_frame[frame]) if n < event and self._events[n].line in lines)
@@ -285,6 +357,11 @@ class PairedValues:
         if changed.caller == 0 and changed.kind == "call" and not variable.frame:
             self.inherited.add(variable)
         line = changed.began if changed.began is not None and self._is_line(changed.began) else None
+        if last.is_skipped:  # the line before it need not be the one that changed it
+            earlier = (
+                n for n in range(last.event - 1, -1, -1) if self._is_line(n) and variable.frame in (0, self._events[n].frame)
+            )
+            line = next((n for n in earlier if self._is_named(_plain(variable), n)), line)
         if line is None:
             line = next((n for n in reversed(self._in_frame.get(changed.caller, [])) if n < last.event), None)
         is_given = changed.kind == "call" and variable.frame
@@ -292,7 +369,7 @@ class PairedValues:
 
     def _by_another_thread(self, variable: Variable, event: int, seen: int) -> int:
         """Return the line that changed a variable: where the line that saw it does not name it, another thread's last one."""
-        name = variable.name.rpartition(".")[2].lstrip(":")
+        name = _plain(variable)
         if variable.name in GENERATORS or self._is_named(name, event):
             return event
         thread = self._events[event].thread
@@ -311,14 +388,18 @@ class PairedValues:
         return name in self._statements.at(*self._place(event)).names
 
     def _returned(self, event: int, end: int) -> Iterator[int]:
-        """Yield the lines that returned something different to a line, or left it in the attributes of an object."""
+        """Yield the lines that returned something different to a line."""
         frame = self._events[event].frame
         for number in range(event + 1, min(end, len(self._events))):
             ended = self._events[number]
             if ended.kind == "return" and ended.caller == frame and ended.began is not None:
                 returned = self._changes.get(Variable(ended.frame, "", RETURNED), [])
                 if any(change.event == number and change.is_different for change in returned):
-                    yield ended.began
+                    yield self._returning(ended.frame, ended.began)
+
+    def _left(self, event: int, end: int) -> Iterator[int]:
+        """Yield the lines, called by a line, that left something different in the attributes of an object."""
+        frame = self._events[event].frame
         for variable, changes in self._changes.items():
             if variable.frame or "." not in variable.name:
                 continue
@@ -326,6 +407,16 @@ class PairedValues:
                 left = self._events[change.event]
                 if event < change.event <= end and change.is_different and left.caller == frame and left.began is not None:
                     yield left.began
+
+    def _returning(self, frame: int, began: int) -> int:
+        """Return the event of a frame's last line that returns something: after it may come `finally`, or the head of `with`."""
+        lines = (n for n in reversed(self._in_frame[frame]) if n <= began)
+        return next((n for n in lines if self._statements.at(*self._place(n)).returns), began)
+
+
+def _plain(variable: Variable) -> str:
+    """Return a variable's name as its source has it; of an attribute its own."""
+    return variable.name.lstrip(":").rpartition(".")[2]
 
 
 def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:
@@ -340,7 +431,7 @@ def _frame_keys(rows: list[list[Any]]) -> dict[int, Any]:
     functions = {row[2]: (os.path.basename(row[3] or ""), row[4]) for row in rows if row[1] == "frame"}
     keys: dict[int, Any] = {}
     counts: dict[Any, int] = {}
-    for _, _, thread, frame, caller, _, _, changes in _of_values(rows):
+    for _, _, thread, frame, caller, _, _, changes, _ in _of_values(rows):
         if frame not in keys:
             is_work = not caller and thread != MAIN
             given = sorted((name, value) for name, value in changes.items() if name.isidentifier()) if is_work else ()

@@ -6,18 +6,20 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from mltrainer.wrap.data_flow import only_shows
+from mltrainer.wrap.data_flow import only_shows, prints
 
 
 class Statement(NamedTuple):
     """What the line of a statement runs.
 
     Attributes:
-        reads: The names that it reads, attributes of `self` among them by their own.
+        reads: The names that it reads; one of which it reads an attribute with that, such as `self.rate`.
         gives: The names that it gives a value.
         names: All names of variables and attributes in it.
         text: Its source.
         decides: Whether others run by it that do more than print.
+        shows: Whether it prints or logs.
+        returns: Whether it returns a value, or yields one.
     """
 
     reads: frozenset[str]
@@ -25,6 +27,8 @@ class Statement(NamedTuple):
     names: frozenset[str]
     text: str
     decides: bool
+    shows: bool
+    returns: bool
 
     def with_another(self, other: Statement) -> Statement:
         """Return this one and another of the same line."""
@@ -34,10 +38,12 @@ class Statement(NamedTuple):
             self.names | other.names,
             f"{self.text} {other.text}".strip(),
             self.decides or other.decides,
+            self.shows or other.shows,
+            self.returns or other.returns,
         )
 
 
-NO_STATEMENT = Statement(frozenset(), frozenset(), frozenset(), "", False)
+NO_STATEMENT = Statement(frozenset(), frozenset(), frozenset(), "", False, False, False)
 
 
 class Statements:
@@ -54,6 +60,10 @@ class Statements:
     def giving(self, file: str, name: str) -> list[int]:
         """Return the lines that give a name its value."""
         return [line for line, found in self._of(file).items() if name in found.gives]
+
+    def shown(self, file: str) -> set[str]:
+        """Return the names of variables and attributes that lines of a file print or log."""
+        return {name for found in self._of(file).values() if found.shows for read in found.reads for name in read.split(".")}
 
     def _of(self, file: str) -> dict[int, Statement]:
         if file not in self._found:
@@ -78,13 +88,22 @@ def _by_line(text: str) -> dict[int, Statement]:
 
 
 def _statement(node: ast.stmt, heads: list[Any]) -> Statement:
+    parts = [part for head in heads for part in ast.walk(head)]
     reads, gives = frozenset(name for head in heads for name in _reads(head)), frozenset(_gives(node))
-    return Statement(reads, gives, frozenset(_names(heads)) | gives, " ".join(map(ast.unparse, heads)), _decides(node))
+    return Statement(
+        reads,
+        gives,
+        frozenset(_names(parts)) | gives,
+        " ".join(map(ast.unparse, heads)),
+        _decides(node),
+        prints(node),
+        any(isinstance(part, (ast.Return, ast.Yield)) for part in parts),
+    )
 
 
-def _names(heads: list[Any]) -> Iterator[str]:
+def _names(parts: list[Any]) -> Iterator[str]:
     """Yield the names of variables and attributes that are read, written or removed."""
-    for node in (part for head in heads for part in ast.walk(head)):
+    for node in parts:
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -121,14 +140,16 @@ def _heads(node: ast.stmt) -> list[Any]:
 
 
 def _reads(head: ast.AST) -> Iterator[str]:
-    for node in ast.walk(head):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+    parts = [*ast.walk(head)]
+    bases = {node.value for node in parts if isinstance(node, ast.Attribute)}
+    for node in parts:
+        is_changed = isinstance(head, ast.AugAssign) and node is head.target  # in place
+        is_read = is_changed or isinstance(getattr(node, "ctx", None), ast.Load)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and is_read:
+            yield f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.Name) and is_read and node not in bases:
             yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-            yield node.attr
         elif isinstance(node, ast.arg):
             yield node.arg
-    if isinstance(head, ast.AugAssign):
-        yield from (part.id for part in ast.walk(head.target) if isinstance(part, ast.Name))
-    if any(isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) for node in ast.walk(head)):
+    if any(isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) for node in parts):
         yield ".0"  # what a comprehension, a frame of its own, goes through

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mltrainer.redaction import shortened
-from mltrainer.wrap.data_flow import DataFlow, Fate
+from mltrainer.wrap.data_flow import TEXT, DataFlow, Fate, called
 
 CLOCKS = frozenset(
     (
@@ -21,9 +21,7 @@ CLOCKS = frozenset(
         *("os.path.getmtime", "os.path.getctime", "os.path.getatime", "time.localtime", "time.strftime", "time.ctime"),
     )
 )
-ENTROPY = frozenset(
-    ("os.urandom", "os.getrandom", "uuid.uuid1", "uuid.uuid4", "random.SystemRandom", "torch.seed", "torch.random.seed")
-)
+ENTROPY = frozenset(("os.urandom", "os.getrandom", "random.SystemRandom", "torch.seed", "torch.random.seed"))
 UNSEEDED = frozenset(  # entropy where they are given no seed
     (
         *("random.Random", "random.seed", "numpy.random.seed", "numpy.random.default_rng", "numpy.random.RandomState"),
@@ -47,6 +45,10 @@ ESTIMATORS = frozenset(  # of scikit-learn: fitting draws from that generator wh
         *("SparseRandomProjection", "RBFSampler", "Nystroem"),
     )
 )
+BY_SOLVER = frozenset(
+    ("PCA", "KernelPCA", "SparsePCA", "SVC", "LogisticRegression", "Ridge", "RidgeClassifier", "SpectralClustering")
+)
+SOLVERS = frozenset(("svd_solver", "eigen_solver", "solver", "probability"))  # where these are chosen, those draw, too
 SPLITTERS = frozenset(  # of scikit-learn: draw from NumPy's shared generator where they are given no random_state
     (
         *("train_test_split", "shuffle", "resample", "ShuffleSplit", "StratifiedShuffleSplit", "GroupShuffleSplit"),
@@ -77,7 +79,10 @@ PROCESSES = frozenset(
 )
 EMPTY_METHODS = frozenset(("new_empty", "new_empty_strided", "resize_"))
 IDENTITIES = frozenset(
-    ("os.getpid", "os.getppid", "id", "threading.get_ident", "socket.gethostname", "os.getcwd", "tempfile.mkdtemp")
+    (
+        *("os.getpid", "os.getppid", "id", "threading.get_ident", "socket.gethostname", "os.getcwd", "uuid.uuid1", "uuid.uuid4"),
+        *(f"tempfile.{name}" for name in ("mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory", "NamedTemporaryFile")),
+    )
 )
 KEYS = {"id": "identity", "hash": "hash order"}  # by which a sort has another order in each run
 ORDERED = frozenset(  # what takes the order of a set over
@@ -86,6 +91,7 @@ ORDERED = frozenset(  # what takes the order of a set over
         *("numpy.array", "numpy.fromiter", "torch.tensor", "itertools.chain"),
     )
 )
+TEXT_MADE = (ast.JoinedStr, ast.FormattedValue)
 SHOWING = frozenset(("print", "format", "str", "info", "debug", "warning", "error", "log", "write"))
 UNORDERED = frozenset(("sorted", "len", "set", "frozenset", "sum", "min", "max", "any", "all"))  # no order comes through these
 SET_METHODS = frozenset(("union", "intersection", "difference", "symmetric_difference"))
@@ -100,6 +106,7 @@ class Suspect(NamedTuple):
         call: The call in it, as messages name it.
         generator: The shared generator of a draw, random or numpy; where that was seeded, the line is no suspect.
         certain: Whether it decides what is computed as far as the source shows: a clock that only times does not.
+        is_kept: Whether the line keeps a moment or a name as it is, or as text, and computes nothing with it.
     """
 
     line: int
@@ -107,6 +114,7 @@ class Suspect(NamedTuple):
     call: str
     generator: str = ""
     certain: bool = True
+    is_kept: bool = False
 
 
 def suspects(source: str, elsewhere: Mapping[str, str] = MappingProxyType({})) -> list[Suspect]:
@@ -120,10 +128,21 @@ def suspects(source: str, elsewhere: Mapping[str, str] = MappingProxyType({})) -
     return sorted(set(_SourceReader(tree, elsewhere).rows())) if tree is not None else []
 
 
+def only_shown(source: str) -> set[int]:
+    """Return the lines of a source that ask for a moment or a name which is only shown."""
+    tree = _tree(source)
+    return _SourceReader(tree, {}).only_shown() if tree is not None else set()
+
+
 def imports(source: str) -> dict[str, str]:
     """Return the full name of each name that a source imports."""
     tree = _tree(source)
     return _imported(tree) if tree is not None else {}
+
+
+def draws_when_fitted(suspect: Suspect) -> bool:
+    """Return True for a line that makes an estimator of scikit-learn, which draws where another line fits it."""
+    return suspect.call.startswith("sklearn.") and suspect.call.rpartition(".")[2] not in SPLITTERS
 
 
 def _tree(source: str) -> ast.Module | None:
@@ -155,11 +174,16 @@ class _SourceReader:
                 if self._is_set(taken):
                     yield Suspect(taken.lineno, "hash order", f"the order of {_short(taken)}")
 
+    def only_shown(self) -> set[int]:
+        asking = (node for node in _calls(self._tree) if self._dotted(node.func) in CLOCKS | IDENTITIES)
+        return {node.lineno for node in asking if self._data_flow.fate(node) is Fate.SHOWN}
+
     def _of_call(self, node: ast.Call) -> Iterator[Suspect]:
         name, method = self._dotted(node.func), node.func.attr if isinstance(node.func, ast.Attribute) else ""
         kind, generator, certain = self._kind(name, method, node)
         if kind:
-            yield Suspect(node.lineno, kind, name or f"….{method}", generator, certain)
+            is_kept = kind in ("clock", "identity") and self._is_kept(node)
+            yield Suspect(node.lineno, kind, name or f"….{method}", generator, certain, is_kept)
 
     def _kind(self, name: str, method: str, node: ast.Call) -> tuple[str, str, bool]:
         """Return kind, shared generator and certainty of a call; no kind where it is no suspect."""
@@ -261,6 +285,17 @@ class _SourceReader:
             return any(ast.unparse(target) in self._sorted for target in parent.targets)
         return False
 
+    def _is_kept(self, node: ast.AST) -> bool:
+        """Return True where a moment, a difference of moments or a name is only given to a variable, also as text."""
+        parent = self._parents[node]
+        while not isinstance(parent, (ast.stmt, ast.withitem)):
+            is_part = isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node)
+            is_text = isinstance(parent, TEXT_MADE) or (isinstance(parent, ast.Call) and called(parent) in TEXT)
+            if not (is_part or is_text or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Sub))):
+                return False
+            node, parent = parent, self._parents[parent]
+        return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.withitem))
+
     def _only_times(self, node: ast.AST) -> bool:
         """Return True where a clock's value is only subtracted or shown, also by way of a name."""
         parent = self._parents.get(node)
@@ -281,9 +316,7 @@ class _SourceReader:
         while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):  # a method of it
             node, parent = parent, self._parents.get(parent)
         if isinstance(parent, ast.Call):
-            called = parent.func
-            name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-            return name in SHOWING
+            return called(parent) in SHOWING
         return isinstance(parent, (ast.Expr, ast.FormattedValue))
 
 
@@ -315,8 +348,8 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 def _draws_unasked(name: str, last: str, method: str, keywords: set[str]) -> bool:
     """Return True where scikit-learn or pandas is left to draw from NumPy's shared generator."""
     by_pandas = method == "sample" and bool(keywords & {"frac", "n"})  # torch's distributions have neither
-    by_sklearn = name.startswith("sklearn.") and last in SPLITTERS | ESTIMATORS
-    return (by_pandas or by_sklearn) and "random_state" not in keywords
+    by_sklearn = name.startswith("sklearn.") and (last in SPLITTERS | ESTIMATORS or (last in BY_SOLVER and keywords & SOLVERS))
+    return bool(by_pandas or by_sklearn) and "random_state" not in keywords
 
 
 def _calls(tree: ast.AST) -> list[ast.Call]:

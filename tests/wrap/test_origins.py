@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import functools
 import itertools
 import random
 import sys
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +21,23 @@ from mltrainer.wrap.origins import PairedValues, Variable
 
 Rows = list[list[Any]]
 FILE = "program.py"
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+class Slots:
+    __slots__ = ("held", "unset")
+
+    def __init__(self, held: int) -> None:
+        self.held = held
+
+
+def sampler(seed: int) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    return iter(torch.utils.data.DataLoader([1, 2], shuffle=True, generator=generator))
 
 
 class Lines:
@@ -93,6 +112,69 @@ x = noise.add(1)
 compute(x)
 """
     assert origins(source) == [3]
+
+
+def test_of_an_object_only_the_attribute_that_is_read_is_followed() -> None:
+    source = """class Trainer: pass
+trainer = Trainer()
+trainer.rate = ask()
+trainer.shown = ask()
+def decay(one):
+    return one.rate * 2
+compute(decay(trainer))
+"""
+    assert origins(source) == [3]
+
+
+def test_what_a_call_leaves_in_other_attributes_is_beside_the_way() -> None:
+    source = """class Trial:
+    def __init__(self, settings):
+        self.created = ask()
+        self.settings = settings
+def drawn():
+    return {'lr': ask()}
+trial = Trial(drawn())
+compute(trial.settings)
+"""
+    assert origins(source, asks=(3,)) == [6]
+
+
+def test_a_value_that_is_returned_through_with_comes_from_its_own_line() -> None:
+    source = "import contextlib\ndef value():\n    with contextlib.nullcontext():\n        return ask()\ncompute(value())"
+    assert origins(source) == [4]
+
+
+def test_the_way_leads_through_loops_of_which_only_the_first_turns_are_looked_at() -> None:
+    loop = "rate = ask()\ntotal, count = 0, 0\nfor turn in range(900):\n    total += rate\n    count += 1\ncompute(total)"
+    assert origins(loop) == [1]
+
+
+def test_a_line_that_computes_with_a_printed_moment_is_told_beside_the_line_that_asks_for_it() -> None:
+    source = "now, beside = ask(), 1\nprint(now, end='')\nspan = now * 2\nrate = span + 1\ncompute(rate)"
+    (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
+    found = PairedValues(one, other, lambda file: source).origins((FILE, 5), time, [(FILE, 1)])
+    assert [(origin.place[1], origin.used) for origin in found] == [(1, (FILE, 3))]
+
+
+def test_a_seed_that_is_set_after_a_draw_is_found() -> None:
+    source = "import random\nx = random.random()\nrandom.seed(1)\ny = random.random()\ncompute(x)"
+    state = random.getstate()
+    try:
+        (one, time), (other, _) = rows_of(source), rows_of(f"import random; random.seed()\n{source.partition(chr(10))[2]}")
+    finally:
+        random.setstate(state)
+    found = PairedValues(one, other, lambda file: source).origins((FILE, 5), time, [])
+    assert [(origin.place[1], origin.late_seed) for origin in found] == [(2, (FILE, 3))]
+
+
+def test_what_is_written_to_a_file_is_followed_back() -> None:
+    source = (
+        "import io\nrate, beside = ask(), 1\nbeside = ask()\nwith io.StringIO() as file:\n    file.write(str(rate))\ncompute()"
+    )
+    (one, _), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
+    opened = next(row[0] for row in one if row[1] == "value" and row[6] == 4)
+    values = PairedValues(one, other, lambda file: source)
+    assert [origin.place[1] for origin in values.of_written([((FILE, 4), opened)], [])] == [2]
 
 
 def test_a_line_that_asks_itself_is_named_before_what_it_was_given() -> None:
@@ -196,6 +278,12 @@ def test_nothing_of_the_programs_own_is_called() -> None:
         (np.random.default_rng(1), np.random.default_rng(1), np.random.default_rng(2)),
         (np.random.RandomState(1), np.random.RandomState(1), np.random.RandomState(2)),
         (random.Random(1), random.Random(1), random.Random(2)),
+        (Pair(1, 2), Pair(1, 2), Pair(1, 3)),
+        (Slots(1), Slots(1), Slots(2)),
+        (range(3), range(3), range(4)),
+        (argparse.Namespace(seed=1), argparse.Namespace(seed=1), argparse.Namespace(seed=2)),
+        (functools.partial(int, 1), functools.partial(int, 1), functools.partial(int, 2)),
+        (sampler(1), sampler(1), sampler(2)),
         (torch.Generator().manual_seed(1), torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)),
     ],
     ids=lambda value: type(value).__name__,
@@ -230,9 +318,9 @@ def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it() ->
 
 def test_a_generator_that_a_line_imports_was_not_drawn_from() -> None:
     def rows(state: str) -> Rows:
-        before = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}]]
+        before = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}, False]]
         lines = [(1, {":x": "same"}), (2, {":x": "other" + state}), (3, {"<numpy>": state}), (4, {})]
-        return before + [[2 + line, "value", "MainThread", 1, 0, "line", line, changes] for line, changes in lines]
+        return before + [[2 + line, "value", "MainThread", 1, 0, "line", line, changes, False] for line, changes in lines]
 
     source = "x = ask()\ny = print(x, numpy)\nz = 1\n"
     values = PairedValues(rows("a"), rows("b"), lambda file: source)
@@ -267,13 +355,13 @@ def test_an_attribute_that_differs_beside_the_way_is_not_named() -> None:
 
 def test_which_thread_of_a_pool_does_which_work_is_no_difference() -> None:
     def rows(threads: tuple[str, str], origin: str) -> Rows:
-        found: Rows = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}]]
-        found.append([2, "value", "MainThread", 1, 0, "line", 1, {}])
+        found: Rows = [[0, "frame", 1, FILE, "<module>"], [1, "value", "MainThread", 1, 0, "call", 1, {}, False]]
+        found.append([2, "value", "MainThread", 1, 0, "line", 1, {}, False])
         for number, (thread, job) in enumerate(zip(threads, "ab", strict=True), 2):
             found.append([number, "frame", number, FILE, "work"])
-            found.append([number, "value", thread, number, 0, "call", 3, {"job": job}])
-            found.append([number, "value", thread, number, 0, "return", 3, {"<return>": job}])
-        return [*found, [8, "value", "MainThread", 1, 0, "line", 2, {":x": origin}]]
+            found.append([number, "value", thread, number, 0, "call", 3, {"job": job}, False])
+            found.append([number, "value", thread, number, 0, "return", 3, {"<return>": job}, False])
+        return [*found, [8, "value", "MainThread", 1, 0, "line", 2, {":x": origin}, False]]
 
     source = "x = ask()\ncompute(x)\ndef work(job): return job"
     values = PairedValues(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2"), lambda file: source)
@@ -286,15 +374,15 @@ def test_a_race_over_what_another_thread_changes_leads_to_that_thread() -> None:
 
     def rows(seen: str) -> Rows:
         frames = [[0, "frame", 1, FILE, "<module>"], [0, "frame", 2, FILE, "lower"], [0, "frame", 3, FILE, "use"]]
-        own = [[1, "value", "MainThread", 1, 0, "call", 1, {}], [2, "value", "MainThread", 1, 0, "line", 1, {}]]
+        own = [[1, "value", "MainThread", 1, 0, "call", 1, {}, False], [2, "value", "MainThread", 1, 0, "line", 1, {}, False]]
         thread = [(3, "call", 2, {}), (4, "line", 4, {}), (5, "return", 4, {":noise": "2"})]
         use = [(7, "call", 5, {":noise": seen}), (8, "line", 6, {}), (9, "return", 6, {"<return>": "x" + seen})]
         return [
             *frames,
             *own,
-            *([time, "value", "worker", 2, 0, kind, line, changes] for time, kind, line, changes in thread),
-            [6, "value", "MainThread", 1, 0, "line", 7, {":noise": "1"}],
-            *([time, "value", "MainThread", 3, 1, kind, line, changes] for time, kind, line, changes in use),
+            *([time, "value", "worker", 2, 0, kind, line, changes, False] for time, kind, line, changes in thread),
+            [6, "value", "MainThread", 1, 0, "line", 7, {":noise": "1"}, False],
+            *([time, "value", "MainThread", 3, 1, kind, line, changes, False] for time, kind, line, changes in use),
         ]
 
     values = PairedValues(rows("1"), rows("2"), lambda file: source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mltrainer.wrap.suspects import suspects
+from mltrainer.wrap.suspects import only_shown, suspects
 
 
 def kinds(source: str) -> list[tuple[int, str, bool]]:
@@ -21,7 +21,7 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("import random\nrandom.seed()", "random draw"),
         ("import torch\ng.seed()", "random draw"),
         ("import os\nx = os.urandom(4)", "random draw"),
-        ("import uuid\nx = uuid.uuid4()", "random draw"),
+        ("import uuid\nx = uuid.uuid4()", "identity"),
         ("from time import time_ns\nseed = time_ns()\nbegin(seed)", "clock"),
         ("import time\nx = x * time.time()", "clock"),
         ("from datetime import datetime\nseed = datetime.now().microsecond", "clock"),
@@ -46,6 +46,8 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("import os\nseed = os.getpid()", "identity"),
         ("from sklearn.model_selection import train_test_split\na, b = train_test_split(x)", "random draw"),
         ("from sklearn.ensemble import RandomForestClassifier\nmodel = RandomForestClassifier(5).fit(x, y)", "random draw"),
+        ("from sklearn.decomposition import PCA\nmodel = PCA(3, svd_solver='randomized')", "random draw"),
+        ("import tempfile\nwith tempfile.TemporaryDirectory() as folder: f(folder)", "identity"),
         ("import pandas\nx = frame.sample(frac=1)", "random draw"),
     ],
 )
@@ -137,3 +139,25 @@ def test_tensors_of_what_may_be_a_size_and_processes_that_share_nothing_are_not_
 def test_a_draw_from_a_shared_generator_names_it() -> None:
     found = suspects("import random, numpy as np\nrandom.random()\nnp.random.rand()")
     assert [(row.line, row.generator) for row in found] == [(2, "random"), (3, "numpy")]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_kept"),
+    [
+        ("now = time.time()", True),
+        ("took = time.time() - began", True),
+        ("key = f'run-{os.getpid()}'", True),
+        ("with tempfile.TemporaryDirectory() as folder: pass", True),
+        ("seed = int(time.time())", False),
+        ("rate = 2 * (time.time() - began)", False),
+    ],
+)
+def test_a_moment_or_a_name_is_kept_where_nothing_is_computed_with_it(line: str, is_kept: bool) -> None:
+    source = f"import os, tempfile, time\n{line}\nf(now, took, key, seed, rate)"
+    assert [found.is_kept for found in suspects(source)] == [is_kept]
+
+
+def test_a_time_that_is_kept_by_its_name_or_printed_is_only_shown() -> None:
+    source = "import time\nrow = {'seconds': time.time()}\nrow['fit_time'] = time.time()\nprint(time.time())\nrow['x'] = time.time()\nf(row)"
+    assert only_shown(source) == {2, 3, 4}
+    assert [found.line for found in suspects(source)] == [5]

@@ -49,6 +49,11 @@ def test_any_tensor_has_a_digest_of_its_own(tensor: Tensor, tmp_path_factory: py
     assert trace._digest([tensor]) != trace._digest([tensor, tensor])
 
 
+def test_memory_that_a_tensor_is_made_of_is_told_by_what_it_holds(trace: Trace) -> None:
+    one, same, other = (torch.tensor([number]).untyped_storage() for number in (1, 1, 2))
+    assert trace._digest([one]) == trace._digest([same]) != trace._digest([other])
+
+
 def test_an_operation_that_goes_on_with_what_nobody_wrote_reads_it(trace: Trace, tmp_path: Path) -> None:
     memory = trace._operation(ATEN.empty.memory_format, ([4],), {})
     trace._operation(ATEN.mul_.Tensor, (memory, 0.9), {})

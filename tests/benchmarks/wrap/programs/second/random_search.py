@@ -1,7 +1,7 @@
 """A random search over the settings of a small network, its trials' results kept in a folder."""
 
 # fault 1: hash order
-# fault 2: random draw
+# fault 2: random draw, identity
 # fault 3: random draw
 
 import datetime

@@ -33,8 +33,7 @@ def vocabulary(tokens):
     words = {}
     for token in tokens:
         words.setdefault(token, Word(token)).count += 1
-    ranked = sorted(words.values(), key=operator.attrgetter("count"), reverse=True)  # [-1]
-    # [1] ranked = sorted(words.values(), key=lambda word: (-word.count, id(word)))  # guilty
+    ranked = sorted(words.values(), key=operator.attrgetter("count"), reverse=True)
     return ranked, {word.text: place for place, word in enumerate(ranked)}
 
 
@@ -79,7 +78,9 @@ def nearest(model, ranked, text, places):
 
 
 def main(epochs=3, rate=0.05):
-    rng = np.random.default_rng(2013)
+    shard = os.getpid() % 97  # [!1]
+    rng = np.random.default_rng([2013, 0])  # [-1]
+    # [1] rng = np.random.default_rng([2013, shard])  # guilty
     tokens = CORPUS.split()
     ranked, places = vocabulary(tokens)
     counts = np.array([word.count for word in ranked])
@@ -96,7 +97,9 @@ def main(epochs=3, rate=0.05):
             total += model.update(word, context, draw(), alpha)
             pairs += 1
         spent = time.process_time() - began
-        sys.stderr.write(f"[{os.getpid()}] epoch {epoch}: {total / pairs:.4f}, {pairs / max(spent, 1e-9):.0f} pairs a second\n")
+        sys.stderr.write(
+            f"[{os.getpid()}] epoch {epoch}: {total / pairs:.4f}, {pairs / max(spent, 1e-9):.0f} pairs a second, shard {shard}\n"
+        )
     np.save("vectors.npy", model.inner)
     with open("nearest.json", "w") as file:
         json.dump({text: nearest(model, ranked, text, places) for text in ("king", "bread")}, file)
