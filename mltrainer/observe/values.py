@@ -68,9 +68,10 @@ class Values:
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the line that has ended has changed."""
-        if self._count >= MOST:
-            return
         code, thread = frame.f_code, threading.current_thread().name
+        # To ask a class's body for its variables can take some away: Python 3.11 and 3.12 drop a `__class__` of its own.
+        if self._count >= MOST or not (code.co_flags & inspect.CO_OPTIMIZED or code.co_name == "<module>"):
+            return
         place = (thread, code, frame.f_lineno)
         self._looked[place] = looked = self._looked.get(place, 0) + 1
         known = self._frames.get(id(frame))

@@ -180,8 +180,10 @@ def _origins(
     by_place = dict(reversed(suspected))
     asks = {place for place, found in suspected if found.kind in ASKING and not found.generator}
     found = _followed(shown, by_place, asks, one, aligned(one, other), source)
-    shown_only = {(file, line) for file in {origin.place[0] for origin in found} for line in only_shown(source(file))}
-    found.sort(key=lambda origin: (origin.place in shown_only - by_place.keys(), origin.place not in asks))
+    beside = {
+        (file, line) for file in {origin.place[0] for origin in found} for line in only_shown(source(file))
+    } - by_place.keys()
+    found = sorted((origin for origin in found if origin.place not in beside), key=lambda origin: origin.place not in asks)
     drawn = {_named(origin.generator) for origin in found if origin.place not in by_place}
     made = [(place, row) for place, row in suspected if row.generator in drawn and draws_when_fitted(row)]
     return [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ LEFT_OUT = (".mltrainer", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_
 MOST_BYTES = 1 << 20  # of a file of JSON that is looked into
 MOST_VALUES = 200  # of a file of JSON that are compared one by one; of more, their digest is
 LONGEST = 60  # characters of a value that is shown
+UNDATED = 1980  # the year of a member that tells none: the first that an archive can hold
 DIGITS = 12  # of a file's digest that are shown
 Stamps = Mapping[str, tuple[int, int]]  # of each file by its path in the folder: size, and when it last changed
 
@@ -53,14 +56,14 @@ def leavings(place: Path, names: Sequence[str], whole: Sequence[str] = ()) -> di
     for name in names:
         path = place / name
         if path.is_file():
-            found |= {name: _sha256(path)} if name in whole else _of_file(path, name)
+            found |= {name: _of_bytes(path)} if name in whole else _of_file(path, name)
     return found
 
 
 def _of_file(path: Path, name: str) -> dict[str, str]:
     rows = _json(path)
     if rows is None:
-        return {name: _sha256(path)}
+        return {name: _of_bytes(path)}
     values = dict(_values(rows[0] if len(rows) == 1 else rows))
     if len(values) > MOST_VALUES:
         return {name: digest(values)}
@@ -98,9 +101,22 @@ def _values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         yield key, text if len(text) <= LONGEST else digest(text)
 
 
-def _sha256(path: Path) -> str:
+def _of_bytes(path: Path) -> str:
+    """Return a file's digest; of an archive that holds when it was made, as Keras saves a model, that of all else in it."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    with contextlib.suppress(zipfile.BadZipFile, OSError, RuntimeError, ValueError), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.date_time[0] > UNDATED for member in members):
+            return digest({member.filename: _of_member(archive, member) for member in members})
+    return found
+
+
+def _of_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    if member.filename.endswith(".json") and member.file_size <= MOST_BYTES:
+        return dict(_values(json.loads(archive.read(member))))
+    with archive.open(member) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it reads as any binary file does
 
 
 def first_unlike(one: Mapping[str, str], other: Mapping[str, str]) -> Divergence | None:

@@ -238,7 +238,7 @@ class PairedValues:
         while waiting and len(users) < MOST:
             event = waiting.popleft()
             givers, generator = self._givers(event, self._end(event), asks)
-            late_seed = self._late_seed(generator) if not givers else None
+            late_seed = self._late_seed(generator, event) if generator and not givers else None
             thread, used = self._events[event].thread, self._used(event, users)
             origin = Origin(self._place(event), not givers, generator, thread, used, late_seed)
             is_first = event in starts and not is_way and not generator
@@ -276,21 +276,25 @@ class PairedValues:
 
     def _givers(self, event: int, end: int, asks: Collection[Place]) -> tuple[list[_Giver], str]:
         """Return the lines that gave a line what differs; and the shared generator that did, if one."""
-        file, line = self._place(event)
         found = [(self._changed_by(v, event), v) for v in self._read_by(event) if self._is_different(v, event)]
         called = [*self._returned(event, end), *self._unseen_givers(event, asks)]
         found += [(giver, NO_VARIABLE) for giver in called or ([] if found else self._left(event, end))]
-        drawn = [name for name in GENERATORS if self._draws(name, event, end)]
-        if not SEEDS.search(self._statements.at(file, line).text):
-            found += [(self._made_different(name, event), NO_VARIABLE) for name in drawn]
+        drawn = [name for name in GENERATORS if self._draws(name, event, end)] if not self._seeds(event) else []
+        found += [(self._made_different(name, event), NO_VARIABLE) for name in drawn]
         return [_Giver(giver, by) for giver, by in found if giver is not None and giver != event], next(iter(drawn), "")
 
-    def _late_seed(self, generator: str) -> Place | None:
-        """Return the line that seeds a shared generator which stood otherwise until then; None where none does."""
+    def _late_seed(self, generator: str, event: int) -> Place | None:
+        """Return the line that seeds a generator after a draw, in a function that led to the draw; None where none does."""
+        frames, frame = set[int](), self._events[event].frame
+        while frame:
+            frames, frame = frames | {frame}, self._callers.get(frame, 0)
         known = self._changes.get(Variable(0, "", generator), [])
-        began = [self._events[change.event].began for change in known[1:] if not change.is_different]
-        places = [self._place(event) for event in began if event is not None]
-        return next((place for place in places if SEEDS.search(self._statements.at(*place).text)), None)
+        began = [self._events[change.event].began for change in known if not change.is_different and change.event > event]
+        lines = [line for line in began if line is not None and self._events[line].frame in frames]
+        return next((self._place(line) for line in lines if self._seeds(line)), None)
+
+    def _seeds(self, event: int) -> bool:
+        return SEEDS.search(self._statements.at(*self._place(event)).text) is not None
 
     def _draws(self, generator: str, event: int, end: int) -> bool:
         """Return True where a line has moved a shared generator that stands otherwise in the other run; its import moves none."""
@@ -308,7 +312,7 @@ class PairedValues:
             if not change.is_different:
                 return found
             found = began
-            if SEEDS.search(self._statements.at(*self._place(began)).text):
+            if self._seeds(began):
                 return found
         return None
 

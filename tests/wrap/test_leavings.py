@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,25 @@ def test_many_values_are_one_digest_still_without_times(tmp_path: Path) -> None:
     one, other = (left(tmp_path, model={**many, "time": time}) for time in (1, 2))
     assert (list(one), one) == (["model"], other)
     assert left(tmp_path, model={**many, "0": 1}) != one
+
+
+def archive(folder: Path, year: int, **members: str) -> dict[str, str]:
+    """Write an archive whose members are of a year, and return its compared parts, as of an output."""
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / "model.keras", "w") as file:
+        for name, text in members.items():
+            file.writestr(zipfile.ZipInfo(f"{name}.json" if name == "metadata" else name, (year, 1, 1, 0, 0, 0)), text)
+    return leavings(folder, ["model.keras"], ["model.keras"])
+
+
+def test_when_an_archive_was_made_is_no_difference_and_what_it_holds_is(tmp_path: Path) -> None:
+    saved = ['{"version": 3, "date_saved": 1}', '{"version": 3, "date_saved": 2}', '{"version": 4, "date_saved": 1}']
+    one = archive(tmp_path, 2020, metadata=saved[0], weights="0.5")
+    assert one == archive(tmp_path, 2021, metadata=saved[1], weights="0.5")
+    assert one != archive(tmp_path, 2020, metadata=saved[2], weights="0.5")
+    assert one != archive(tmp_path, 2020, metadata=saved[0], weights="0.75")
+    undated = archive(tmp_path, 1980, weights="0.5")
+    assert undated["model.keras"] == hashlib.sha256((tmp_path / "model.keras").read_bytes()).hexdigest()
 
 
 def test_only_what_was_written_since_counts_and_no_cache(tmp_path: Path) -> None:
