@@ -27,7 +27,11 @@ LOOKED = 1 << 22  # bytes of memory that may be unwritten, at its beginning
 WRITES = os.O_WRONLY | os.O_RDWR
 UNPACKING = os.path.join("torch", "multiprocessing", "reductions.py")
 EMPTIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")  # operations that give memory as it is
-ARITHMETIC = ("add_", "sub_", "mul_", "div_", "pow_", "lerp_", "addcmul_", "addcdiv_", "clamp_", "relu_", "abs_", "neg_", "sqrt_")
+ARITHMETIC = (
+    *("add_", "sub_", "mul_", "div_", "pow_", "lerp_", "addcmul_", "addcdiv_", "clamp_", "relu_", "abs_", "neg_", "sqrt_"),
+    *("index_add_", "scatter_add_", "scatter_reduce_"),
+)
+BY_INDEX = ("index_put_", "index_copy_", "index_fill_", "scatter_", "masked_fill_", "masked_scatter_", "put_")  # write parts
 HERE = os.path.dirname(os.path.realpath(__file__))
 BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded
 
@@ -184,12 +188,13 @@ class Trace:
             self._written.update(dict.fromkeys(made, 0))
             self._first_digests.update(self._unwritten_digests(found))
         elif is_mutable:
-            self._note_written(found)
+            self._note_written(found, self._parts_written(base, args))
         elif not unwritten:
             for pointer in made:
                 self._unwritten.pop(pointer, None)
         is_view = not is_mutable and any(pointer in self._unwritten for pointer in made)
-        if is_view and any(self._written.get(pointer) for pointer in made):
+        in_parts = is_view or (base in BY_INDEX and any(pointer in self._unwritten for pointer in made))
+        if in_parts and any(self._written.get(pointer) for pointer in made):
             return found  # of what is written in parts, which differs in those that are not yet
         is_read = bool(unwritten) and (base in ARITHMETIC if is_mutable else not is_view)
         read = next(iter(unwritten.values())) if is_read else None
@@ -197,13 +202,20 @@ class Trace:
         self._note("op", self._step, name, place, inputs, self._digest(found), *(read or where), read is not None)
         return found
 
-    def _note_written(self, found: Any) -> None:
+    def _parts_written(self, operation: str, given: Any) -> int | None:
+        """Return the number of elements that an operation writes at most where an index tells which; None for all."""
+        tensors: list[Any] = []
+        _gather(self._torch, given[1:], tensors)
+        counts = [tensor.numel() for tensor in tensors if tensor.dtype is not self._torch.bool]
+        return max(counts, default=1) if operation in BY_INDEX else None
+
+    def _note_written(self, found: Any, parts: int | None) -> None:
         """Note what an operation in place has written; memory that is written in parts counts once they add up to all of it."""
         tensors: list[Any] = []
         _gather(self._torch, found, tensors)
         for tensor in [t for t in tensors if t.layout is self._torch.strided and t.device.type != "meta"]:
             storage = tensor.untyped_storage()
-            pointer, written = storage.data_ptr(), tensor.numel() * tensor.element_size()
+            pointer, written = storage.data_ptr(), (tensor.numel() if parts is None else parts) * tensor.element_size()
             self._written[pointer] = self._written.get(pointer, 0) + written
             if self._written[pointer] >= storage.nbytes():
                 self._unwritten.pop(pointer, None)

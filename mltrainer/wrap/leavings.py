@@ -20,6 +20,7 @@ LEFT_OUT = (".mltrainer", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_
 MOST_BYTES = 1 << 20  # of a file of JSON that is looked into
 MOST_VALUES = 200  # of a file of JSON that are compared one by one; of more, their digest is
 LONGEST = 60  # characters of a value that is shown
+ADDRESSES = frozenset(("shared_object_id",))  # Python's numbers of objects, which Keras writes beside their settings
 UNDATED = 1980  # the year of a member that tells none: the first that an archive can hold
 DIGITS = 12  # of a file's digest that are shown
 Stamps = Mapping[str, tuple[int, int]]  # of each file by its path in the folder: size, and when it last changed
@@ -88,10 +89,10 @@ def _json(path: Path) -> list[Any] | None:
 
 
 def _values(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the key and the text of each plain value, times left out."""
+    """Yield the key and the text of each plain value, times and addresses left out."""
     if isinstance(value, dict):
         for name, part in value.items():
-            if not is_time(str(name)):
+            if not is_time(str(name)) and name not in ADDRESSES:
                 yield from _values(part, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list):
         for number, part in enumerate(value, 1):

@@ -77,7 +77,7 @@ def archive(folder: Path, year: int, **members: str) -> dict[str, str]:
 
 
 def test_when_an_archive_was_made_is_no_difference_and_what_it_holds_is(tmp_path: Path) -> None:
-    saved = ['{"version": 3, "date_saved": 1}', '{"version": 3, "date_saved": 2}', '{"version": 4, "date_saved": 1}']
+    saved = [json.dumps({"version": v, "date_saved": d, "layer": {"shared_object_id": d}}) for v, d in ((3, 1), (3, 2), (4, 1))]
     one = archive(tmp_path, 2020, metadata=saved[0], weights="0.5")
     assert one == archive(tmp_path, 2021, metadata=saved[1], weights="0.5")
     assert one != archive(tmp_path, 2020, metadata=saved[2], weights="0.5")

@@ -76,3 +76,13 @@ def test_a_value_that_cannot_be_read_does_not_disturb_the_program(trace: Trace) 
     trace._values = SimpleNamespace(note=note)
     trace._note_values(sys._getframe(), "line", None)
     assert not trace._busy.now
+
+
+@pytest.mark.parametrize(("places", "unwritten"), [([0, 1, 2], [False, True]), ([0, 1, 2, 3], [False, False, False])])
+def test_memory_that_is_written_by_an_index_is_unwritten_beside_it(
+    trace: Trace, tmp_path: Path, places: list[int], unwritten: list[bool]
+) -> None:
+    memory = trace._operation(ATEN.empty.memory_format, ([4],), {})
+    trace._operation(ATEN.index_put_.default, (memory, [torch.tensor(places)], torch.ones(len(places))), {})
+    trace._operation(ATEN.add.Tensor, (memory, 1), {})
+    assert is_unwritten(trace, tmp_path) == unwritten
