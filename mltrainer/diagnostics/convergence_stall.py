@@ -24,10 +24,12 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
     flat = f"Validation loss and {run.metric_name} gained less than {percent(gain)} {since}"
     if found.epochs_without_gain < epochs:
         return Finding("clear", f"{flat} (fewer than {epochs:g}).", evidence)
-    if run.is_unjudged:
+    # Steps of an unusual size tell of a stall by themselves, whatever plain models reach.
+    is_usual = not (found.update_ratio < update_low or found.update_ratio > update_high)
+    if run.is_unjudged and is_usual:
         reason = NO_TARGETS if run.has_no_targets else "Where the loss ends is not known, and no plain answer does better."
         return Finding("not_applicable", f"{flat}. {reason}", evidence)
-    excuse = _excuse(run, found, flat, learned_skill)
+    excuse = _excuse(run, found, flat, learned_skill, is_usual)
     if excuse:
         return Finding("clear", excuse, evidence)
     hint = _hint(found.update_ratio, update_low, update_high)
@@ -36,15 +38,15 @@ def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_l
     return Finding("fired", f"{reason}{NO_SIGNAL if is_elsewhere else ''}.", evidence, FIGURES, is_elsewhere)
 
 
-def _excuse(run: Run, found: _Progress, flat: str, least: float) -> str:
+def _excuse(run: Run, found: _Progress, flat: str, least: float, is_usual: bool) -> str:
     """Return why a curve that is flat at its end is no stall: it converged, or as much was learned as can be; or nothing."""
     skill = _skill(run, least)
     # Every converged run stops improving: without this, healthy ones would be told to stall.
     if run.skill >= least:
         return f"Converged at epoch {found.last_gain_epoch:g}: {flat} ({skill}); later epochs could be saved."
-    if run.keeps_up:
+    if run.keeps_up and (is_usual or run.compared):
         return f"{flat} ({skill}), but no plain model does better on the same rows: there may be no more to learn from them."
-    if run.learned(least):
+    if run.reached_skill >= least:
         return f"{flat} ({skill}), but the training set was learned (skill {text(run.train_skill)}): a gap, no stall."
     return ""
 

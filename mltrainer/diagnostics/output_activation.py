@@ -19,7 +19,8 @@ def find(run: Run, *, difference: float, zero: float) -> Finding:
     if _is_binary(start, target, difference):
         fault = _of_logits(run, output, zero)
     else:
-        fault = _of_classes(start, output, difference, zero) if target.classes else _of_numbers(start.last, output, target)
+        is_class = bool(target.classes) or start.as_logits is not None
+        fault = _of_classes(run, start, output, difference, zero) if is_class else _of_numbers(start.last, output, target)
     evidence = {
         "last_module": start.last,
         "outputs": [output.lowest, output.largest],
@@ -40,23 +41,29 @@ def _is_binary(start: SeenAtStart, target: TargetSeen, difference: float) -> boo
 
 def _of_logits(run: Run, output: OutputSeen, zero: float) -> str | None:
     """Return the fault of outputs that the loss takes for logits of two classes, or None."""
-    seen = [output, *(signals.validation.output for _, signals in run.seen)]
-    # Also at the end: a trained logit leaves the range from 0 to 1, of which an untrained one may not yet.
-    if all(one is not None and number(one.lowest) >= 0 and number(one.largest) <= 1 for one in seen) and len(seen) > 1:
-        return "The outputs lie from 0 to 1 throughout, as probabilities do, and the loss takes them for logits"
+    if _are_probabilities(run, output):
+        return SQUASHED
     is_rectified = zero < number(output.zero) < 1 and number(output.lowest) >= 0
     return "No output is below zero: a rectifier stands behind the last layer, where logits belong" if is_rectified else None
 
 
-def _of_classes(start: SeenAtStart, output: OutputSeen, difference: float, zero: float) -> str | None:
+def _are_probabilities(run: Run, output: OutputSeen) -> bool:
+    """Return True if all outputs lie from 0 to 1, to the end: a trained logit leaves that range, an untrained one perhaps not."""
+    seen = [output, *(signals.validation.output for _, signals in run.seen)]
+    return len(seen) > 1 and all(one is not None and number(one.lowest) >= 0 and number(one.largest) <= 1 for one in seen)
+
+
+def _of_classes(run: Run, start: SeenAtStart, output: OutputSeen, difference: float, zero: float) -> str | None:
     """Return the fault of a classifier's outputs, or None."""
     loss = number(start.loss)
-    if len(output.shape) != 1 or output.shape[0] < 2:
+    if start.as_logits is None and (len(output.shape) != 1 or output.shape[0] < 2):
         return None
+    # Probabilities are no fault by themselves, only a loss that takes them for logits.
+    is_logits = abs(loss - number(start.as_logits)) <= difference * abs(loss)
     if output.sums_to_one:
-        # Probabilities are no fault by themselves, only a loss that takes them for logits.
-        is_logits = abs(loss - number(start.as_logits)) <= difference * abs(loss)
         return "The outputs are probabilities already, and the loss normalizes them once more" if is_logits else None
+    if is_logits and _are_probabilities(run, output):
+        return SQUASHED
     # A rectifier gives many exact zeros, a logit none.
     is_rectified = zero < number(output.zero) < 1 and number(output.lowest) >= 0
     return "No output is below zero: a rectifier stands behind the last layer, where logits belong" if is_rectified else None
@@ -77,4 +84,5 @@ def _range(seen: OutputSeen | TargetSeen) -> str:
     return f"from {text(number(seen.lowest))} to {text(number(seen.largest))}"
 
 
+SQUASHED = "The outputs lie from 0 to 1 throughout, as probabilities do, and the loss takes them for logits"
 RANGES = {"ReLU": (0.0, math.inf), "ReLU6": (0.0, 6.0), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}

@@ -241,12 +241,25 @@ class Run:
 
     @property
     def train_counts(self) -> list[int]:
-        """Training samples of each class; empty where they were not counted, or the whole numbers are counts or ids."""
-        counts = (self.start_data and self.start_data.counts) or []
+        """Training samples of each class, of some or of the first batches where not of all.
+
+        Empty where they were not counted, or the whole numbers are counts or ids.
+        """
+        counts = (self.start_data and self.start_data.counts) or self._fairly_drawn
         output = self.start.output if self.start else None
         # A classifier has an output for each class, of two classes perhaps one for both.
         is_named = output is None or len(counts) <= max([2, *output.shape])
         return counts if is_named else []
+
+    @property
+    def _fairly_drawn(self) -> list[int]:
+        """Samples of each class in the first batches; empty where each has far fewer classes, as of a sorted order."""
+        early = self.result.signals.early if self.result.signals else None
+        if early is None or not early.counts or not sum(early.counts):
+            return []
+        shares = [count / sum(early.counts) for count in early.counts if count]
+        whole = -sum(share * math.log(share) for share in shares)
+        return early.counts if median(map(number, early.labels)) >= whole / 2 else []
 
     @property
     def validation_samples(self) -> int | None:

@@ -1,22 +1,24 @@
-"""Unshuffled data: batches of hardly more than one class (page: `diagnostics/unshuffled_data.md`)."""
+"""Unshuffled data: batches of hardly more than one class, or of like targets (page: `diagnostics/unshuffled_data.md`)."""
 
 from __future__ import annotations
 
 import math
+import statistics
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, median, number, percent
+from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, percent, ratio
 
 FIGURES = ("learning_curves.svg",)
+LEAST = 8  # numbers of a batch; of fewer the deviation is chance
 
 
-def find(run: Run, *, share: float, batches: float) -> Finding:
-    """Fire where the first batches' classes are far less mixed than all samples', in batches that have room for all."""
+def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
+    """Fire where the first batches' targets are far less mixed than all samples', in batches that have room for all."""
     mixed = median(map(number, run.result.signals.early.labels if run.result.signals else []))
     classes, whole = _whole(run)
     size = number(run.result.batch_size)
     # Batches that are hardly larger than the number of classes have few of them by chance.
     if not whole > 0 or mixed != mixed or size < batches * classes:
-        return Finding("not_applicable", "No batches of classes, or none large enough to hold all of them, were observed.")
+        return _of_numbers(run, spread)
     found = mixed / whole
     whole_set = f"of all samples' entropy (at least {percent(share)} expected)"
     reason = f"The first batches' classes have {percent(found)} {whole_set}."
@@ -24,10 +26,25 @@ def find(run: Run, *, share: float, batches: float) -> Finding:
 
 
 def _whole(run: Run) -> tuple[int, float]:
-    """Return the number of classes and their entropy in nats, from all known counts; the first batch's only without them."""
+    """Return the number of classes and their entropy in nats, from all known counts; without them of a few samples."""
     counts = [count for count in run.known_counts if count]
-    if counts:
+    if len(counts) > 1:
         shares = [count / sum(counts) for count in counts]
         return len(counts), -sum(share * math.log(share) for share in shares)
-    target = run.start and run.start.target
+    known = [target for target in (run.start and run.start.target, run.last_seen.target) if target and target.classes]
+    target = max(known, key=lambda one: number(one.entropy), default=None)
     return (target.classes or 0, number(target.entropy)) if target else (0, math.nan)
+
+
+def _of_numbers(run: Run, least: float) -> Finding:
+    """Return the finding on targets that are numbers: in a sorted order those of a batch lie near one another."""
+    rows = [list(map(number, row)) for row in (run.result.signals.early.numbers if run.result.signals else [])]
+    known = [row for row in rows if len(row) == 2 and all(map(math.isfinite, row))]
+    if len(known) < 2 or number(run.result.batch_size) < LEAST:
+        return Finding("not_applicable", "No batches of classes or numbers, or none large enough to be mixed, were observed.")
+    between = statistics.pvariance([mean for mean, _ in known])
+    together = math.sqrt(between + statistics.fmean(spread**2 for _, spread in known))
+    held_out = number(run.last_seen.target.spread) if run.last_seen.target else math.nan
+    found = ratio(median(spread for _, spread in known), max(finite([together, held_out])))
+    reason = f"The first batches' targets spread over {percent(found)} of the spread of all (at least {percent(least)} expected)."
+    return judged(found < least, reason, {"share": found, "since_step": 1}, FIGURES)

@@ -179,13 +179,14 @@ class DataSeen(Part):
     Attributes:
         not_finite: Numbers of the inputs that are NaN or infinite.
         features: Of one sample.
-        counts: Samples of each class.
+        counts: Samples of each class; of a data set, of those that were read.
         largest: Of all absolute values.
         spread: Standard deviation of all values.
         shared: The share of validation samples that are training samples, too.
         repeated: The share of training samples that repeat another one.
         telling: How well the best single feature names the class, far beyond chance; 0 where none does.
         neighbours: How often the nearest samples vote for a sample's own class.
+        neighbour_r2: Of targets that are one number, the R2 of the mean of the nearest samples' targets.
     """
 
     not_finite: int
@@ -197,6 +198,7 @@ class DataSeen(Part):
     repeated: Measured | None = None
     telling: Measured | None = None
     neighbours: Measured | None = None
+    neighbour_r2: Measured | None = None
 
 
 class Start(Part):
@@ -207,10 +209,16 @@ class Start(Part):
 
 
 class Early(Part):
-    """The first steps: step and update ratios, median and largest over the layers; the entropy of each batch's classes."""
+    """The first steps: step and update ratios, median and largest over the layers; what the first batches' targets are.
+
+    `labels`: the entropy of each batch's classes; `counts`: samples of each class in all of them; `numbers`: mean and standard
+    deviation of each batch's targets that are no classes.
+    """
 
     updates: list[list[Measured]]
     labels: list[Measured]
+    counts: list[int] = Field(default_factory=list)
+    numbers: list[list[Measured]] = Field(default_factory=list)
 
 
 class SpikeSample(Part):

@@ -123,4 +123,15 @@ def of_numbers() -> dict[str, Any]:
     """Return a run towards numbers of another shape than the outputs'."""
     target = {"shape": [], "classes": None, "entropy": None, "top": None, "lowest": -3.0, "largest": 3.0, "spread": 1.0}
     output = {**SEEN["output"], "shape": [1]}
-    return observed(signals__start__model__target=target, signals__start__model__output=output)
+    changes = {"signals__start__model__as_logits": None, "history__-1__signals__validation__target": target}
+    return observed(signals__start__model__target=target, signals__start__model__output=output, **changes)
+
+
+def of_sorted_numbers(spread: float = 0.03) -> dict[str, Any]:
+    """Return the same run, with batches of numbers that spread so far, and what is learned of them by heart."""
+    run = {**of_numbers(), "metric": {"name": "r2", "mode": "max"}}
+    run["signals"]["early"] |= {"labels": [], "numbers": [[nr / 10, spread] for nr in range(32)]}
+    run["signals"]["start"]["data"] |= {"neighbours": None, "neighbour_r2": 0.1}
+    for each in run["history"]:
+        each |= {"train": {"loss": 0.1, "r2": 0.9}, "validation": {"loss": 1.0, "r2": 0.1}}
+    return run

@@ -9,7 +9,7 @@ import pytest
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics.rules import RULES, diagnose
 from mltrainer.diagnostics.signals import Finding, Run
-from tests.diagnostics.observed import DATA, SEEN, exploded, observed, of_numbers
+from tests.diagnostics.observed import DATA, SEEN, exploded, observed, of_numbers, of_sorted_numbers
 
 START, LAST = "signals__start__model__", "history__9__signals__"
 DATA_AT = "signals__start__data__"
@@ -286,6 +286,14 @@ def test_a_run_that_is_ahead_of_a_constant_answer_and_behind_none_has_learned_wh
         assert "nor is any plain model better" in say(name, flat(beside(2.3, constant=2.3, linear=2.3))).reason
 
 
+def test_steps_that_are_too_long_are_told_though_no_plain_answer_does_better() -> None:
+    run = flat(beside(2.0, constant=2.3, linear=2.1))
+    for row in run["history"]:
+        row["update_ratios"] = [0.5, 0.5]
+    run["signals"]["early"]["updates"] = [[1, 0.5, 0.5], [2, 0.5, 0.5]]
+    assert say("learning_rate_high", run).state == say("convergence_stall", run).state == "fired"
+
+
 def test_what_was_learned_by_heart_is_no_missing_signal() -> None:
     run = beside(2.3, constant=2.3, linear=2.3)
     for row in run["history"]:
@@ -337,3 +345,55 @@ def test_whole_numbers_that_are_no_classes_are_not_counted_as_such() -> None:
     assert say("class_imbalance", observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1]})).state == "fired"
     events = observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1], f"{START}output__shape": [1]})
     assert say("class_imbalance", events).state == "not_applicable"
+
+
+# --- streams, data sets, numbers and places ---
+
+
+def test_targets_that_come_in_a_sorted_order_are_told_of_numbers_too() -> None:
+    assert say("unshuffled_data", of_sorted_numbers(spread=1.0)).state == "clear"
+    assert "targets spread over 3" in say("unshuffled_data", of_sorted_numbers()).reason
+    assert say("unshuffled_data", of_sorted_numbers()).state == "fired"
+
+
+def test_classes_of_a_stream_are_counted_in_its_first_batches_where_these_are_mixed() -> None:
+    run = observed(evaluation=None, **{f"{DATA_AT}counts": None})
+    run["signals"]["early"] |= {"counts": [2000, 48], "labels": [0.1] * 32}
+    assert "41.7 times" in say("class_imbalance", run).reason
+    run["signals"]["early"]["labels"] = [0.0] * 31 + [0.6]
+    assert say("class_imbalance", run).state == "not_applicable"
+
+
+def test_a_sorted_stream_of_one_class_first_is_told_by_the_validation_samples() -> None:
+    run = observed(evaluation=None, signals__early__labels=[0.0] * 32, **{f"{DATA_AT}counts": None})
+    run["signals"]["start"]["model"]["target"] |= {"classes": 1, "entropy": 0.0}
+    assert say("unshuffled_data", run).state == "fired"
+
+
+def test_noise_in_targets_that_are_numbers_is_told_where_it_is_learned_by_heart() -> None:
+    def learned(train: float, validation: float) -> dict[str, Any]:
+        run = of_sorted_numbers()
+        for row in run["history"]:
+            row |= {"train": {"loss": 0.1, "r2": train}, "validation": {"loss": 1.0, "r2": validation}}
+        return run
+
+    assert "explain 10 % of the training targets' variance" in say("label_noise", learned(0.9, 0.1)).reason
+    assert say("label_noise", learned(0.9, 0.1)).state == "fired"
+    assert say("label_noise", learned(0.3, 0.15)).state == "clear"
+    assert say("label_noise", learned(0.9, 0.8)).state == "clear"
+
+
+@pytest.mark.parametrize(("logits", "state"), [(2.31, "fired"), (4.0, "clear")])
+def test_probabilities_for_each_place_that_the_loss_takes_for_logits(logits: float, state: str) -> None:
+    run = observed(**{f"{START}output__shape": [16, 10], f"{START}target__classes": None, f"{START}as_logits": logits})
+    run["signals"]["start"]["model"]["output"]["sums_to_one"] = True
+    assert say("output_activation", run).state == state
+
+
+def test_a_sigmoid_before_the_cross_entropy_is_told_by_its_range() -> None:
+    run = observed(**{f"{START}output__lowest": 0.1, f"{START}output__largest": 0.9})
+    for row in run["history"]:
+        row["signals"]["validation"]["output"] |= {"lowest": 0.0, "largest": 1.0}
+    assert "from 0 to 1 throughout" in say("output_activation", run).reason
+    run["history"][-1]["signals"]["validation"]["output"]["largest"] = 8.0
+    assert say("output_activation", run).state == "clear"

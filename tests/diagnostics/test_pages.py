@@ -17,7 +17,7 @@ from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_page
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.firing import FIRING
-from tests.diagnostics.observed import OBSERVED, exploded, observed, of_numbers, unlearned
+from tests.diagnostics.observed import OBSERVED, exploded, observed, of_numbers, of_sorted_numbers, unlearned
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Fix, in this order", "It worked when", "When the rule is wrong"]
 CONFIG: dict[str, Any] = {
@@ -78,6 +78,7 @@ def test_every_threshold_decides_something(name):
         gpu,
         features,
         opposed,
+        of_sorted_numbers(),
         negative,
         binary,
         OBSERVED,

@@ -109,6 +109,11 @@ def test_a_loss_that_draws_or_refuses_is_not_asked() -> None:
     assert probe_of((X,), LABELS, LABELS) is None
 
 
+def test_answers_about_pairs_of_a_batchs_samples_are_not_asked_for() -> None:
+    task, likes = Measured(functional.mse_loss), X @ X.T
+    assert plain_answers(task, Probe(X, likes, likes), Probe(X[:96], likes[:96, :96], likes[:96, :96])) is None
+
+
 def test_losses_in_blocks_have_the_mean_of_the_whole() -> None:
     losses = block_losses(Measured(functional.mse_loss), 0 * NOISE, NOISE)
     assert losses is not None

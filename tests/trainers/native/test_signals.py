@@ -312,7 +312,12 @@ def test_a_data_sets_labels_are_judged_by_their_neighbours() -> None:
     assert noisy is not None
     assert noisy["neighbours"] < 0.75
     assert (seen(1000 * rows, labels) or {})["largest"] > 1000
-    assert seen((100 * rows).long(), labels) is None  # tokens, or pixels that are scaled later
+    tokens = seen((100 * rows).long(), labels)
+    assert tokens == {"not_finite": 0, "features": 12, "counts": [125] * 4}  # of 500 samples
+    pictures = seen((100 * rows).long().clamp(0).reshape(-1, 3, 4), labels) or {}
+    assert (pictures["neighbours"], "largest" in pictures) == (1.0, False)  # pixels are scaled later
+    assert (seen(rows, rows[:, 0]) or {})["neighbour_r2"] > 0.9
+    assert (seen(rows, torch.randn(600)) or {})["neighbour_r2"] < 0.1
 
 
 # --- margins --------------------------------------------------------------------------------------

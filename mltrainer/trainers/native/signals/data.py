@@ -42,6 +42,8 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     if counts:
         is_whole = bool(torch.isfinite(rows).all())
         found |= {"telling": telling(rows, labels), "neighbours": neighbours(rows, labels) if is_whole else None}
+    else:
+        found |= _of_numbers(rows, labels)
     return found
 
 
@@ -50,14 +52,29 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
     with user_code(task.root, "samples of your task"):
         read = read_split(samples, task.task.target_key, task.config.data_seed, Budget(ROWS, 0, READING_S))
     first = next(iter(read.inputs.values()), None)
-    if first is None or first.is_whole or not first.values.size:
+    if first is None or not first.values.size:
         return None
     rows, labels = torch.from_numpy(first.values), classes_of(read.target)
     bad = int((~torch.isfinite(rows)).sum())
-    found = {"not_finite": bad, "features": first.size, **_scale(rows)}
-    if labels is not None and not bad and len(rows) > NEIGHBOURS:
-        found |= {"neighbours": neighbours(rows, torch.from_numpy(labels))}
-    return found
+    # Whole numbers are tokens or pixels, whose scale is the model's affair.
+    found = {"not_finite": bad, "features": first.size, **({} if first.is_whole else _scale(rows))}
+    if labels is not None:
+        found |= {"counts": np.bincount(labels).tolist()}
+    # Samples with like tokens at like places are not alike; those of an image have several indices.
+    is_comparable = not first.is_whole or "][" in first.names[-1]
+    if bad or len(rows) <= NEIGHBOURS or not is_comparable or read.target is None:
+        return found
+    if labels is not None:
+        return found | {"neighbours": neighbours(rows, torch.from_numpy(labels))}
+    return found | _of_numbers(rows, torch.from_numpy(read.target.values))
+
+
+def _of_numbers(rows: Tensor, targets: Tensor) -> dict[str, float]:
+    """Return the R2 that neighbours reach of targets that are one number a sample; nothing of others."""
+    if targets.numel() != len(rows) or len(rows) <= NEIGHBOURS or not bool(torch.isfinite(rows).all()):
+        return {}
+    told = neighbour_r2(rows, targets.flatten().double())
+    return {"neighbour_r2": told} if math.isfinite(told) else {}
 
 
 def _scale(rows: Tensor) -> dict[str, float | None]:
@@ -79,7 +96,17 @@ def telling(rows: Tensor, labels: Tensor) -> float:
 
 def neighbours(rows: Tensor, labels: Tensor) -> float:
     """Return the accuracy, from 0 to 1, of a vote of the nearest samples by their standardized features."""
+    return float((labels[_nearest(rows)].mode(1).values == labels).double().mean())
+
+
+def neighbour_r2(rows: Tensor, targets: Tensor) -> float:
+    """Return the R2 of the mean of the nearest samples' targets, by their standardized features; NaN of targets all alike."""
+    errors = (targets[_nearest(rows)].mean(1) - targets).square().mean()
+    return float(1 - errors / targets.var(correction=0))
+
+
+def _nearest(rows: Tensor) -> Tensor:
+    """Return the places of each sample's nearest others."""
     scaled = (rows - rows.mean(0)) / rows.std(0).clamp_min(1e-12)
     distances = torch.cdist(scaled, scaled).fill_diagonal_(math.inf)
-    near = labels[distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices]
-    return float((near.mode(1).values == labels).double().mean())
+    return distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from mltrainer.trainers.native.signals.observing import entropy, is_classes
 
 STEPS = (1, 2, 4, 8, 16, 32)  # whose updates are measured; an interval's last step shows what has become of a rate by then
 BATCHES = 32  # whose labels are looked at
+MOST_CLASSES = 1000  # larger whole numbers are quantities or names
 
 
 @dataclass
@@ -22,14 +24,19 @@ class Early:
     Attributes:
         updates: Step, and |update| / |weight| of the middle layer and of the one where it is largest.
         labels: Entropy of each batch's classes, in nats.
+        counts: Samples of each class in all of these batches.
+        numbers: Mean and standard deviation of each batch's targets, where each sample has one number.
     """
 
     updates: list[list[float]] = field(default_factory=list)
     labels: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    numbers: list[list[float]] = field(default_factory=list)
 
     def tree(self) -> Tree:
         """Return the state for a checkpoint."""
-        return {"updates": [list(row) for row in self.updates], "labels": list(self.labels)}
+        rows = {"updates": [list(row) for row in self.updates], "numbers": [list(row) for row in self.numbers]}
+        return {**rows, "labels": list(self.labels), "counts": list(self.counts)}
 
 
 class EarlySteps:
@@ -50,8 +57,8 @@ class EarlySteps:
         """Note what a step is about to be."""
         if step in STEPS and self._layers:
             self._before = [layer.detach().clone() for layer in self._layers]
-        if step <= BATCHES and isinstance(targets, Tensor):
-            self._targets.append(targets)
+        if step <= BATCHES and isinstance(targets, Tensor) and targets.dim() and targets.numel() == len(targets):
+            self._targets.append(targets.flatten())  # one for each sample
 
     def after(self, step: int) -> None:
         """Note what a step has done."""
@@ -63,8 +70,19 @@ class EarlySteps:
         """Bring to the host what was collected."""
         for step, ratios in self._ratios:
             self.early.updates.append([step, float(ratios.median()), float(ratios.max())])
-        self.early.labels += [entropy(labels.bincount()) for labels in self._targets if is_classes(labels)]
+        for targets in self._targets:
+            self._note(targets)
         self._ratios, self._targets = [], []
+
+    def _note(self, targets: Tensor) -> None:
+        early = self.early
+        if is_classes(targets) and int(targets.max()) < MOST_CLASSES:
+            counts = targets.bincount()
+            early.labels.append(entropy(counts))
+            early.counts = [sum(pair) for pair in itertools.zip_longest(early.counts, counts.tolist(), fillvalue=0)]
+        elif not targets.is_complex() and len(targets) > 1:
+            values = targets.double()
+            early.numbers.append([float(values.mean()), float(values.std())])
 
 
 def update_ratios(before: list[Tensor], after: list[Tensor]) -> Tensor:

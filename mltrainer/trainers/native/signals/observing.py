@@ -200,7 +200,7 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
     found = {
         "loss": loss,
         "accuracy": accuracy(output, target),
-        "output": of_output(output),
+        "output": of_output(output, by_class(output, target)),
         "target": of_target(target),
         "modules": modules.found(),
         "distributions": histograms(weights_of(model), modules.activations),
@@ -247,14 +247,33 @@ def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
         "constant_loss": _loss_with(task, outputs, target[:1].expand_as(target).clone()),
         "as_binary": _as_binary(output, target),
     }
-    if output.dim() != 2 or not is_classes(target) or int(target.max()) >= output.shape[1]:
+    rows, labels = by_class(output, target) or (None, None)
+    if rows is None or labels is None:
         return {**found, "as_probabilities": None, "as_logits": None}
-    chosen = output.gather(1, target[:, None]).double().clamp_min(1e-12)
+    chosen = rows.gather(1, labels[:, None]).double().clamp_min(1e-12)
     return {
         **found,
         "as_probabilities": float(-chosen.log().mean()),
-        "as_logits": float(nn.functional.cross_entropy(output.double(), target)),
+        "as_logits": float(nn.functional.cross_entropy(rows.double(), labels)),
     }
+
+
+def by_class(output: Any, target: Any) -> tuple[Tensor, Tensor] | None:
+    """Return a classifier's outputs as [answers, classes], with their labels; None where the targets are none of these classes.
+
+    Answers are for samples, or for places of them, with the classes in the second or in the last dimension; of labels below
+    zero, which a loss leaves out, there are none.
+    """
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or target.dtype != torch.int64 or output.dim() < 2:
+        return None
+    for dimension in (1, -1):
+        rows = output.movedim(dimension, -1)
+        if rows.shape[:-1].numel() != target.numel() or (target.dim() > 1 and rows.shape[:-1] != target.shape):
+            continue
+        known, labels = target.flatten() >= 0, target.flatten()
+        if bool(known.any()) and int(labels.max()) < rows.shape[-1]:
+            return rows.flatten(0, -2)[known], labels[known]
+    return None
 
 
 def _loss_with(task: Task, outputs: Any, target: Tensor) -> float | None:
@@ -277,8 +296,13 @@ def _as_binary(output: Tensor, target: Tensor) -> float | None:
 # --- outputs and targets --------------------------------------------------------------------------
 
 
-def of_output(output: Any) -> dict[str, Any] | None:
-    """Return shape, range and spread of outputs, and the share of the most frequent answer; None where they are no tensor."""
+def of_output(output: Any, classes: tuple[Tensor, Tensor] | None = None) -> dict[str, Any] | None:
+    """Return shape, range and spread of outputs, and the share of the most frequent answer; None where they are no tensor.
+
+    Args:
+        output: Of a batch.
+        classes: The same as `by_class` gives it.
+    """
     if not isinstance(output, Tensor) or not output.is_floating_point() or not output.numel():
         return None
     rows = output.flatten(1) if output.dim() > 1 else output[:, None]
@@ -288,10 +312,15 @@ def of_output(output: Any) -> dict[str, Any] | None:
         "lowest": float(output.min()),
         "largest": float(output.max()),
         "spread": float(rows.std(0).mean()) if len(rows) > 1 else 0.0,
-        "sums_to_one": bool(output.dim() == 2 and torch.allclose(rows.sum(1), torch.ones(len(rows)).to(rows), atol=1e-4)),
+        "sums_to_one": sums_to_one(classes[0] if classes is not None else output),
         "zero": float((output == 0).float().mean()),
         "top": None if answers is None else float(answers.bincount().max() / len(answers)),
     }
+
+
+def sums_to_one(rows: Tensor) -> bool:
+    """Return True if the numbers of each of some rows sum to 1."""
+    return bool(rows.dim() == 2 and torch.allclose(rows.sum(1), torch.ones(len(rows)).to(rows), atol=1e-4))
 
 
 def of_target(target: Any) -> dict[str, Any] | None:

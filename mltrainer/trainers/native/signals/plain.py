@@ -185,13 +185,20 @@ def plain_answers(task: Task, train: Probe, held_out: Probe) -> dict[str, Any] |
     shape = _Rows.of(train)
     per_sample = shape.count(train) // train.samples
     most = min(MOST_NUMBERS * train.samples // train.numbers, MOST_ANSWERS // per_sample)
-    if min(train.samples, most) < BLOCKS or held_out.numbers > MOST_HELD_OUT:
+    # Outputs that are as wide as the batch is long are answers about pairs of its samples.
+    widths = [[one.shape[1:] for one in tensors_in(probe.outputs)] for probe in (train, held_out)]
+    if min(train.samples, most) < BLOCKS or held_out.numbers > MOST_HELD_OUT or widths[0] != widths[1]:
         return None
     train = train.first(most)
     if _loss(task, train.outputs, train.targets) != _loss(task, train.outputs, train.targets):
         return None  # it draws, or keeps a state
-    with generators_kept(), torch.enable_grad():
-        return _fitted(task, shape, train, held_out)
+    try:
+        with generators_kept(), torch.enable_grad():
+            return _fitted(task, shape, train, held_out)
+    except Exception as error:  # of the user's loss, which may refuse what no model answers
+        if is_out_of_memory(error):
+            raise
+        return None
 
 
 def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe) -> dict[str, Any] | None:

@@ -65,7 +65,8 @@ def _told(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | Non
         return f"dropout of {share:g}" if is_on and share else None
     if (norm := BATCH_NORMS.get(func)) is not None:
         running, training = norm
-        # Without running statistics there are none but the batch's own, in training and in evaluation: that is by design.
+        if not training.of(args, kwargs):
+            return None
         is_kept = running.of(args, kwargs) is not None
-        return "batch norm by the batch's own statistics" if training.of(args, kwargs) and is_kept else None
+        return f"batch norm by the batch's own statistics{'' if is_kept else ', as it keeps none'}"
     return None
