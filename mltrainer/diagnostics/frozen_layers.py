@@ -1,4 +1,4 @@
-"""Frozen layers: weights that receive gradients and never move (page: `diagnostics/frozen_layers.md`)."""
+"""Frozen layers: weights that receive gradients and never move, or that nothing trains (page: `diagnostics/frozen_layers.md`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from mltrainer.diagnostics.signals import Finding, Run, finite, median
 FIGURES = ("update_layers.svg", "gradient_layers.svg")
 
 
-def find(run: Run, *, evaluations: float, share: float, moved: float) -> Finding:
-    """Fire where a layer's updates were exactly zero at every evaluation although it had gradients, and something else moved."""
+def find(run: Run, *, evaluations: float, share: float, moved: float, skill: float) -> Finding:
+    """Fire where a layer's updates were exactly zero at every evaluation although it had gradients, and something else moved.
+
+    Likewise where no layer's weights are trained at all, and what is, such as biases and norms, has not learned.
+    """
+    held = list(run.start.weights) if run.start is not None and not run.layers else []
+    if held and run.reached_skill < skill and not run.keeps_up:
+        reason = f"Of {', '.join(held)} no weight is trained (requires_grad), and what is trained beside them has not learned."
+        return Finding("fired", reason, {"layers": held, "since_step": 1})
     norms, updates = run.layer_norms, run.layer_updates
     if min(len(norms), len(updates)) < evaluations:
         reason = f"{len(updates)} evaluations recorded the layers' updates; the rule needs {evaluations:g}."

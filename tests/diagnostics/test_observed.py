@@ -58,6 +58,11 @@ def flat(run: dict[str, Any], metrics: bool = True) -> dict[str, Any]:
     return {**run, "history": rows, **chosen}
 
 
+NORMS_ALONE: dict[str, Any] = {
+    **epochs(layer_norms=[], update_ratios=[]),
+    "layers": [],
+    f"{START}weights": {"0": 0.58, "3": 0.57},
+}
 FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("symmetric_weights", "0.weight", observed(unlearned=True, **{f"{START}symmetric": ["0.weight"]})),
     ("dead_layers", "0.weight never received", observed(**epochs(layer_norms=[0.0, 0.3]))),
@@ -85,6 +90,7 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
         observed(history__4__train_loss=-3.0, **{f"{START}as_binary": 2.31}),
     ),
     ("frozen_layers", "while the validation loss did", observed(**epochs(update_ratios=[0.0, 0.0]))),
+    ("frozen_layers", "Of 0, 3 no weight is trained", observed(unlearned=True, **NORMS_ALONE)),
     ("output_activation", "from 0 to 1 throughout", binary(lowest=0.4, largest=0.6)),
     ("output_activation", "rectifier", binary(lowest=0.0, largest=3.0, zero=0.5)),
     ("evaluation_mode", "calls dropout of 0.5:", observed(**{f"{START}training_calls": ["dropout of 0.5"]})),
@@ -144,6 +150,7 @@ TRAPS: list[tuple[str, str, dict[str, Any]]] = [
         observed(**{f"{DATA_AT}largest": None, f"{DATA_AT}spread": None}),
     ),
     ("leakage", "a built-in task, which planning judges", observed(**{f"{DATA_AT}shared": None, f"{DATA_AT}telling": None})),
+    ("frozen_layers", "norms of a pretrained model that are tuned", observed(**NORMS_ALONE)),
     (
         "frozen_layers",
         "a rate so low that nothing moves",

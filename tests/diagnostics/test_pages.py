@@ -71,6 +71,7 @@ def test_every_threshold_decides_something(name):
     still = {f"history__{nr}__update_ratios": [0.0, 0.0] for nr in range(10)}
     negative = observed(history__4__train_loss=-3.0, signals__start__model__training_calls=["dropout of 0.5"], **still)
     binary = observed(history__4__train_loss=-3.0, signals__start__model__as_binary=2.0)
+    held = observed(layers=[], signals__start__model__weights={"0": 0.58})
     recorded = [entry["run"] for entry in RECORDED.values()]
     for run in [
         *recorded,
@@ -81,6 +82,7 @@ def test_every_threshold_decides_something(name):
         of_sorted_numbers(),
         negative,
         binary,
+        held,
         OBSERVED,
         unlearned(),
         exploded(),

@@ -417,10 +417,8 @@ class Trainer:
         """Note the outputs of a step that was taken, of each sample in one process alone."""
         if (step.count > 1 and self.ranks.shares_steps) or self.ranks.writes:  # a step of one shard is computed by all
             own = [samples_of(step.ids, shard, self.plan.batch_size) for shard in step.shards if shard < step.count]
-            ids, passes = (
-                np.concatenate(own) if own else step.ids[:0],
-                [one for one in self._passes[: len(own)] if one is not None],
-            )
+            ids = np.concatenate(own) if own else step.ids[:0]
+            passes = [one for one in self._passes[: len(own)] if one is not None]  # and no further ones, such as SAM's
             if len(passes) == len(own):
                 self.margins.took(ids, passes)
                 self.recent.took(self.step, ids, passes)

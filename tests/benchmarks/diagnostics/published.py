@@ -316,9 +316,9 @@ SEEDED = [
 
 
 def either_or() -> Parts:
-    """Return the four rows of an exclusive or, to train on and to look at."""
-    rows = torch.tensor([[0.0, 0], [0, 1], [1, 0], [1, 1]]), torch.tensor([0, 1, 1, 0])
-    return Parts(rows, rows)
+    """Return the four rows of an exclusive or to train on, and rows beside them to look at."""
+    rows, classes = torch.tensor([[0.0, 0], [0, 1], [1, 0], [1, 1]]), torch.tensor([0, 1, 1, 0])
+    return Parts((rows, classes), (rows * 0.9 + 0.05, classes))
 
 
 class Probability(Two):
