@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from mltrainer.records.planning import Distribution, Environment
 
+OWN = "mltrainer"  # the usual package index has another package under this name
 INSTALLERS = frozenset(("pip", "uv", "wheel"))  # they put packages there and take no part in a run
 _PUBLISHED = re.compile(r"(?:\d+!)?\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?")  # versions that an index takes
 
@@ -65,6 +66,8 @@ def _installable(row: Distribution, of_build: Mapping[str, str]) -> str:
 
 
 def _pin(row: Distribution) -> str:
+    if normal(row.name) == OWN:
+        return f"# {row.name} {row.version}: install it from its own source or wheel; the index has another package of that name"
     if row.editable:
         return f"# {row.name} {row.version} was an editable installation: install its source at the recorded commit"
     if not row.version:

@@ -9,13 +9,14 @@ import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from mltrainer.errors import InputError, KilledError, ended_with
 from mltrainer.executors.executor import Command
 from mltrainer.executors.running import answered, run
 from mltrainer.records.event import Tell
 from mltrainer.records.planning import Environment
-from mltrainer.reproducibility.pins import builds, requirements
+from mltrainer.reproducibility.pins import OWN, builds, normal, requirements
 from mltrainer.workspace import Project, redact_file, write_text
 
 FOLDER = "environments"
@@ -50,9 +51,8 @@ def rebuild(project: Project, environment: Environment, tell: Tell) -> Path:
     _call([*pip, "--requirement", str(folder / PINS_FILE)], folder)
     for pin, index in builds(environment).items():
         _call_either([*pip, pin], ["--extra-index-url", index], folder)
-    for row in rows:
-        if row.name == "mltrainer" and row.editable:
-            _call([*pip, "--editable", own_source()], folder)
+    if any(normal(row.name) == OWN for row in rows):
+        _call([*pip, *own_source()], folder)
     # Last: an installation that was killed has no such mark, and is begun anew.
     write_text(folder / DONE_FILE, "")
     return python
@@ -81,23 +81,24 @@ def _version_of(interpreter: str) -> str:
     return answered(Command(arguments=arguments, folder=Path(), environment=os.environ)).out.decode().strip()
 
 
-def own_source() -> str:
-    """Return the folder that this mltrainer is installed from in editable form.
+def own_source() -> list[str]:
+    """Return pip's arguments for this mltrainer, from where it was installed: a working tree, or a wheel that is still there.
 
     Raises:
-        InputError: It is not; the recorded code of mltrainer itself cannot be had then.
+        InputError: It was installed from elsewhere; the index has another package of its name.
     """
     try:
-        text = distribution("mltrainer").read_text("direct_url.json") or "{}"
+        origin = json.loads(distribution(OWN).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
-        text = "{}"
-    url = str(json.loads(text).get("url", ""))
-    if not url.startswith("file://"):
+        origin = {}
+    url = urlsplit(str(origin.get("url", "")))
+    path = unquote(url.path)
+    if url.scheme != "file" or not os.path.exists(path):
         raise InputError(
-            "the recorded mltrainer was installed from a working tree, and this one was not",
-            mend="install mltrainer from that tree (pip install --editable), then type the same command again",
+            "where this mltrainer was installed from is not here any more, and the index has another package of that name",
+            mend="install mltrainer from its source or its wheel, then type the same command again",
         )
-    return url.removeprefix("file://")
+    return ["--editable", path] if origin.get("dir_info", {}).get("editable") else [path]
 
 
 def _call_either(command: list[str], otherwise: list[str], folder: Path) -> None:

@@ -71,7 +71,9 @@ def test_another_python_is_asked_for() -> None:
         find_interpreter("3.3.1")
 
 
-def test_an_editable_mltrainer_is_taken_from_its_own_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mltrainer_is_taken_from_where_it_was_installed_and_never_from_an_index(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     class Installed:
         def __init__(self, text: str | None) -> None:
             self.text = text
@@ -79,11 +81,19 @@ def test_an_editable_mltrainer_is_taken_from_its_own_tree(monkeypatch: pytest.Mo
         def read_text(self, _name: str) -> str | None:
             return self.text
 
-    monkeypatch.setattr(rebuilding, "distribution", lambda _name: Installed('{"url": "file:///home/me/mltrainer"}'))
-    assert rebuilding.own_source() == "/home/me/mltrainer"
-    monkeypatch.setattr(rebuilding, "distribution", lambda _name: Installed(None))
-    with pytest.raises(InputError, match="working tree"):
-        rebuilding.own_source()
+    place = tmp_path / "a tree"
+    place.mkdir()
+    url = place.as_uri()
+    for origin, arguments in (
+        (f'{{"url": "{url}", "dir_info": {{"editable": true}}}}', ["--editable", str(place)]),
+        (f'{{"url": "{url}", "archive_info": {{}}}}', [str(place)]),
+    ):
+        monkeypatch.setattr(rebuilding, "distribution", lambda _name, origin=origin: Installed(origin))
+        assert rebuilding.own_source() == arguments
+    for gone in (None, f'{{"url": "{url}/gone.whl"}}', '{"url": "https://host/mltrainer.whl"}'):
+        monkeypatch.setattr(rebuilding, "distribution", lambda _name, gone=gone: Installed(gone))
+        with pytest.raises(InputError, match="another package of that name"):
+            rebuilding.own_source()
 
 
 def test_a_reproduction_in_the_recorded_environment_is_that_environments_own(

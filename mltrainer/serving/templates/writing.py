@@ -9,7 +9,7 @@ from pathlib import Path
 from mltrainer.errors import InputError
 from mltrainer.generated_files import folder_within, write_generated
 from mltrainer.records.reading import sound_record
-from mltrainer.reproducibility.pins import normal, requirements_file
+from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.serving.admission import admitted
 from mltrainer.serving.templates import Kind
 from mltrainer.serving.templates.rendering import Place, files_of
@@ -50,10 +50,7 @@ def _place(project: Project, kind: Kind, folder: str) -> Place:
         what = "there is no sound record of planning, which has the packages and their versions"
         raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
     environment = record.evidence.environment
-    # The package index has another project's package under the name mltrainer.
-    others = [row for row in environment.distributions if normal(row.name) != "mltrainer"]
-    pins = requirements_file(environment.model_copy(update={"distributions": others}))
-    return Place(folder, time, environment.python.version, pins)
+    return Place(folder, time, environment.python.version, requirements_file(environment))
 
 
 def _known(path: Path) -> Path:
