@@ -39,7 +39,7 @@ def _of_steps(spikes: Sequence[Spike]) -> Finding:
     if not first.samples:
         return Finding("fired", reason, evidence, FIGURES)
     worst = first.samples[0]
-    made = f" {percent(number(worst.share))} of it is of sample {worst.sample}, whose loss was {text(number(worst.loss))}."
+    made = f" Sample {worst.sample} made {percent(number(worst.share))} of it, with a loss of {text(number(worst.loss))}."
     return Finding("fired", reason + made, {**evidence, "samples": [row.sample for row in first.samples]}, FIGURES)
 
 

@@ -221,7 +221,7 @@ def test_the_sample_that_made_a_spike_is_shown_with_its_loss_in_that_step(projec
     first, *others = found["rows"]
     assert (first["sample"], len(found["rows"]), ["then" in row for row in others].count(True)) == (broken, 32, 4)
     assert first["then"] / 32 == pytest.approx(found["recorded_loss"], rel=0.01)
-    assert f"of it is of sample {broken}, whose loss was" in found["because"]
+    assert f" Sample {broken} made " in found["because"]
     told = cli("rows", RUN, "--step", "15", "--project", project.root).out
     assert f"loss {number(first['then'])} in that step" in told
     assert "in that step" not in cli("rows", RUN, "--step", "14", "--project", project.root).out
