@@ -18,6 +18,7 @@ from mltrainer.configs.project import OF_PROGRAMS, is_opaque, meets
 from mltrainer.diagnostics import (
     bad_initialization,
     class_imbalance,
+    clip_too_small,
     constant_predictions,
     convergence_stall,
     dead_layers,
@@ -87,6 +88,7 @@ RULES: dict[str, Rule] = {
     "constant_predictions": constant_predictions.find,
     "learning_rate_high": learning_rate_high.find,
     "learning_rate_low": learning_rate_low.find,
+    "clip_too_small": clip_too_small.find,
     "loss_oscillation": loss_oscillation.find,
     "loss_spike": loss_spike.find,
     "underfitting": underfitting.find,

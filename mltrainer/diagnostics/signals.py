@@ -468,6 +468,11 @@ class Run:
             self._curves["grad_norm", which] = [number(getattr(row.grad_norm, which)) for row in self.history]
         return self._curves["grad_norm", which]
 
+    @property
+    def clip_norm(self) -> float:
+        """The norm to which gradients are clipped, NaN where they are not, or where that changes no step's length."""
+        return number(self.result.signals.start.clip_norm) if self.result.signals else NAN
+
     @functools.cached_property
     def layer_norms(self) -> list[list[float]]:
         """Median gradient norm of each layer, for every evaluation that recorded them."""

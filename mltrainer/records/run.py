@@ -202,10 +202,14 @@ class DataSeen(Part):
 
 
 class Start(Part):
-    """Before the first step."""
+    """Before the first step.
+
+    `clip_norm`: to which all gradients are clipped, where an optimizer's steps are as long as they are large.
+    """
 
     model: SeenAtStart
     data: DataSeen | None
+    clip_norm: Measured | None = None
 
 
 class Early(Part):

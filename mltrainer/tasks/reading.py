@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ class Reading:
         inputs: Their inputs, by what they are called; without those that are no numbers of one shape.
         left_out: The names of these.
         target: Their targets; None where they are no numbers of one shape.
+        drawn: What each reading draws anew: inputs alone, or targets too; None where two readings are the same.
     """
 
     total: int
@@ -58,6 +59,7 @@ class Reading:
     inputs: dict[str, Numbers]
     left_out: list[str]
     target: Numbers | None
+    drawn: Literal["inputs", "targets"] | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -120,8 +122,9 @@ def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Readi
     looked = set(samples.spread(budget.looked).tolist())
     # Two purposes, which differ in their draws alone: a sample that differs is drawn anew at each reading.
     tried = samples.spread(min(TRIED, budget.compared)).tolist()
-    first, second = ([sample_hash(samples.read(seed, purpose, 0, place)) for place in tried] for purpose in ("sample", "again"))
-    most = budget.compared if first == second else 0
+    first, second = ([samples.read(seed, purpose, 0, place) for place in tried] for purpose in ("sample", "again"))
+    drawn = _drawn(first, second, target_key)
+    most = budget.compared if drawn is None else 0
     found: dict[int, int] = {}
     kept: dict[int, tuple[dict[str, Any], Any]] = {}
     started = time.monotonic()
@@ -133,10 +136,21 @@ def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Readi
         found[place] = sample_hash(sample)
         if place in looked:
             kept[place] = _divided(sample, target_key)
-    hashes = np.array(list(found.values()), dtype=np.uint64) if first == second else None
+    hashes = np.array(list(found.values()), dtype=np.uint64) if drawn is None else None
     names = list(dict.fromkeys(name for inputs, _ in kept.values() for name in inputs))
     inputs = {name: _numbers([part.get(name) for part, _ in kept.values()]) for name in names}
-    return _reading(samples, hashes, np.array(list(kept), dtype=np.int64), inputs, _numbers([one for _, one in kept.values()]))
+    target = _numbers([one for _, one in kept.values()])
+    return replace(_reading(samples, hashes, np.array(list(kept), dtype=np.int64), inputs, target), drawn=drawn)
+
+
+def _drawn(first: list[Any], second: list[Any], target_key: str) -> Literal["inputs", "targets"] | None:
+    """Return the part in which two readings of the same samples differ."""
+    if [*map(sample_hash, first)] == [*map(sample_hash, second)]:
+        return None
+    targets = [[_divided(sample, target_key)[1] for sample in samples] for samples in (first, second)]
+    pairs = zip(*targets, strict=True)
+    is_same = all(one is not None and other is not None and np.array_equal(one.values, other.values) for one, other in pairs)
+    return "inputs" if is_same else "targets"
 
 
 def _order(samples: Samples, most: int, looked: set[int]) -> Iterator[int]:

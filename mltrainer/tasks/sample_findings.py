@@ -29,6 +29,7 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
     return [
         *_constant(train, "training"),
         *_constant(validation, "validation"),
+        *_augmented(train, validation),
         *_contradicting(train),
         *_telling(train, limits),
         *_units(train, validation),
@@ -103,6 +104,29 @@ def _constant(read: Reading, name: str) -> list[Finding]:
 def _is_constant(values: np.ndarray) -> np.ndarray:
     is_same: np.ndarray = (values == values[:1]).all(axis=0)
     return is_same
+
+
+def _augmented(train: Reading, validation: Reading) -> list[Finding]:
+    """Return a warning of validation samples that each reading draws anew, as an augmentation meant for training does.
+
+    A mask, a noise or a time that is drawn with its target is part of the task, and so is what is drawn for another target than a
+    class or a few numbers, such as a picture without its noise.
+    """
+    if validation.drawn is None:
+        return []
+    target = validation.target
+    is_plain = target is not None and (classes_of(target) is not None or target.size <= MOST_TARGETS)
+    if train.drawn is not None and not (validation.drawn == "inputs" and is_plain):
+        return []
+    what = (
+        "validation samples are drawn anew at each reading, and the training samples are not"
+        if train.drawn is None
+        else ("validation samples are drawn anew at each reading, as the training samples are")
+    )
+    mend = "write dataset(self, split), and alter the samples of training alone"
+    return [
+        Finding("warning", f"{what}: is that an augmentation? It makes a metric that of other samples than were held out; {mend}")
+    ]
 
 
 # --- labels that contradict one another ------------------------------------------------------------

@@ -54,7 +54,17 @@ def waiting(run: Record, share: float) -> Record:
 FLAT = curve([0.7] * 12, UNLEARNED)
 CLASSES = {"classes": 2, "top": 0.5, "spread": 0.5}
 
+
+def clipped(run: Record, norm: float, share: float = 1.0, usual: float = 5.0) -> Record:
+    """Put a clip into a run, the share of its steps that were clipped, and the usual norm before."""
+    norms = {"median": usual, "max": 2 * usual, "min": usual / 2}
+    start = {"model": {}, "data": None, "clip_norm": norm}
+    history = [{**one, "clipped": share, "grad_norm": norms} for one in run["history"]]
+    return {**run, "history": history, "signals": {"start": start, "early": {"updates": [], "labels": []}, "spikes": []}}
+
+
 FIRING: dict[str, Record] = {
+    "clip_too_small": clipped(FLAT, 0.01),
     "constant_predictions": answering(FLAT, {"top": 1.0, "spread": 0.0}, CLASSES),
     "divergence": curve([0.7 + 0.1 * n for n in range(12)], UNLEARNED),
     "input_starvation": waiting(FLAT, 0.8),

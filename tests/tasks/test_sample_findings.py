@@ -339,3 +339,38 @@ def test_nan_in_a_data_set_is_told_with_the_sample():
     rows[7, 2] = np.nan
     (told,) = sample_findings.nonfinite(in_a_data_set(rows, np.arange(30) % 2), "train")
     assert told.what == "1 of 30 train samples hold NaN or infinity in inputs; the first is sample 7"
+
+
+# --- samples that each reading draws anew -------------------------------------------------------------
+
+
+class Drawn(Given):
+    """Rows whose inputs, or targets too, are moved by a draw at each reading."""
+
+    def __init__(self, rows, targets=False):
+        super().__init__(rows)
+        self.targets = targets
+
+    def __getitem__(self, place):
+        row, target = self.rows[place]
+        return row + 0.1 * torch.randn_like(row), target + torch.randn(()) if self.targets else target
+
+
+def read_anew(kind, target, **more):
+    rows = list(zip(torch.randn(40, 6), target, strict=True))
+    return read_split(Samples(np.arange(40), dataset=kind(rows, **more)), "labels", 1, planning_budget())
+
+
+LABELS = torch.arange(40) % 2
+
+
+def test_validation_samples_that_are_augmented_are_told():
+    still, moved = read_anew(Given, LABELS), read_anew(Drawn, LABELS)
+    assert "are drawn anew at each reading, and the training samples are not" in found(still, moved)[0]
+    assert "as the training samples are" in found(moved, moved)[0]
+    assert found(moved, still) == []
+
+
+def test_what_is_drawn_with_its_target_is_the_task():
+    masked, denoised = read_anew(Drawn, LABELS.float(), targets=True), read_anew(Drawn, torch.randn(40, 20))
+    assert found(masked, masked) == found(denoised, denoised) == []

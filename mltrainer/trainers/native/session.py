@@ -29,6 +29,7 @@ from mltrainer.records.planning import Loader
 from mltrainer.records.run import Initial, Interruption, Located, Rehearsal
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
+from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
 from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
@@ -47,6 +48,7 @@ from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, R
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.data import of_data
 from mltrainer.trainers.native.signals.observing import at_start
+from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import require_planned_data, resident_mb
@@ -56,6 +58,7 @@ INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
 START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": "of the file's not used"}
 OF_MANY = ("optimization", "ablation")  # what trains many runs on the same data
+SCALED = ("sgd",)  # optimizers whose steps are as long as the gradients are large
 REHEARSAL_SAMPLES = 512
 
 
@@ -106,6 +109,9 @@ class Session:
         self.draws = seeds.first_draws(config.seed)
         held = self._make_model()
         self._note_contract()
+        # Now, as training parts what only begins alike.
+        is_own = self.job.data_limits is not None and not isinstance(self.task.task, BuiltinTask)
+        self.ties = tie_findings(self.model, self.task.task) if is_own else []
         self._make_trainer(held)
         if self._tracer is not None:
             self._tracer.attach(self.task, self.model, lambda: self.trainer.step)
@@ -253,7 +259,10 @@ class Session:
 
     def _observed_start(self) -> dict[str, Any]:
         data = None if self.job.phase in OF_MANY else of_data(self.task)
-        return {"model": at_start(self.task, self.model, self.config, self.trainer.watch), "data": data}
+        model = at_start(self.task, self.model, self.config, self.trainer.watch)
+        # Of other optimizers the steps are as long whatever the gradients' size is.
+        clip = self.config.clip.norm if self.config.clip is not None and self.config.optimizer.name in SCALED else None
+        return {"model": model, "data": data, "clip_norm": clip}
 
     def _expected_chain(self) -> list[str]:
         """Return the lines of the run that is reproduced; empty where there is none."""

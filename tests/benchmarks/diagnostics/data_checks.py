@@ -8,6 +8,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.opening import make_model, open_task
+from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.signals.tokens import token_findings
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of
@@ -28,6 +29,9 @@ TOLD = {  # words of a finding, and the label that it stands for
     "the targets of all": "CONST_TARGET",
     "are the same in all": "CONST_INPUT",
     "of another and another class": "LABEL_NOISE",
+    "share any: ": "TIE_BROKEN",
+    "are two parameters, which training parts": "TIE_BROKEN",
+    "are drawn anew at each reading": "VALIDATION_AUGMENTED",
 }
 SEED = 0  # of the config alone: the samples of a case are the same with every seed
 
@@ -38,6 +42,7 @@ def checked(case: Case) -> frozenset[str]:
     opened = open_task(config_of(case, SEED, task), Path.cwd(), task)
     rows = [Finding(**row) for row in opened.facts(DataLimits())["findings"]]
     seeds.seed_everything(seeds.key(SEED, "model"))
-    rows += token_findings(opened, make_model(opened), opened.config)
+    model = make_model(opened)
+    rows += [*token_findings(opened, model, opened.config), *tie_findings(model, task)]
     texts = [row.what for row in rows if row.severity != "info"]
     return frozenset(label for text in texts for words, label in TOLD.items() if words in text)

@@ -51,6 +51,7 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "train_eval_mismatch": "EVAL_MISMATCH",
     "evaluation_mode": "EVAL_DROPOUT",
     "memory_growth": "MEMORY",
+    "clip_too_small": "CLIP_TOO_SMALL",
 }
 BATCH_STATS = "BATCH_STATS"
 UNNAMED = {  # labels without a diagnostic, and who ought to tell
@@ -59,15 +60,14 @@ UNNAMED = {  # labels without a diagnostic, and who ought to tell
     "SHIFTED_TWICE": "planning's check of tokens",
     "PEEKING": "planning's check of tokens",
     "PADDING_COUNTED": "planning's check of tokens",
-    "TIE_BROKEN": "none yet: head and embeddings are of one shape, and of other values",
+    "TIE_BROKEN": "planning's check of tied weights",
     BATCH_STATS: "evaluation_mode, where it names batch norm alone",
     "SHIFT": "planning's check of units",
     "GROUP_SPLIT": "planning's check of near copies",
     "ONE_CLASS": "planning's check of samples",
     "CONST_INPUT": "planning's check of samples",
     "CONST_TARGET": "planning's check of samples",
-    "VALIDATION_AUGMENTED": "none yet: validation samples alone are drawn anew at each reading",
-    "CLIP_TOO_SMALL": "none yet: each step is clipped to a small part of its norm",
+    "VALIDATION_AUGMENTED": "planning's check of samples",
 }
 
 
