@@ -318,9 +318,14 @@ def _with_arguments(found: Beginning, path: Path) -> Beginning:
     return replace(found, values=values, told=told, templates=found.templates | {BASELINE: text})
 
 
+def _typed(command: str) -> str:
+    """Return a command as it is typed in a shell: a Python file that is named alone is given to Python."""
+    return f"python {command}" if re.match(r"[^/\s]+\.py(\s|$)", command) else command
+
+
 def _from_script(script: Script) -> Beginning:
     """Return the starting values of a project whose training is a program of the user."""
-    task = {"script": script.command, "metrics": script.metrics}
+    task = {"script": _typed(script.command), "metrics": script.metrics}
     shown = f"{{{json.dumps(script.metric)}: 0.93}}"
     told = [f"at its end the program writes {script.metrics}, such as {shown}; nothing else of it changes"]
     if SEED not in places(script.command):

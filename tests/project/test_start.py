@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 
 import pytest
 import yaml
 
 from mltrainer.configs.yaml import parse
 from mltrainer.project import start
+from mltrainer.project.start import Script, make_project
 
 
 @pytest.mark.parametrize("drawn", ["5e2855886828", "012345678901", "1e0000000000"])
@@ -17,3 +19,17 @@ def test_an_id_stays_a_text_whoever_writes_the_file_again(monkeypatch: pytest.Mo
     found = start._new_id()
     assert parse(yaml.safe_dump({"id": found}), "mltrainer.yaml").value == {"id": found}
     assert found[1:] == drawn[1:]
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("train.py --seed {seed}", "python train.py --seed {seed}"),
+        ("python train.py", "python train.py"),
+        ("./train.py", "./train.py"),
+        ("train.pyz", "train.pyz"),
+    ],
+)
+def test_a_python_file_that_is_named_alone_is_given_to_python(tmp_path: Path, typed: str, written: str) -> None:
+    make_project(tmp_path, None, None, None, script=Script(typed, "metrics.json", "accuracy"))
+    assert yaml.safe_load((tmp_path / "mltrainer.yaml").read_text())["task"]["script"] == written
