@@ -13,8 +13,8 @@ FIGURES = ("learning_curves.svg", "metric.svg")
 LEAST_ROWS = 2  # evaluations; with the first loss, a fall before and a fall after
 
 
-def find(run: Run, *, pace: float, fall: float, steady: float, full_skill: float) -> Finding:
-    """Fire where the validation loss fell steadily, and as fast in the last third of the run as before."""
+def find(run: Run, *, pace: float, pace_behind: float, fall: float, steady: float, full_skill: float) -> Finding:
+    """Fire where the validation loss fell steadily, and in the last third as fast as before, or behind plain models half so."""
     if not run.finished:
         return Finding("not_applicable", "The run did not come to its end.")
     losses = [run.first_loss, *run.validation_loss]
@@ -26,9 +26,12 @@ def find(run: Run, *, pace: float, fall: float, steady: float, full_skill: float
         f"{percent(trend.late)} of the run, and in {percent(trend.steady)} of the intervals; the skill is {text(run.skill)}."
     )
     # Steady as well: a run that recovers from a spike falls late, too.
-    falls = trend.fall >= fall and trend.steady >= steady and trend.late_share / trend.late >= pace
+    is_behind = "behind" in run.verdicts.values()  # so that there is more to learn
+    least = pace_behind if is_behind else pace
+    falls = trend.fall >= fall and trend.steady >= steady and trend.late_share / trend.late >= least
     since = run.step_at(-1 - max(1, len(run.history) // 3))
     fired = falls and not run.skill >= full_skill
+    reason += " A plain model does better on the same rows." if is_behind else ""
     return judged(fired, reason, {**trend._asdict(), "skill": run.skill}, FIGURES, since_step=since)
 
 

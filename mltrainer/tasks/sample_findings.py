@@ -19,6 +19,10 @@ MOST_TARGETS = 16  # numbers of a target that are looked at one by one
 CONTRADICTING = 0.01  # chosen by us: the share of the samples from which on classes that contradict one another are told
 FEWEST_CONTRADICTING = 4  # and how many
 LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
+MOST_MARKS = 0.2  # chosen by us: the share of the features that may tell a class each; more are its nature
+MOST_SUMMED = 3  # features whose sum is looked at
+FEW = 3  # chosen by us: times as many features there are at least, of which those are a few
+EXACT = 1e-4  # chosen by us: the share of a target's variance that a sum may leave; what is measured leaves more
 SHOWN = 3  # features that are named
 SINGLE = 256  # numbers of a part that are compared one by one; of more, as of an image, all together alone
 TOGETHER = "then write dataset(self, split), which keeps what belongs together in one split"
@@ -166,14 +170,57 @@ def _telling(train: Reading, limits: DataLimits) -> list[Finding]:
     labels = classes_of(target)
     if labels is not None:
         scores = telling_features(rows, labels[:LEAK_ROWS], int(labels.max()) + 1, limits)
-        return _told(scores, rows, labels[:LEAK_ROWS].astype(np.float64), names, "the target")
+        found = _told(scores, rows, labels[:LEAK_ROWS].astype(np.float64), names, "the target")
+        return found or _told_by_class(rows, labels[:LEAK_ROWS], names, limits)
     found = []
     for place in range(target.size):
         values = target.values[:LEAK_ROWS, place]
         if np.isfinite(values).all():
             name = "the target" if target.size == 1 else f"number {place} of the target"
             found += _told(telling_features(rows, values, 0, limits), rows, values, names, name)
+            found += [] if found else _told_by_sum(rows, values, names, name)
     return found
+
+
+def _told_by_class(rows: np.ndarray, labels: np.ndarray, names: np.ndarray, limits: DataLimits) -> list[Finding]:
+    """Return a warning where each class, but one perhaps, has a feature that tells it, as marks in an image's corner do."""
+    classes = np.unique(labels)
+    if not 3 <= len(classes) <= MOST_TARGETS:
+        return []
+    best = []
+    for label in classes:
+        scores = telling_features(rows, (labels == label).astype(np.int64), 2, limits)
+        best += [max(scores, key=lambda place: scores[place])] if scores else []
+    told = list(dict.fromkeys(best))
+    if len(told) < len(classes) - 1 or len(told) > MOST_MARKS * rows.shape[1]:
+        return []
+    text = f"{_listed(names[told])} of a training sample tell each a class of the target almost by itself"
+    return [Finding("warning", f"{text}: would they be known before it? If not, leave them out of the inputs")]
+
+
+def _told_by_sum(rows: np.ndarray, values: np.ndarray, names: np.ndarray, of: str) -> list[Finding]:
+    """Return a warning where a target is a weighted sum of a few of many features, but for rounding."""
+    half = len(rows) // 2
+    spread = rows.std(axis=0)
+    if half < 2 * FEWEST or not values.std() or rows.shape[1] < FEW * MOST_SUMMED:
+        return []
+    known = (rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    chosen: list[int] = []
+    left = values[:half] - values[:half].mean()
+    for _ in range(MOST_SUMMED):
+        chosen.append(int(np.abs(known[:half].T @ left).argmax()))
+        terms = np.c_[known[:, chosen], np.ones(len(known))]
+        weights = np.linalg.lstsq(terms[:half], values[:half], rcond=None)[0]
+        left = values[:half] - terms[:half] @ weights
+        errors = values[half:] - terms[half:] @ weights
+        if len(chosen) > 1 and (errors**2).mean() <= EXACT * values[half:].var():
+            text = f"the sum of {_listed(names[chosen])} of a training sample, each times a number, is {of} almost by itself"
+            return [Finding("warning", f"{text}: would they be known before it? If not, leave them out of the inputs")]
+    return []
+
+
+def _listed(names: np.ndarray) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names: np.ndarray, of: str) -> list[Finding]:
@@ -182,7 +229,7 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
         return []
     best = sorted(scores, key=lambda place: -scores[place])
     equal = [place for place in best if np.array_equal(rows[:, place], target)]
-    listed = ", ".join(names[place] for place in best[:SHOWN]) + (f" and {len(best) - SHOWN} more" if len(best) > SHOWN else "")
+    listed = _listed(names[best])
     if equal:
         return [Finding("warning", f"{names[equal[0]]} of each training sample is {of}: leave it out of the inputs")]
     return [telling_finding(f"{listed} of a training sample {'tell' if len(best) > 1 else 'tells'}", scores[best[0]], of)]

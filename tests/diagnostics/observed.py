@@ -135,3 +135,17 @@ def of_sorted_numbers(spread: float = 0.03) -> dict[str, Any]:
     for each in run["history"]:
         each |= {"train": {"loss": 0.1, "r2": 0.9}, "validation": {"loss": 1.0, "r2": 0.1}}
     return run
+
+
+def beside(own: float, floor: float | None = 0.0, **losses: float) -> dict[str, Any]:
+    """Return a run that learned nothing by its metrics, whose loss on validation samples stands beside those of plain answers."""
+    noise = [0.01 * (-1) ** nr for nr in range(16)]
+    plain = {"floor": floor, "losses": {name: [loss + bit for bit in noise] for name, loss in losses.items()}}
+    blocks = [own + 0.5 * bit for bit in noise]
+    run = observed(
+        unlearned=True,
+        signals__start__model__plain=plain,
+        **{f"history__{nr}__signals__validation__losses": blocks for nr in range(10)},
+    )
+    run["signals"]["start"]["model"]["uses_targets"] = True
+    return run

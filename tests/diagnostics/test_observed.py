@@ -9,7 +9,7 @@ import pytest
 from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics.rules import RULES, diagnose
 from mltrainer.diagnostics.signals import Finding, Run
-from tests.diagnostics.observed import DATA, SEEN, exploded, observed, of_numbers, of_sorted_numbers
+from tests.diagnostics.observed import DATA, SEEN, beside, exploded, observed, of_numbers, of_sorted_numbers
 
 START, LAST = "signals__start__model__", "history__9__signals__"
 DATA_AT = "signals__start__data__"
@@ -38,16 +38,6 @@ def falling(losses: list[float]) -> dict[str, Any]:
     """Return a run that has losses and no metric."""
     rows = [{"epoch": nr, "step": nr, "train_loss": loss, "train": {}, "validation": {}} for nr, loss in enumerate(losses, 1)]
     return {"state": "finished", "metric": {"name": "loss", "mode": "min"}, "history": rows}
-
-
-def beside(own: float, floor: float | None = 0.0, **losses: float) -> dict[str, Any]:
-    """Return a run that learned nothing by its metrics, whose loss on validation samples stands beside those of plain answers."""
-    noise = [0.01 * (-1) ** nr for nr in range(16)]
-    plain = {"floor": floor, "losses": {name: [loss + bit for bit in noise] for name, loss in losses.items()}}
-    blocks = [own + 0.5 * bit for bit in noise]
-    run = observed(unlearned=True, **{f"{START}plain": plain}, **epochs(signals__validation__losses=blocks))
-    run["signals"]["start"]["model"]["uses_targets"] = True
-    return run
 
 
 def flat(run: dict[str, Any], metrics: bool = True) -> dict[str, Any]:
@@ -404,3 +394,14 @@ def test_a_sigmoid_before_the_cross_entropy_is_told_by_its_range() -> None:
     assert "from 0 to 1 throughout" in say("output_activation", run).reason
     run["history"][-1]["signals"]["validation"]["output"]["largest"] = 8.0
     assert say("output_activation", run).state == "clear"
+
+
+def test_a_run_that_still_falls_behind_a_plain_answer_ended_early() -> None:
+    def falling_by_halves(linear: float) -> dict[str, Any]:
+        run = beside(2.0, constant=2.3, linear=linear)
+        for nr, row in enumerate(run["history"], 1):
+            row["validation"] = {"loss": 1.5 + 0.8 * 0.85**nr, "accuracy": 0.1}
+        return run
+
+    assert say("undertrained", falling_by_halves(1.5)).state == "fired"
+    assert say("undertrained", falling_by_halves(2.1)).state == "clear"

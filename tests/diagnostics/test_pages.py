@@ -17,7 +17,7 @@ from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_page
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.firing import FIRING
-from tests.diagnostics.observed import OBSERVED, exploded, observed, of_numbers, of_sorted_numbers, unlearned
+from tests.diagnostics.observed import OBSERVED, beside, exploded, observed, of_numbers, of_sorted_numbers, unlearned
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Fix, in this order", "It worked when", "When the rule is wrong"]
 CONFIG: dict[str, Any] = {
@@ -80,6 +80,7 @@ def test_every_threshold_decides_something(name):
         features,
         opposed,
         of_sorted_numbers(),
+        beside(2.3, constant=2.3, linear=1.0),
         negative,
         binary,
         held,

@@ -374,3 +374,25 @@ def test_validation_samples_that_are_augmented_are_told():
 def test_what_is_drawn_with_its_target_is_the_task():
     masked, denoised = read_anew(Drawn, LABELS.float(), targets=True), read_anew(Drawn, torch.randn(40, 20))
     assert found(masked, masked) == found(denoised, denoised) == []
+
+
+# --- features that tell the target together -----------------------------------------------------------
+
+
+def test_a_mark_for_each_class_is_told(way):
+    labels = torch.arange(600) % 5
+    images = torch.rand(600, 6, 6)
+    assert found(way(images, labels)) == []
+    images[:, 0, :5] = torch.nn.functional.one_hot(labels, 5).float()
+    (told,) = found(way(images, labels))
+    assert "inputs[0][0], inputs[0][1], inputs[0][2] and 2 more of a training sample tell each a class" in told
+
+
+def test_a_sum_of_few_features_is_told_and_one_with_noise_is_none(way):
+    rows = torch.randn(400, 12)
+    total = rows[:, 3] - 2 * rows[:, 7]
+    (told,) = found(way(rows, total))
+    assert "inputs[7], inputs[3] of a training sample, each times a number, is the target" in told
+    assert found(way(rows, total + 0.1 * torch.randn(400))) == []
+    assert found(way(rows[:, :8], total)) == []  # two of eight may be what the target is made of
+    assert found(way(rows, rows.sum(1))) == []
