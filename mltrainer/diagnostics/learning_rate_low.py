@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 
-from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, Trend, finite, judged, median, number, percent, ratio, text, trend_of
 
 FIGURES = ("update_layers.svg", "learning_curves.svg")
 USUAL_UPDATE = 1e-3  # |update| / |weight| of a healthy step (Karpathy, 2019)
+LEAST_ROWS = 8  # evaluations; fewer show no creeping
 FALLBACK = 1e-3  # the rate of the shipped template, where updates too short for the arithmetic tell no factor
 
 
-def find(run: Run, *, update: float, gradient: float, learned_skill: float) -> Finding:
-    """Fire where no step moved the weights, though gradients arrived, and the model did not learn."""
+def find(
+    run: Run, *, update: float, gradient: float, learned_skill: float, slow: float, steady: float, fall: float, pace: float
+) -> Finding:
+    """Fire where no step moved the weights, though gradients arrived, and the model did not learn.
+
+    Likewise where steps were short, and the loss crept down from evaluation to evaluation without flattening.
+    """
     updates = finite([*run.first_updates, *run.updates])
     if not updates:
         return Finding("not_applicable", "The run recorded no size of its updates.")
@@ -20,14 +26,22 @@ def find(run: Run, *, update: float, gradient: float, learned_skill: float) -> F
     layer = _layer_norm(run)
     evidence = {"update_ratio": usual, "largest": largest, "layer_norm": layer, "skill": run.reached_skill}
     sentence = f"An update changed the weights by {text(usual)} of their size, {text(largest)} at most"
-    limit = f"at least {text(update)} expected"
+    limit, trend = f"at least {text(update)} expected", _trend(run)
     # No rate would help where hardly a gradient arrives: that is another finding.
     if layer < gradient:
         reason = f"{sentence}, but a layer's gradient is {text(layer)} of the first loss: it is not the rate that is too small."
         return Finding("clear", reason, evidence)
-    fired = largest < update and not run.learned(learned_skill)
-    reason = f"{sentence} ({limit}); the skill is {text(run.reached_skill)}."
+    creeps = trend is not None and trend.steady >= steady and trend.fall < fall and trend.late_share / trend.late >= pace
+    fired = (largest < update or (largest < slow and creeps)) and not run.learned(learned_skill)
+    told = f"; the loss crept down by {percent(trend.fall)} of the first, no slower at the end" if trend and creeps else ""
+    reason = f"{sentence} ({limit}){told}; the skill is {text(run.reached_skill)}."
     return judged(fired, reason, evidence, FIGURES, since_step=1, lr=_proposed(run, largest))
+
+
+def _trend(run: Run) -> Trend | None:
+    """Return the trend of the validation losses from the first evaluation on; None of few, or of ones that are not above 0."""
+    losses = run.validation_loss
+    return trend_of(losses) if len(losses) > LEAST_ROWS and all(math.isfinite(loss) and loss > 0 for loss in losses) else None
 
 
 def _layer_norm(run: Run) -> float:

@@ -6,11 +6,12 @@ Numbers that are not finite stand in a result as the strings "nan", "inf" and "-
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Literal
+from typing import Any, Concatenate, Literal, NamedTuple
 
 from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.project import Metric
@@ -117,6 +118,28 @@ def verdict(own: Sequence[float], other: Sequence[float]) -> Literal["ahead", "l
     if abs(lead) <= T_LIMIT * error:
         return "level"
     return "ahead" if lead > 0 else "behind"
+
+
+class Trend(NamedTuple):
+    """The whole fall of a loss as a share of the first, about the last third's share of it, and how often it fell."""
+
+    fall: float
+    late: float
+    late_share: float
+    steady: float
+
+
+def trend_of(losses: Sequence[float]) -> Trend:
+    """Return the trend of a run's losses, the first of which is that of its first step."""
+    fall = losses[0] - losses[-1]
+    late = max(1, (len(losses) - 1) // 3)  # evaluations
+    pairs = list(itertools.pairwise(losses[1:]))
+    return Trend(
+        fall=ratio(fall, abs(losses[0])),
+        late=late / (len(losses) - 1),
+        late_share=ratio(losses[-1 - late] - losses[-1], fall),
+        steady=sum(after < before for before, after in pairs) / len(pairs),
+    )
 
 
 @dataclass(frozen=True)

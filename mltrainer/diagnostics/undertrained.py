@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, percent, ratio, text
+from mltrainer.diagnostics.signals import Finding, Run, judged, percent, text, trend_of
 
 FIGURES = ("learning_curves.svg", "metric.svg")
 LEAST_ROWS = 2  # evaluations; with the first loss, a fall before and a fall after
@@ -20,7 +17,7 @@ def find(run: Run, *, pace: float, pace_behind: float, fall: float, steady: floa
     losses = [run.first_loss, *run.validation_loss]
     if len(losses) <= LEAST_ROWS or not all(math.isfinite(loss) and loss > 0 for loss in losses):
         return Finding("not_applicable", "No trend: few evaluations, or losses that are not finite or not above 0.")
-    trend = _trend(losses)
+    trend = trend_of(losses)
     reason = (
         f"The validation loss fell by {percent(trend.fall)} of the first loss, {percent(trend.late_share)} of that in the last "
         f"{percent(trend.late)} of the run, and in {percent(trend.steady)} of the intervals; the skill is {text(run.skill)}."
@@ -33,24 +30,3 @@ def find(run: Run, *, pace: float, pace_behind: float, fall: float, steady: floa
     fired = falls and not run.skill >= full_skill
     reason += " A plain model does better on the same rows." if is_behind else ""
     return judged(fired, reason, {**trend._asdict(), "skill": run.skill}, FIGURES, since_step=since)
-
-
-class _Trend(NamedTuple):
-    """The whole fall of a loss as a share of the first, about the last third's share of it, and how often it fell."""
-
-    fall: float
-    late: float
-    late_share: float
-    steady: float
-
-
-def _trend(losses: Sequence[float]) -> _Trend:
-    fall = losses[0] - losses[-1]
-    late = max(1, (len(losses) - 1) // 3)  # evaluations
-    pairs = list(itertools.pairwise(losses[1:]))
-    return _Trend(
-        fall=ratio(fall, abs(losses[0])),
-        late=late / (len(losses) - 1),
-        late_share=ratio(losses[-1 - late] - losses[-1], fall),
-        steady=sum(after < before for before, after in pairs) / len(pairs),
-    )

@@ -26,6 +26,7 @@ from tests.diagnostics.firing import (
 
 LEARNED = [0.7 + 0.02 * n for n in range(12)]
 SPIKE = {"step": 33, "loss": 40.0, "usual": 0.5, "largest_before": 0.8}
+CREEPING, FALLING = ([0.7 - fall * n for n in range(12)] for fall in (0.0005, 0.02))
 NUMBERS = {"classes": None, "top": None, "spread": 2.0}
 
 
@@ -67,6 +68,16 @@ NEARLY = {
     "updates of weights near zero": ("learning_rate_high", stepping(FLAT, *[50.0] * 6, weights=0.001)),
     "small updates of a model that learned": ("learning_rate_low", stepping(curve([0.3] * 12, LEARNED), *[1e-6] * 6)),
     "small updates at the end of a schedule": ("learning_rate_low", stepping(FLAT, 1e-3, 1e-4, 1e-6)),
+    "short steps of a loss that flattens": (
+        "learning_rate_low",
+        stepping(curve([0.69 + 0.01 * 0.5**n for n in range(12)], UNLEARNED), *[1e-4] * 6),
+    ),
+    "short steps of a loss that rises now and then": (
+        "learning_rate_low",
+        stepping(curve([0.7 - 0.0005 * n + 0.002 * (n % 3 == 2) for n in range(12)], UNLEARNED), *[1e-4] * 6),
+    ),
+    "short steps by which much is gone": ("learning_rate_low", stepping(curve(FALLING, UNLEARNED), *[1e-4] * 6)),
+    "usual steps of a loss that creeps": ("learning_rate_low", stepping(curve(CREEPING, UNLEARNED), *[1e-3] * 6)),
     "a few steps that are clipped": ("clip_too_small", clipped(FLAT, 0.01, share=0.2)),
     "steps that are clipped by little": ("clip_too_small", clipped(FLAT, 4.0)),
     "clipped steps of a model that learned": ("clip_too_small", clipped(curve([0.3] * 12, LEARNED), 0.01)),
@@ -168,6 +179,12 @@ def proposed(run: dict[str, Any]) -> dict[str, Any]:
 def test_what_a_finding_would_have_to_measure_is_no_suggestion_before():
     rows = {row.id: row.suggestions for row in diagnose(Run.of(FIRING["divergence"]), None)}
     assert all("{" not in str(one.set.values()) for one in rows["learning_rate_low"])
+
+
+def test_short_steps_by_which_the_loss_creeps_down_are_the_rates_fault():
+    finding = judge("learning_rate_low", stepping(curve(CREEPING, UNLEARNED), *[1e-4] * 6))
+    assert finding.state == "fired"
+    assert "the loss crept down by 0.786 % of the first, no slower at the end" in finding.reason
 
 
 def test_gradients_that_vanish_are_not_the_rates_fault():

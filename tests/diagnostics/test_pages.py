@@ -16,7 +16,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_pages, suggested_changes
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
-from tests.diagnostics.firing import FIRING
+from tests.diagnostics.firing import FIRING, UNLEARNED, curve, stepping
 from tests.diagnostics.observed import OBSERVED, beside, exploded, observed, of_numbers, of_sorted_numbers, unlearned
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Fix, in this order", "It worked when", "When the rule is wrong"]
@@ -71,6 +71,7 @@ def test_every_threshold_decides_something(name):
     still = {f"history__{nr}__update_ratios": [0.0, 0.0] for nr in range(10)}
     negative = observed(history__4__train_loss=-3.0, signals__start__model__training_calls=["dropout of 0.5"], **still)
     binary = observed(history__4__train_loss=-3.0, signals__start__model__as_binary=2.0)
+    creeping = stepping(curve([0.7 - 0.0005 * n for n in range(12)], UNLEARNED), *[1e-4] * 6)
     held = observed(layers=[], signals__start__model__weights={"0": 0.58})
     recorded = [entry["run"] for entry in RECORDED.values()]
     for run in [
@@ -84,6 +85,7 @@ def test_every_threshold_decides_something(name):
         negative,
         binary,
         held,
+        creeping,
         OBSERVED,
         unlearned(),
         exploded(),

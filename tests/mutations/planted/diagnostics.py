@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "the pace of the last third is that of its evaluations",
-        "mltrainer/diagnostics/undertrained.py",
+        "mltrainer/diagnostics/signals.py",
         "late=late / (len(losses) - 1),",
         "late=late / len(losses),",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py tests/diagnostics/test_recorded_runs.py",
