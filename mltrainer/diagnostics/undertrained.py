@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, percent, text, trend_of
+from mltrainer.diagnostics.signals import Finding, Run, Trend, judged, percent, text, trend_of
 
 FIGURES = ("learning_curves.svg", "metric.svg")
 LEAST_ROWS = 2  # evaluations; with the first loss, a fall before and a fall after
 
 
-def find(run: Run, *, pace: float, pace_behind: float, fall: float, steady: float, full_skill: float) -> Finding:
-    """Fire where the validation loss fell steadily, and in the last third as fast as before, or behind plain models half so."""
+def find(run: Run, *, pace: float, pace_behind: float, fall: float, rise: float, steady: float, full_skill: float) -> Finding:
+    """Fire where the validation loss fell steadily, and in the last third as fast as before, or behind plain models half so.
+
+    Likewise where the skill rose so, of which the loss of a classifier that is not sure yet tells little.
+    """
     if not run.finished:
         return Finding("not_applicable", "The run did not come to its end.")
     losses = [run.first_loss, *run.validation_loss]
@@ -25,8 +28,16 @@ def find(run: Run, *, pace: float, pace_behind: float, fall: float, steady: floa
     # Steady as well: a run that recovers from a spike falls late, too.
     is_behind = "behind" in run.verdicts.values()  # so that there is more to learn
     least = pace_behind if is_behind else pace
-    falls = trend.fall >= fall and trend.steady >= steady and trend.late_share / trend.late >= least
+
+    def goes_on(found: Trend, by: float) -> bool:
+        return found.fall >= by and found.steady >= steady and found.late_share / found.late >= least
+
     since = run.step_at(-1 - max(1, len(run.history) // 3))
-    fired = falls and not run.skill >= full_skill
+    fired = (goes_on(trend, fall) or goes_on(trend_of(_errors(run)), rise)) and not run.skill >= full_skill
     reason += " A plain model does better on the same rows." if is_behind else ""
     return judged(fired, reason, {**trend._asdict(), "skill": run.skill}, FIGURES, since_step=since)
+
+
+def _errors(run: Run) -> list[float]:
+    """Return the share of what can be learned that is left before training, and at each evaluation."""
+    return [1.0, *(1 - run.skill_of("validation", place) for place in range(len(run.history)))]

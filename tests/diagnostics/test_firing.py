@@ -78,6 +78,9 @@ NEARLY = {
     ),
     "short steps by which much is gone": ("learning_rate_low", stepping(curve(FALLING, UNLEARNED), *[1e-4] * 6)),
     "usual steps of a loss that creeps": ("learning_rate_low", stepping(curve(CREEPING, UNLEARNED), *[1e-3] * 6)),
+    "a skill that rises to a bend": ("undertrained", curve(CREEPING, [0.8 - 0.3 * 0.5**n for n in range(12)])),
+    "a skill that rises by its noise": ("undertrained", curve(CREEPING, [0.5 + 0.005 * n for n in range(12)])),
+    "a skill that is full": ("undertrained", curve(CREEPING, [0.5 + 0.042 * n for n in range(12)])),
     "a few steps that are clipped": ("clip_too_small", clipped(FLAT, 0.01, share=0.2)),
     "steps that are clipped by little": ("clip_too_small", clipped(FLAT, 4.0)),
     "clipped steps of a model that learned": ("clip_too_small", clipped(curve([0.3] * 12, LEARNED), 0.01)),
@@ -179,6 +182,11 @@ def proposed(run: dict[str, Any]) -> dict[str, Any]:
 def test_what_a_finding_would_have_to_measure_is_no_suggestion_before():
     rows = {row.id: row.suggestions for row in diagnose(Run.of(FIRING["divergence"]), None)}
     assert all("{" not in str(one.set.values()) for one in rows["learning_rate_low"])
+
+
+def test_a_skill_that_still_rises_tells_of_a_short_run_before_the_loss_does():
+    finding = judge("undertrained", curve(CREEPING, [0.5 + 0.03 * n for n in range(12)]))
+    assert (finding.state, finding.evidence["fall"]) == ("fired", pytest.approx(0.0079, abs=1e-4))
 
 
 def test_short_steps_by_which_the_loss_creeps_down_are_the_rates_fault():
