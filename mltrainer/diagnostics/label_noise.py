@@ -8,7 +8,15 @@ FIGURES = ("gap.svg",)
 
 
 def find(
-    run: Run, *, neighbours: float, by_heart: float, margin: float, samples: float, neighbour_r2: float, by_heart_r2: float
+    run: Run,
+    *,
+    neighbours: float,
+    by_heart: float,
+    margin: float,
+    samples: float,
+    neighbour_r2: float,
+    by_heart_r2: float,
+    worse: float,
 ) -> Finding:
     """Fire where the model learns the training labels by heart that neither neighbours nor validation samples bear out."""
     data = run.start_data
@@ -33,4 +41,6 @@ def find(
         )
     # As a share of the validation errors: the gap in accuracy is small even where many labels are wrong.
     is_by_heart = ratio(train - validation, 1 - validation) > most and validation < agreeing + margin
-    return judged(agreeing < least and is_by_heart, reason, evidence, FIGURES)
+    # Where training labels alone are wrong, the model is right about more of the validation samples than of those.
+    is_worse = validation - train > worse
+    return judged(agreeing < least and (is_by_heart or is_worse), reason, evidence, FIGURES)

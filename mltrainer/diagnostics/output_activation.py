@@ -19,7 +19,7 @@ def find(run: Run, *, difference: float, zero: float) -> Finding:
     if _is_binary(start, target, difference):
         fault = _of_logits(run, output, zero)
     else:
-        is_class = bool(target.classes) or start.as_logits is not None
+        is_class = bool(target.classes) or is_softmaxed(start, difference)
         fault = _of_classes(run, start, output, difference, zero) if is_class else _of_numbers(start.last, output, target)
     evidence = {
         "last_module": start.last,
@@ -39,6 +39,15 @@ def _is_binary(start: SeenAtStart, target: TargetSeen, difference: float) -> boo
     return is_probability and abs(loss - as_binary) <= difference * abs(loss)
 
 
+def is_softmaxed(start: SeenAtStart, difference: float) -> bool:
+    """Return True if the loss takes outputs for logits of classes: it is their cross-entropy, or no constant added changes it."""
+    loss = number(start.loss)
+    is_plain = abs(loss - number(start.as_logits)) <= difference * abs(loss)
+    # Nothing moves a loss that looks at no output, or is 0.
+    is_shifted = loss > 0 and start.shuffled_loss != start.loss and abs(loss - number(start.shifted_loss)) <= difference * loss
+    return is_plain or is_shifted
+
+
 def _of_logits(run: Run, output: OutputSeen, zero: float) -> str | None:
     """Return the fault of outputs that the loss takes for logits of two classes, or None."""
     if _are_probabilities(run, output):
@@ -55,11 +64,10 @@ def _are_probabilities(run: Run, output: OutputSeen) -> bool:
 
 def _of_classes(run: Run, start: SeenAtStart, output: OutputSeen, difference: float, zero: float) -> str | None:
     """Return the fault of a classifier's outputs, or None."""
-    loss = number(start.loss)
-    if start.as_logits is None and (len(output.shape) != 1 or output.shape[0] < 2):
+    if not is_softmaxed(start, difference) and (len(output.shape) != 1 or output.shape[0] < 2):
         return None
     # Probabilities are no fault by themselves, only a loss that takes them for logits.
-    is_logits = abs(loss - number(start.as_logits)) <= difference * abs(loss)
+    is_logits = is_softmaxed(start, difference)
     if output.sums_to_one:
         return "The outputs are probabilities already, and the loss normalizes them once more" if is_logits else None
     if is_logits and _are_probabilities(run, output):

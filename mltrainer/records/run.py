@@ -125,6 +125,7 @@ class SeenAtStart(Seen):
         symmetric: Layers whose units all begin alike.
         weights: The spread of each layer's.
         constant_loss: With the first sample's target for all, which is the same where the loss looks at no target.
+        shifted_loss: With all outputs larger by one, which is the same where the loss takes them for logits of classes.
         as_binary: The binary cross-entropy of outputs that are taken for logits, as many as there are targets.
         training_loss: Of the same samples in training mode.
         training_calls: What is for training alone and was called in evaluation mode, in words; None where nobody looked.
@@ -140,6 +141,7 @@ class SeenAtStart(Seen):
     weights: Metrics
     constant_loss: Measured | None = None
     as_binary: Measured | None = None
+    shifted_loss: Measured | None = None
     training_loss: Measured | None = None
     training_calls: list[str] | None = None
     uses_targets: bool | None = None

@@ -377,6 +377,7 @@ def test_noise_in_targets_that_are_numbers_is_told_where_it_is_learned_by_heart(
     assert "explain 10 % of the training targets' variance" in say("label_noise", learned(0.9, 0.1)).reason
     assert say("label_noise", learned(0.9, 0.1)).state == "fired"
     assert say("label_noise", learned(0.3, 0.15)).state == "clear"
+    assert say("label_noise", learned(0.5, 0.7)).state == "fired"  # of training alone
     assert say("label_noise", learned(0.9, 0.8)).state == "clear"
 
 
@@ -385,6 +386,14 @@ def test_probabilities_for_each_place_that_the_loss_takes_for_logits(logits: flo
     run = observed(**{f"{START}output__shape": [16, 10], f"{START}target__classes": None, f"{START}as_logits": logits})
     run["signals"]["start"]["model"]["output"]["sums_to_one"] = True
     assert say("output_activation", run).state == state
+
+
+def test_a_loss_that_a_constant_does_not_change_takes_outputs_for_logits() -> None:
+    run = observed(**{f"{START}as_logits": None, f"{START}shifted_loss": 2.31})  # with smoothed labels, perhaps
+    run["signals"]["start"]["model"]["output"]["sums_to_one"] = True
+    assert say("output_activation", run).state == "fired"
+    run["signals"]["start"]["model"]["shifted_loss"] = 2.0  # the loss of probabilities
+    assert say("output_activation", run).state == "clear"
 
 
 def test_a_sigmoid_before_the_cross_entropy_is_told_by_its_range() -> None:

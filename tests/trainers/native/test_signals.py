@@ -27,7 +27,7 @@ from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
 from mltrainer.trainers.native.signals.modules import Modules, symmetric
-from mltrainer.trainers.native.signals.observing import compared, is_watched, watch_for
+from mltrainer.trainers.native.signals.observing import as_classes, by_class, compared, is_watched, sums_to_one, watch_for
 from tests.trainers.native import digits_runs
 
 
@@ -457,3 +457,31 @@ def test_where_observing_fails_the_code_is_not_blamed() -> None:
     with pytest.raises(InputError, match=r"observing the model for the diagnostics failed: RuntimeError.*") as error:
         of(Penalized())
     assert "--set signals=false" in str(error.value.mend)
+
+
+# --- classes in other forms -----------------------------------------------------------------------
+
+
+def test_zeros_and_ones_and_one_hot_targets_are_classes_and_quantities_are_none() -> None:
+    labels = torch.tensor([0, 2, 1, 2])
+    for target, expected in (
+        (torch.tensor([0.0, 1.0, 1.0]), [0, 1, 1]),
+        (torch.tensor([[True], [False]]), [1, 0]),
+        (torch.nn.functional.one_hot(labels, 3).float(), labels.tolist()),
+        (labels.int()[:, None], labels.tolist()),
+    ):
+        assert as_classes(target).tolist() == expected
+    for target in (torch.randn(4), torch.ones(3, 2), torch.randn(4, 2), torch.arange(6).reshape(2, 3)):
+        assert as_classes(target) is target
+
+
+def test_probabilities_of_each_place_sum_to_one_in_either_order() -> None:
+    logits = torch.randn(4, 5, 3)
+    assert sums_to_one(logits.softmax(-1))
+    assert sums_to_one(logits.softmax(1))
+    assert not sums_to_one(logits)
+    assert not sums_to_one(torch.ones(4, 1))
+    rows, labels = by_class(logits, torch.tensor([[0, 1, 2, -100, 0]] * 4)) or (None, None)
+    assert rows is not None
+    assert labels is not None
+    assert (rows.shape, labels.tolist()) == ((16, 3), [0, 1, 2, 0] * 4)

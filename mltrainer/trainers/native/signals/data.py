@@ -16,7 +16,7 @@ from mltrainer.tasks.reading import Budget, read_split
 from mltrainer.tasks.sample_findings import classes_of
 from mltrainer.tasks.telling import telling_features
 from mltrainer.tasks.user_code import user_code
-from mltrainer.trainers.native.signals.observing import is_classes
+from mltrainer.trainers.native.signals.observing import as_classes, is_classes
 
 ROWS = 500  # of which neighbours are looked for
 READING_S = 1.0  # seconds that reading them may take, where they are not in memory
@@ -31,7 +31,7 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
         return None if samples.is_stream else _of_data_set(task, samples)
     if not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
         return None
-    inputs, target = samples.tensors[0], samples.tensors[-1]
+    inputs, target = samples.tensors[0], as_classes(samples.tensors[-1])
     counts = {"counts": [int(n) for n in target.bincount()]} if is_classes(target) else {}
     found = {"not_finite": int((~torch.isfinite(inputs)).sum()), "features": inputs[0].numel(), **counts}
     if isinstance(task.task, BuiltinTask):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree
-from mltrainer.trainers.native.signals.observing import entropy, is_classes
+from mltrainer.trainers.native.signals.observing import as_classes, entropy, is_classes
 
 STEPS = (1, 2, 4, 8, 16, 32)  # whose updates are measured; an interval's last step shows what has become of a rate by then
 BATCHES = 32  # whose labels are looked at
@@ -57,8 +57,8 @@ class EarlySteps:
         """Note what a step is about to be."""
         if step in STEPS and self._layers:
             self._before = [layer.detach().clone() for layer in self._layers]
-        if step <= BATCHES and isinstance(targets, Tensor) and targets.dim() and targets.numel() == len(targets):
-            self._targets.append(targets.flatten())  # one for each sample
+        if step <= BATCHES and isinstance(targets, Tensor):
+            self._targets.append(targets)
 
     def after(self, step: int) -> None:
         """Note what a step has done."""
@@ -75,13 +75,13 @@ class EarlySteps:
         self._ratios, self._targets = [], []
 
     def _note(self, targets: Tensor) -> None:
-        early = self.early
+        early, targets = self.early, as_classes(targets)
         if is_classes(targets) and int(targets.max()) < MOST_CLASSES:
             counts = targets.bincount()
             early.labels.append(entropy(counts))
             early.counts = [sum(pair) for pair in itertools.zip_longest(early.counts, counts.tolist(), fillvalue=0)]
-        elif not targets.is_complex() and len(targets) > 1:
-            values = targets.double()
+        elif targets.dim() and targets.numel() == len(targets) > 1 and not targets.is_complex():
+            values = targets.flatten().double()
             early.numbers.append([float(values.mean()), float(values.std())])
 
 

@@ -34,6 +34,7 @@ from mltrainer.workspace import MACHINE_ERRNOS
 
 SHARE = 0.02  # of a run's training may be spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
+MOST_ONE_HOT = 1000  # classes of a target that has a number for each
 LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
 FITTED = 128  # training samples, at least, to which plain answers are fitted
 
@@ -241,10 +242,12 @@ def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
     """Return the loss with other targets, and the cross-entropies of outputs taken for probabilities and for logits."""
     output = main_output(outputs)
     if not isinstance(target, Tensor) or not isinstance(output, Tensor) or not target.dim() or len(target) < 2:
-        return dict.fromkeys(("shuffled_loss", "constant_loss", "as_binary", "as_probabilities", "as_logits"))
+        return dict.fromkeys(("shuffled_loss", "constant_loss", "shifted_loss", "as_binary", "as_probabilities", "as_logits"))
     found = {
         "shuffled_loss": _loss_with(task, outputs, target.roll(len(target) // 2, 0)),
         "constant_loss": _loss_with(task, outputs, target[:1].expand_as(target).clone()),
+        # A softmax of logits is the same where all of them are larger by one.
+        "shifted_loss": _loss_with(task, mapped(lambda one: one + 1 if one is output else one, outputs), target),
         "as_binary": _as_binary(output, target),
     }
     rows, labels = by_class(output, target) or (None, None)
@@ -318,9 +321,12 @@ def of_output(output: Any, classes: tuple[Tensor, Tensor] | None = None) -> dict
     }
 
 
-def sums_to_one(rows: Tensor) -> bool:
-    """Return True if the numbers of each of some rows sum to 1."""
-    return bool(rows.dim() == 2 and torch.allclose(rows.sum(1), torch.ones(len(rows)).to(rows), atol=1e-4))
+def sums_to_one(output: Tensor) -> bool:
+    """Return True if outputs are none below 0 and sum to 1, in the second or the last dimension."""
+    if output.dim() < 2 or float(output.min()) < 0:
+        return False
+    sums = [output.sum(dimension) for dimension in (1, -1) if output.shape[dimension] > 1]
+    return any(torch.allclose(one, torch.ones_like(one), atol=1e-4) for one in sums)
 
 
 def of_target(target: Any) -> dict[str, Any] | None:
@@ -339,6 +345,17 @@ def of_target(target: Any) -> dict[str, Any] | None:
         "largest": float(numbers.max()),
         "spread": float(numbers.flatten(1).std(0).mean() if target.dim() > 1 else numbers.std()) if len(target) > 1 else 0.0,
     }
+
+
+def as_classes(target: Tensor) -> Tensor:
+    """Return targets as class numbers of one dimension where they are some in another form, as of 0 and 1, or one-hot."""
+    if target.is_complex() or not target.dim() or target.numel() > len(target) * MOST_ONE_HOT:
+        return target
+    is_marked = bool(((target == 0) | (target == 1)).all())
+    if target.numel() == len(target):
+        return target.flatten().long() if is_marked or not target.is_floating_point() else target
+    is_one_hot = is_marked and target.dim() == 2 and bool((target.sum(1) == 1).all())
+    return target.argmax(1) if is_one_hot else target
 
 
 def is_classes(target: Tensor) -> bool:
