@@ -174,7 +174,7 @@ def baseline(size: Size) -> Values:
     return {
         "epochs": size.epochs,
         "batch_size": size.batch_size,
-        "optimizer": {"lr": 5.0e-4 if size.rows < SMALL else 2.0e-3},
+        "optimizer": {"lr": 1.0e-3 if size.rows < SMALL else 2.0e-3},
         "schedule": {"warmup_epochs": max(1, size.trial_epochs // 20)},  # which the trials have, too
         "early_stopping": {"patience": size.patience(size.epochs)},
         "evaluate": {"every_n_epochs": size.every},

@@ -15,6 +15,7 @@ from mltrainer.tasks.tables.encoder import Statistics, ordered
 
 CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
 NARROWEST = 1e-6  # deviations: a narrower bin would not change what float32 can tell apart, and its inverse could overflow
+LEAST_CODES = 20  # chosen by us: fewer different numbers are told apart by the pieces
 CODE_ROWS, LEAST_ROWS = 4, 2  # chosen by us: training rows of a whole number in the mean, and the fewest with a vector of its own
 WIDEST = 100_000  # chosen by us: from the least to the largest number of such a column, as postal codes have it
 EXACT = 2**24  # float32 tells whole numbers apart up to here
@@ -51,8 +52,7 @@ def fit_codes(matrix: np.ndarray, statistics: Statistics) -> list[np.ndarray]:
 def _codes(column: np.ndarray) -> np.ndarray:
     values, counts = np.unique(column[~np.isnan(column)].astype(np.float64), return_counts=True)
     often = values[counts >= LEAST_ROWS]
-    # Two values are told apart by what is linear in them.
-    is_coded = len(values) > 2 and counts.mean() >= CODE_ROWS and values[-1] - values[0] < WIDEST
+    is_coded = len(values) >= LEAST_CODES and counts.mean() >= CODE_ROWS and values[-1] - values[0] < WIDEST
     return often if is_coded and np.abs(values).max() < EXACT and (values == np.floor(values)).all() else values[:0]
 
 

@@ -20,7 +20,9 @@ NAN = float("nan")
 MATRIX = np.array(
     [[1, 0, 10], [2, 1, NAN], [6, -1, 30], [3, 1, 20]], dtype=np.float32
 )  # number, category of 2, number with a gap
-RETURNING = np.concatenate([MATRIX] * 4)  # whose whole numbers return
+RETURNING = np.concatenate(
+    [MATRIX + np.array([[number, 0, 0]], dtype=np.float32) for number in [*range(20)] * 2]
+)  # codes in front
 KINDS = [{"name": "tabular_mlp", "hidden": [8], "members": 3}, {"name": "ft_transformer", "embedding": 8, "heads": 2}]
 KINDS += [{**kind, "numbers": numbers} for kind in KINDS for numbers in ("periodic", "plain")]
 CODED = {**KINDS[0], "codes": True}
@@ -75,7 +77,9 @@ def test_what_is_added_to_numbers_begins_at_0():
     assert torch.equal(tokens(numbers="piecewise")(rows), tokens(numbers="plain")(rows))
 
 
-YEARS = np.array([2001] * 4 + [2003] * 4 + [2004] * 7 + [2010], dtype=np.float32)
+YEARS = np.array(
+    [2001, *np.repeat(np.arange(2003, 2026), 6), 2030, 2031], dtype=np.float32
+)  # of 2001, 2030 and 2031 one row each
 
 
 def coded(column):
@@ -85,22 +89,29 @@ def coded(column):
 
 def test_whole_numbers_that_return_are_codes_and_quantities_are_none():
     years, quantities = coded(YEARS)
-    assert (years.tolist(), len(quantities)) == ([2001, 2003, 2004], 0)
-    assert not any(map(len, [*coded(YEARS + 0.5), *coded(np.arange(16)), *coded(YEARS > 2003), *coded(YEARS * 1e5)]))
+    assert (years.tolist(), len(quantities)) == (list(range(2003, 2026)), 0)
+    others = [
+        YEARS + 0.5,
+        np.arange(100),
+        YEARS // 4,
+        (YEARS - 2000) * 1e4,
+        YEARS + 1e8,
+    ]  # halves; once each; few; far apart; far out
+    assert not any(len(one) for column in others for one in coded(column))
 
 
 def test_each_code_has_a_vector_and_all_other_numbers_share_one():
-    matrix = np.stack([YEARS, np.zeros(16), np.linspace(0, 1, 16)], axis=1).astype(np.float32)
+    matrix = np.stack([YEARS, np.zeros(len(YEARS)), np.linspace(0, 1, len(YEARS))], axis=1).astype(np.float32)
     entry = made(matrix=matrix, name="tabular_mlp", codes=True).tokens
     plain = made(matrix=matrix, name="tabular_mlp").tokens
-    asked = torch.tensor([[2001.0], [2003], [2004], [2002], [2010], [-1e30], [1e30], [NAN]])
+    asked = torch.tensor([[2003.0], [2004], [2025], [2001], [2002], [-1e30], [1e30], [NAN]])
     asked = torch.cat([asked, torch.zeros(8, 2)], dim=1)
     assert torch.equal(entry(asked), plain(asked))  # as codes begin at 0
     with torch.no_grad():
         entry.codes.weight.copy_(torch.arange(len(entry.codes.weight)).unsqueeze(1))
     added = (entry(asked) - plain(asked))[:, :, 0].round().tolist()
-    assert [row[0] for row in added] == [1, 2, 3, 0, 0, 0, 0, 0]
-    assert {row[1] for row in added} == {4}  # the column of quantities: a vector that tells nothing apart
+    assert [row[0] for row in added] == [1, 2, 23, 0, 0, 0, 0, 0]
+    assert {row[1] for row in added} == {24}  # the column of quantities: a vector that tells nothing apart
 
 
 def test_numbers_come_first_and_each_column_has_a_vector():
@@ -182,6 +193,7 @@ def test_first_weights_come_from_torchs_generator_alone(kind):
 def test_models_export_with_a_batch_of_any_size(kind):
     model, rows = stirred(made(matrix=RETURNING, **kind)).eval(), torch.from_numpy(MATRIX)
     more = torch.cat([rows, rows.flip(0), rows])
+    assert (model.tokens.codes is not None) == (kind is CODED)
     program = torch.export.export(model, (rows,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     assert torch.allclose(program.module()(more), model(more), atol=1e-6)
     assert torch.allclose(program.module()(more[:1]), model(more[:1]), atol=1e-6)
