@@ -51,6 +51,7 @@ from mltrainer.diagnostics import (
     underfitting,
     undertrained,
     unshuffled_data,
+    unused_precision,
     vanishing_gradients,
 )
 from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
@@ -97,6 +98,7 @@ RULES: dict[str, Rule] = {
     "memory_growth": memory_growth.find,
     "feature_collapse": feature_collapse.find,
     "gradient_conflict": gradient_conflict.find,
+    "unused_precision": unused_precision.find,
 }
 
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set

@@ -53,6 +53,14 @@ NORMS_ALONE: dict[str, Any] = {
     "layers": [],
     f"{START}weights": {"0": 0.58, "3": 0.57},
 }
+
+
+def lowered(*bits: int) -> dict[str, Any]:
+    """Return a run in bf16, with the bits in which each of its layers computed."""
+    modules = {str(nr): {"mean": 0.0, "std": 1.0, "largest": 3.0, "bits": found} for nr, found in enumerate(bits)}
+    return observed(precision={"asked": "bf16", "chosen": "bf16", "reason": "the config says so"}, **{f"{START}modules": modules})
+
+
 FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("symmetric_weights", "0.weight", observed(unlearned=True, **{f"{START}symmetric": ["0.weight"]})),
     ("dead_layers", "0.weight never received", observed(**epochs(layer_norms=[0.0, 0.3]))),
@@ -81,6 +89,7 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("frozen_layers", "while the validation loss did", observed(**epochs(update_ratios=[0.0, 0.0]))),
     ("frozen_layers", "Of 0, 3 no weight is trained", observed(unlearned=True, **NORMS_ALONE)),
+    ("unused_precision", "Of 3 linear layers and convolutions that were seen, 0 computed in bf16", lowered(32, 32, 32)),
     ("output_activation", "from 0 to 1 throughout", binary(lowest=0.4, largest=0.6)),
     ("output_activation", "rectifier", binary(lowest=0.0, largest=3.0, zero=0.5)),
     ("evaluation_mode", "calls dropout of 0.5:", observed(**{f"{START}training_calls": ["dropout of 0.5"]})),
@@ -141,6 +150,7 @@ TRAPS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("leakage", "a built-in task, which planning judges", observed(**{f"{DATA_AT}shared": None, f"{DATA_AT}telling": None})),
     ("frozen_layers", "norms of a pretrained model that are tuned", observed(**NORMS_ALONE)),
+    ("unused_precision", "a last layer that is kept in 32 bits", lowered(16, 16, 32)),
     (
         "frozen_layers",
         "a rate so low that nothing moves",

@@ -72,6 +72,9 @@ def test_every_threshold_decides_something(name):
     negative = observed(history__4__train_loss=-3.0, signals__start__model__training_calls=["dropout of 0.5"], **still)
     binary = observed(history__4__train_loss=-3.0, signals__start__model__as_binary=2.0)
     creeping = stepping(curve([0.7 - 0.0005 * n for n in range(12)], UNLEARNED), *[1e-4] * 6)
+    layers = {str(nr): {"bits": 32} for nr in range(3)}
+    precision = {"asked": "bf16", "chosen": "bf16", "reason": ""}
+    lowered = observed(precision=precision, signals__start__model__modules=layers)
     held = observed(layers=[], signals__start__model__weights={"0": 0.58})
     recorded = [entry["run"] for entry in RECORDED.values()]
     for run in [
@@ -86,6 +89,7 @@ def test_every_threshold_decides_something(name):
         binary,
         held,
         creeping,
+        lowered,
         OBSERVED,
         unlearned(),
         exploded(),

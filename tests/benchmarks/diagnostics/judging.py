@@ -52,10 +52,10 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "evaluation_mode": "EVAL_DROPOUT",
     "memory_growth": "MEMORY",
     "clip_too_small": "CLIP_TOO_SMALL",
+    "unused_precision": "PRECISION_UNUSED",
 }
 BATCH_STATS = "BATCH_STATS"
 UNNAMED = {  # labels without a diagnostic, and who ought to tell
-    "PRECISION_UNUSED": "none yet: no module computes in the lower precision that the config asks for",
     "NOT_SHIFTED": "planning's check of tokens",
     "SHIFTED_TWICE": "planning's check of tokens",
     "PEEKING": "planning's check of tokens",

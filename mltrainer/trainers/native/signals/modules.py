@@ -70,7 +70,8 @@ class Modules:
 
     def _note_weighted(self, name: str, module: nn.Module, given: Tensor, output: Tensor) -> None:
         channels = -1 if isinstance(module, nn.Linear) else 1
-        found = {"mean": output.mean(), "std": output.std(), "largest": output.abs().max()}
+        bits = torch.tensor(torch.finfo(output.dtype).bits)
+        found = {"mean": output.mean(), "std": output.std(), "largest": output.abs().max(), "bits": bits}
         # What a ReLU module gave was counted there; the first layer's inputs are data, whose zeros are no dead units.
         if self._depth and not self._rectified:
             found |= {"dead": dead(given, channels), "lowest": given.min()}
