@@ -70,7 +70,10 @@ def _of_classes(run: Run, start: SeenAtStart, output: OutputSeen, difference: fl
     is_logits = is_softmaxed(start, difference)
     if output.sums_to_one:
         return "The outputs are probabilities already, and the loss normalizes them once more" if is_logits else None
-    if is_logits and _are_probabilities(run, output):
+    # Several logits may lie from 0 to 1 in a model that learns nothing: a sigmoid's reach an end, or it stands there.
+    reached = [number(signals.validation.output.largest) for _, signals in run.seen if signals.validation.output]
+    is_sigmoid = start.last == "Sigmoid" or max(reached, default=0.0) > NEAR_ONE
+    if is_logits and is_sigmoid and _are_probabilities(run, output):
         return SQUASHED
     # A rectifier gives many exact zeros, a logit none.
     is_rectified = zero < number(output.zero) < 1 and number(output.lowest) >= 0
@@ -92,5 +95,6 @@ def _range(seen: OutputSeen | TargetSeen) -> str:
     return f"from {text(number(seen.lowest))} to {text(number(seen.largest))}"
 
 
+NEAR_ONE = 0.95  # chosen by us: beyond it a sigmoid's output is that of a class it is sure of
 SQUASHED = "The outputs lie from 0 to 1 throughout, as probabilities do, and the loss takes them for logits"
 RANGES = {"ReLU": (0.0, math.inf), "ReLU6": (0.0, 6.0), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}

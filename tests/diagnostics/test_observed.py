@@ -411,6 +411,9 @@ def test_a_sigmoid_before_the_cross_entropy_is_told_by_its_range() -> None:
     for row in run["history"]:
         row["signals"]["validation"]["output"] |= {"lowest": 0.0, "largest": 1.0}
     assert "from 0 to 1 throughout" in say("output_activation", run).reason
+    for row in run["history"]:
+        row["signals"]["validation"]["output"]["largest"] = 0.6  # of a model that learns nothing, perhaps
+    assert say("output_activation", run).state == "clear"
     run["history"][-1]["signals"]["validation"]["output"]["largest"] = 8.0
     assert say("output_activation", run).state == "clear"
 
