@@ -258,8 +258,9 @@ class Session:
         return self._observed_start()
 
     def _observed_start(self) -> dict[str, Any]:
-        data = None if self.job.phase in OF_MANY else of_data(self.task)
-        model = at_start(self.task, self.model, self.config, self.trainer.watch)
+        is_alone = self.job.phase not in OF_MANY
+        data = of_data(self.task) if is_alone else None
+        model = at_start(self.task, self.model, self.config, self.trainer.watch, compares=is_alone)
         # Of other optimizers the steps are as long whatever the gradients' size is.
         clip = self.config.clip.norm if self.config.clip is not None and self.config.optimizer.name in SCALED else None
         return {"model": model, "data": data, "clip_norm": clip}

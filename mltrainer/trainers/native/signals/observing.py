@@ -64,15 +64,23 @@ def watch_for(plan: Plan) -> Watch:
     return Watch(evaluations, max(LEAST_SAMPLES, min(SAMPLES, int(affordable / evaluations))))
 
 
-def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
-    """Return the untrained model's signals: of training samples in evaluation mode, and of its weights."""
+def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch, compares: bool = True) -> dict[str, Any]:
+    """Return the untrained model's signals: of training samples in evaluation mode, and of its weights.
+
+    Args:
+        task: Opened.
+        model: The untrained one.
+        config: Of the training.
+        watch: On how many samples.
+        compares: Whether plain answers are fitted, beside which the run is judged.
+    """
     with _as_added(task.root):
         batch = _batch(task, config, "train", watch)
         found, outputs, target = _observed(task.task, model, config, batch)
         _, _, training_loss = _passed(task.task, model, config, batch, training=True)
         calls = None if config.compile else _training_calls(task, model, config)  # of compiled code no call is seen
         has_targets = uses_targets(task.task, outputs, target)
-        plain = None if has_targets is False else _plain(task, model, config, watch)
+        plain = None if has_targets is False or not compares else _plain(task, model, config, watch)
     modes = {"training_loss": training_loss, "training_calls": calls}
     weights = {"symmetric": symmetric(model), "weights": spread(model), "trained_share": trained_share(model)}
     return {**found, **_tried(task.task, outputs, target), **modes, **weights, "uses_targets": has_targets, "plain": plain}
