@@ -28,8 +28,11 @@ def find(run: Run, *, times_first: float, rises: float, learned_skill: float) ->
     # Noise rises in about every second interval, ascent in place of descent in each.
     above = times >= times_first or (times > 1 and rising >= rises)
     lowest = min(range(len(losses)), key=lambda n: losses[n] if math.isfinite(losses[n]) else math.inf)
+    # A mean that a few bad samples make says nothing of the model, which the validation loss shows.
+    is_of_few = settled(run.validation_loss) < first
+    reason += f" The validation loss ended at {text(settled(run.validation_loss))}, below that beginning." if is_of_few else ""
     # `not >=`: a skill that nobody measured is no excuse.
-    fired = above and not run.train_skill >= learned_skill
+    fired = above and not run.train_skill >= learned_skill and not is_of_few
     return judged(fired, reason, evidence, FIGURES, since_step=run.step_at(lowest))
 
 

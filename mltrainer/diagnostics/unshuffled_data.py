@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, percent, ratio
 
 FIGURES = ("learning_curves.svg",)
+OF_NORMAL = 1.4826  # the deviation of normal numbers over the median distance from their middle
 LEAST = 8  # numbers of a batch; of fewer the deviation is chance
 
 
@@ -42,8 +42,10 @@ def _of_numbers(run: Run, least: float) -> Finding:
     known = [row for row in rows if len(row) == 2 and all(map(math.isfinite, row))]
     if len(known) < 2 or number(run.result.batch_size) < LEAST:
         return Finding("not_applicable", "No batches of classes or numbers, or none large enough to be mixed, were observed.")
-    between = statistics.pvariance([mean for mean, _ in known])
-    together = math.sqrt(between + statistics.fmean(spread**2 for _, spread in known))
+    # By medians: a single target that is far off would make a batch of its own of all others.
+    middle = median(mean for mean, _ in known)
+    between = median(abs(mean - middle) for mean, _ in known) * OF_NORMAL
+    together = math.hypot(between, median(spread for _, spread in known))
     held_out = number(run.last_seen.target.spread) if run.last_seen.target else math.nan
     found = ratio(median(spread for _, spread in known), max(finite([together, held_out])))
     reason = f"The first batches' targets spread over {percent(found)} of the spread of all (at least {percent(least)} expected)."

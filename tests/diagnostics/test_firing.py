@@ -25,6 +25,14 @@ from tests.diagnostics.firing import (
 )
 
 LEARNED = [0.7 + 0.02 * n for n in range(12)]
+
+
+def held_out(run: dict[str, Any], loss: float) -> dict[str, Any]:
+    """Give every evaluation of a run another validation loss."""
+    rows = [{**one, "validation": {**one["validation"], "loss": loss}} for one in run["history"]]
+    return {**run, "history": rows}
+
+
 SPIKE = {"step": 33, "loss": 40.0, "usual": 0.5, "largest_before": 0.8}
 CREEPING, FALLING = ([0.7 - fall * n for n in range(12)] for fall in (0.0005, 0.02))
 NUMBERS = {"classes": None, "top": None, "spread": 2.0}
@@ -64,6 +72,7 @@ NEARLY = {
     "outputs that spread as the targets": ("constant_predictions", answering(FLAT, {"spread": 1.5}, NUMBERS)),
     "a noisy loss at its first value": ("divergence", curve([0.71, 0.69] * 6, UNLEARNED)),
     "a high loss of a model that learned": ("divergence", curve([2.0] * 12, LEARNED)),
+    "a high training loss of a few bad samples": ("divergence", held_out(curve([2.0] * 12, UNLEARNED), 0.4)),
     "large updates of a model that learned": ("learning_rate_high", stepping(curve([0.3] * 12, LEARNED), *[0.5] * 6)),
     "updates of weights near zero": ("learning_rate_high", stepping(FLAT, *[50.0] * 6, weights=0.001)),
     "small updates of a model that learned": ("learning_rate_low", stepping(curve([0.3] * 12, LEARNED), *[1e-6] * 6)),
