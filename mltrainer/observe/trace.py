@@ -133,6 +133,8 @@ class Trace:
             self._busy.now = False
 
     def _each_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line" and self._values is not None and self._values.is_spent(frame):
+            return self._each_line  # most lines of a slow program are such
         self._note_values(frame, event, argument)
         if event == "line" and (frame.f_code, frame.f_lineno) not in self._noted_lines:
             self._noted_lines.add((frame.f_code, frame.f_lineno))

@@ -60,25 +60,38 @@ class Values:
         self._count = self._begun = 0
         self._is_fork = False
         self._budget = threading.local()
-        self._looked: dict[tuple[str, CodeType, int], int] = {}
+        self._thread = threading.local()  # `looked`: how often each of its lines was, by code and line
+        self._codes: dict[int, CodeType] = {}  # by their numbers, kept alive: to hash the code itself takes far longer
 
     def reset(self) -> None:
         """Begin anew: a fork has none of the rows that its parent has written, and is ended before it writes what it holds."""
-        self._frames, self._is_fork = {}, True
+        self._frames, self._thread, self._is_fork = {}, threading.local(), True
+
+    def is_spent(self, frame: FrameType) -> bool:
+        """Return True where the line of a frame has been looked at often enough; quickly, as each line that runs asks."""
+        try:
+            looked = self._thread.looked
+        except AttributeError:
+            looked = self._thread.looked = {}
+        if looked.get((id(frame.f_code), frame.f_lineno), 0) < EACH_LINE:
+            return False
+        known = self._frames.get(id(frame))
+        if known is not None and known.code is frame.f_code:
+            known.is_skipped = True
+        return True
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the line that has ended has changed."""
-        code, thread = frame.f_code, threading.current_thread().name
+        code = frame.f_code
         # To ask a class's body for its variables can take some away: Python 3.11 and 3.12 drop a `__class__` of its own.
         if self._count >= MOST or not (code.co_flags & inspect.CO_OPTIMIZED or code.co_name == "<module>"):
             return
-        place = (thread, code, frame.f_lineno)
-        self._looked[place] = looked = self._looked.get(place, 0) + 1
-        known = self._frames.get(id(frame))
-        if looked > EACH_LINE:
-            if known is not None:
-                known.is_skipped = True
+        if self.is_spent(frame):
             return
+        place, looked = (id(code), frame.f_lineno), self._thread.looked
+        looked[place] = looked.get(place, 0) + 1
+        self._codes[id(code)] = code
+        known = self._frames.get(id(frame))
         if known is None or known.code is not code or (event == "call" and not code.co_flags & GOES_ON):
             known = self._begin(frame)
         values = dict(self._values(frame))
@@ -90,7 +103,7 @@ class Values:
         changes |= {name: "" for name in known.values if name not in values}
         is_skipped, known.values, known.is_skipped = known.is_skipped, values, False
         self._count += 1
-        row = thread, known.number, known.caller, event, frame.f_lineno, changes, is_skipped
+        row = threading.current_thread().name, known.number, known.caller, event, frame.f_lineno, changes, is_skipped
         self._lines.write("value", *row, flush=self._is_fork)
 
     def _begin(self, frame: FrameType) -> _Frame:

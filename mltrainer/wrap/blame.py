@@ -23,6 +23,7 @@ DRAWS = (
     *("exponential", "geometric", "log_normal", "cauchy", "random", "poisson", "rrelu_with_noise", "binomial"),
 )
 ASKING = ("random draw", "clock", "identity", "hash order", "listing order")
+NOT_YET = (1 << 63, False)  # when a line ran, and whether in forks alone: after the traces end
 UNCHANGED = ("random draw", "clock", "identity", "threads")  # kinds that differ from run to run by themselves, likeliest first
 
 
@@ -133,6 +134,8 @@ def likely_causes(
     one: dict[Key, Trace],
     other: dict[Key, Trace],
     source: Callable[[str], str],
+    *,
+    is_cut: bool = False,
 ) -> list[LikelyCause]:
     """Return the lines that are likely the cause, the likeliest first.
 
@@ -142,17 +145,18 @@ def likely_causes(
         one: The first run's traces.
         other: The second run's.
         source: Returns the text of a file.
+        is_cut: Whether the traces end before the difference: lines that had not run by then count, too.
     """
     if shown is not None and shown.place is not None and shown.kind in ("unwritten memory", "operation"):
         return [LikelyCause(shown.place, shown.kind, shown.what)]
     ran = _ran_before(one, shown.time if shown is not None else None)
     own = _unseeded(one, other)
-    rows = [(place, found) for place, found in _suspected(ran, source) if found.kind in kinds]
+    rows = [(place, found) for place, found in _suspected(ran, source, is_cut=is_cut) if found.kind in kinds]
     traced = [*_unwritten(shown, kinds, one), *_origins(shown, rows, kinds, one, other, source)]
     # A generator that is seeded alike by the first step may have been drawn from before.
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
-    rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran[row[0]][0]))
+    rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran.get(row[0], NOT_YET)[0]))
     lines = [LikelyCause(place, found.kind, found.call) for place, found in rows]
     if shown is not None and shown.place is not None and not _is_explained(shown, rows):
         here = LikelyCause(shown.place, shown.kind or kinds[0], shown.what)
@@ -266,7 +270,7 @@ def _ran_before(traces: dict[Key, Trace], time: int | None) -> dict[Place, tuple
     return ran
 
 
-def _suspected(ran: dict[Place, tuple[int, bool]], source: Callable[[str], str]) -> list[tuple[Place, Suspect]]:
+def _suspected(ran: dict[Place, tuple[int, bool]], source: Callable[[str], str], *, is_cut: bool) -> list[tuple[Place, Suspect]]:
     """Return the suspects among the lines that ran; shared generators are seeded in processes that load samples."""
     found: list[tuple[Place, Suspect]] = []
     sources = {file: source(file) for file in {file for file, _ in ran}}
@@ -274,8 +278,8 @@ def _suspected(ran: dict[Place, tuple[int, bool]], source: Callable[[str], str])
     for file, text in sources.items():
         for suspect in suspects(text, imported):
             place = (file, suspect.line)
-            if place in ran:
-                is_sure = suspect.certain and not (suspect.generator and ran[place][1])
+            if place in ran or is_cut:
+                is_sure = suspect.certain and not (suspect.generator and ran.get(place, NOT_YET)[1])
                 found.append((place, suspect._replace(certain=is_sure)))
     return found
 

@@ -250,7 +250,8 @@ class Check:
         kind, change = self._kind(undisturbed, steps)
         kinds = _left_over(kind)
         shown, one, other = self._traced(change, steps, 1 if undisturbed.left is not None else TRIES)
-        lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source)
+        is_cut = max(one.seconds, other.seconds) > TRACED_S
+        lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
             found if len(kinds) > 1 or (shown is not None and shown.kind) else kind,
@@ -259,7 +260,7 @@ class Check:
             shown.step if shown is not None else 0,
             self._where(shown.place, one) if shown is not None and shown.place is not None else None,
             tuple(_distinct(self._line(line, one) for line in lines))[:MOST_LINES],
-            TRACED_S if max(one.seconds, other.seconds) > TRACED_S else None,
+            TRACED_S if is_cut else None,
         )
 
     def _kind(self, undisturbed: Computed, steps: int) -> tuple[str, Perturbations]:

@@ -113,6 +113,7 @@ class PairedValues:
         self._moments: list[_Moment] = []
         self.parting: dict[int, int] = {}  # by frame: the last event before the two runs take different ways
         self._read(one, other)
+        self._leading: dict[int, bool] = {}
         self._attributes: dict[str, list[Variable]] = {}
         for variable in self._changes:
             if not variable.frame and not variable.file and "." in variable.name:
@@ -331,16 +332,32 @@ class PairedValues:
         rows = [name.partition(".") for name in self._statements.at(file, line).reads]
         return {name for name, _, attribute in rows if attribute not in self._attributes}
 
-    def _unseen_givers(self, event: int, asks: Collection[Place]) -> Iterator[int]:
-        """Yield the lines that gave a line what has no digest, such as an open file, and were given what differs."""
+    def _unseen_givers(self, event: int, asks: Collection[Place]) -> list[int]:
+        """Return the lines that gave a line what has no digest, such as an open file, and that lead to what differs."""
+        return [giver for giver in self._givers_of_unseen(event) if self._leads(giver, asks)]
+
+    def _givers_of_unseen(self, event: int) -> Iterator[int]:
         frame, (file, line) = self._events[event].frame, self._place(event)
         for name in self._whole(file, line):
             if not self._changes.keys() & {Variable(frame, "", name), Variable(0, file, f":{name}")}:
                 lines = self._statements.giving(file, name)
                 before = (n for n in reversed(self._in_frame[frame]) if n < event and self._events[n].line in lines)
                 giver = next(before, None)
-                if giver is not None and (self._place(giver) in asks or self._is_given_different(giver)):
+                if giver is not None:
                     yield giver
+
+    def _leads(self, event: int, asks: Collection[Place]) -> bool:
+        """Return True where a line asks, is given what differs, or draws what does; or where one does that gave it something."""
+        if event not in self._leading:
+            self._leading[event] = False  # a loop may lead back to it
+            drawn = any(self._draws(name, event, self._end(event)) for name in GENERATORS)
+            self._leading[event] = (
+                drawn
+                or self._place(event) in asks
+                or self._is_given_different(event)
+                or any(self._leads(giver, asks) for giver in self._givers_of_unseen(event))
+            )
+        return self._leading[event]
 
     def _is_given_different(self, event: int) -> bool:
         return any(self._is_different(variable, event) for variable in self._read_by(event))
@@ -385,8 +402,10 @@ class PairedValues:
         return next(different, next((n for n in named if self._events[n].thread != MAIN), event))
 
     def _leaves_equal(self, variable: Variable, event: int) -> bool:
+        """Return True where a line left a variable the same in both runs; one that functions share is one of each frame."""
         end = self._end(event)
-        return any(change.event == end and not change.is_different for change in self._changes[variable])
+        here = variable._replace(frame=self._events[event].frame) if variable.frame else variable
+        return any(change.event == end and not change.is_different for change in self._changes.get(here, []))
 
     def _is_named(self, name: str, event: int) -> bool:
         return name in self._statements.at(*self._place(event)).names

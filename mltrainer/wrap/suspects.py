@@ -77,6 +77,7 @@ PROCESSES = frozenset(
     for package in ("multiprocessing", "torch.multiprocessing")
     for name in ("Process", "Pool", "spawn", "start_processes")
 )
+PROCESS_METHODS = frozenset(("Process", "Pool"))  # of what multiprocessing.get_context() gives
 EMPTY_METHODS = frozenset(("new_empty", "new_empty_strided", "resize_"))
 IDENTITIES = frozenset(
     (
@@ -202,8 +203,9 @@ class _SourceReader:
             return self._of_moment("clock" if name in CLOCKS else "identity", node)
         if name in LISTINGS or (method in LISTING_METHODS and not name.startswith(("glob.", "re."))):
             return ("", "", False) if self._is_unordered(node) else ("listing order", "", True)
-        if name in THREADS or name in PROCESSES or method in THREAD_METHODS:
-            return "threads", "", name not in PROCESSES or self._shares
+        is_process = name in PROCESSES or method in PROCESS_METHODS
+        if name in THREADS or method in THREAD_METHODS or is_process:
+            return "threads", "", not is_process or self._shares
         if name in OF_VALUES:
             return _of_sizes(node)
         if name in EMPTIES or method in EMPTY_METHODS:

@@ -66,6 +66,12 @@ def test_lines_that_ran_before_are_blamed_the_certain_first() -> None:
     assert [(row.place[1], row.kind) for row in found] == [(4, "random draw"), (2, "clock")]
 
 
+def test_lines_that_had_not_run_by_the_end_of_the_traces_count_where_these_were_cut() -> None:
+    one = trace(*lines(2))
+    found = [likely_causes(None, UNCHANGED, one, one, SOURCE.__getitem__, is_cut=is_cut) for is_cut in (False, True)]
+    assert [[row.place[1] for row in rows] for rows in found] == [[2], [4, 2, 6]]
+
+
 def test_a_certain_line_of_an_unlikelier_kind_comes_before_an_uncertain_one() -> None:
     text = "import time, threading\nstart = time.time()\nthreading.Thread(target=f).start()\ntimes.append(time.time() - start)"
     one, other = trace(*lines(2, 3), op(5, "add", "i", "o")), trace(op(5, "add", "j", "p"))
