@@ -96,7 +96,7 @@ class Trace:
 
     def attach(self, torch: Any) -> None:
         """Begin to note the computations, once torch has been imported."""
-        self._torch = torch
+        self._torch, self._thread = torch, threading.get_ident()
         modules, optimizers = sys.modules["torch.nn.modules.module"], sys.modules["torch.optim.optimizer"]
         modules.register_module_forward_pre_hook(self._enter)
         # Also where a module raises: the stack of modules would else be one too deep from then on.
@@ -258,7 +258,8 @@ class Trace:
 
     def _leave(self, module: Any, _inputs: Any, outputs: Any) -> None:
         name = self._modules.pop() if self._modules else ""
-        if getattr(module, "training", True):
+        # In which order threads come here is chance; their operations, which modes do not see there, are not noted either.
+        if getattr(module, "training", True) and threading.get_ident() == self._thread:
             self._note("module", self._step, name, self._digest(outputs))
 
     def _before(self, _optimizer: Any, _arguments: Any, _keywords: Any) -> None:

@@ -25,19 +25,17 @@ DEPTH = 4
 LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
 PLAIN = (bool, int, float, complex, bytes, range, type(None))
 HOLDERS = ("datetime", "collections", "argparse", "types", "functools")  # of the standard library, whose objects hold values
+ITERATORS = frozenset(  # of Python's own, which tell what is left of what they go through without going on
+    (
+        *("list_iterator", "tuple_iterator", "range_iterator", "list_reverseiterator", "enumerate", "zip", "reversed"),
+        *("dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator"),
+    )
+)
 DATA = ("dataset", "_dataset", "data_source")  # of a loader or a sampler: variables of their own, most often
 RETURNED = "<return>"
 GENERATORS = RANDOM, NUMPY, TORCH = ("<random>", "<numpy>", "<torch>")  # that all libraries share
 GOES_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # frames that return more than once
-TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
-    ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
-)
 NO_VALUE = ("module", "function", "type", "builtin_function_or_method", "method")
-
-
-def is_time(name: str) -> bool:
-    """Return True where a name is that of a duration or a moment."""
-    return not TIMES.isdisjoint(name.lower().split("_"))
 
 
 class Values:
@@ -157,9 +155,9 @@ class Values:
         if kind is list or kind.__name__ == "deque":
             return self._all(sha, [len(value), *value], depth)
         if isinstance(value, dict):
-            # A time that is kept by its name is no result: what is left of it is not compared.
-            pairs = [pair for pair in [*value.items()] if type(pair[0]) is not str or not is_time(pair[0])]
-            return self._all(sha, [len(value), *(part for pair in pairs for part in pair)], depth)
+            return self._all(sha, [len(value), *(part for pair in [*value.items()] for part in pair)], depth)
+        if kind.__name__ in ITERATORS and kind.__module__ == "builtins":
+            return self._update(sha, value.__reduce__()[1:], depth - 2)  # two levels of it are not of the program
         if kind in (set, frozenset):
             return self._all(sha, [len(value), *sorted(self._apart(part, depth) for part in [*value])], depth)
         return self._of_library(sha, value, depth)
@@ -247,13 +245,14 @@ class _Frame:
         self.is_skipped = False
 
 
-def _parts(name: str, value: Any, used: set[str]) -> list[tuple[str, Any]]:
+def _parts(name: str, value: Any, used: set[str], depth: int = 0) -> list[tuple[str, Any]]:
     """Return a variable as what is noted of it: of the user's own objects the attributes that its code uses, by the class."""
     kind = type(value)
-    if not _is_own(kind) and kind.__module__.partition(".")[0] not in HOLDERS:
+    if depth > DEPTH or not (_is_own(kind) or kind.__module__.partition(".")[0] in HOLDERS):
         return [(name, value)]
-    found = [(f"{kind.__name__}.{part}", held) for part, held in _attributes(value).items() if part in used]
+    held = [(part, inner) for part, inner in _attributes(value).items() if part in used]
     # Else all of an object would differ by any of its attributes, such as a time that is only shown.
+    found = [row for part, inner in held for row in _parts(f"{kind.__name__}.{part}", inner, used, depth + 1)]
     return found or ([] if name == "self" else [(name, value)])
 
 

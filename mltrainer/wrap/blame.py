@@ -156,6 +156,8 @@ def likely_causes(
     # A generator that is seeded alike by the first step may have been drawn from before.
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
+    # One that may have a seed counts only where it was seen to draw.
+    rows = [row for row in rows if row[1].certain or not draws_when_fitted(row[1])]
     rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran.get(row[0], NOT_YET)[0]))
     lines = [LikelyCause(place, found.kind, found.call) for place, found in rows]
     if shown is not None and shown.place is not None and not _is_explained(shown, rows):

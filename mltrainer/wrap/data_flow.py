@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from enum import IntEnum
 
-from mltrainer.observe.values import is_time
+from mltrainer.wrap.leavings import is_time
 
 LOGGERS = frozenset(
     (
@@ -45,9 +45,12 @@ class DataFlow:
         self._dotted = dotted
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._uses: dict[str, list[ast.AST]] = {}
+        self._by_key: dict[str, list[ast.AST]] = {}  # values that are read from a mapping by the name of a time
         for node in ast.walk(tree):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 self._uses.setdefault(ast.unparse(node), []).append(node)
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and (time := _time(node.slice)):
+                self._by_key.setdefault(time, []).append(node)
 
     def fate(self, node: ast.AST) -> Fate:
         """Return the fate of an expression's value, also by way of names."""
@@ -68,8 +71,8 @@ class DataFlow:
             return _at_most_unseen(self._fate(parent, followed))
         if isinstance(parent, (ast.If, ast.While)):
             return Fate.SHOWN if only_shows(parent) else Fate.DECIDES
-        if isinstance(parent, ast.Dict) and _is_time(_key_of(node, parent)):
-            return Fate.SHOWN
+        if isinstance(parent, ast.Dict) and (time := _time(_key_of(node, parent))):
+            return self._of_time(time, followed)
         if isinstance(parent, ast.Tuple) and (target := self._unpacked_to(node, parent)) is not None:
             return self._of_target(target, followed)
         if isinstance(parent, MADE) or (isinstance(parent, ast.Attribute) and parent.value is node):
@@ -108,7 +111,8 @@ class DataFlow:
     def _of_target(self, target: ast.expr, followed: set[str]) -> Fate | None:
         """Return the fate of a value that is assigned to a target; None where its name was followed before."""
         if isinstance(target, ast.Subscript):
-            return Fate.SHOWN if _is_time(target.slice) else Fate.DECIDES  # such as group["lr"]
+            time = _time(target.slice)
+            return self._of_time(time, followed) if time else Fate.DECIDES  # such as group["lr"]
         if not isinstance(target, (ast.Name, ast.Attribute)):
             return Fate.UNSEEN
         name = ast.unparse(target)
@@ -118,6 +122,13 @@ class DataFlow:
         followed.add(name)
         uses = self._uses.get(name, [])  # where there are none, another source may have them
         return _worst([self._fate(use, followed) for use in uses]) if uses else Fate.UNSEEN
+
+    def _of_time(self, key: str, followed: set[str]) -> Fate | None:
+        """Return the fate of a time that is kept by its name: shown, as it is compared nowhere, unless it is read again."""
+        if f"[{key}]" in followed:
+            return None
+        followed.add(f"[{key}]")
+        return _worst([Fate.SHOWN, *(self._fate(use, followed) for use in self._by_key.get(key, []))])
 
 
 def only_shows(node: ast.If | ast.While) -> bool:
@@ -145,9 +156,9 @@ def _key_of(value: ast.AST, made: ast.Dict) -> ast.expr | None:
     return next((key for key, part in zip(made.keys, made.values, strict=True) if part is value), None)
 
 
-def _is_time(key: ast.expr | None) -> bool:
-    """Return True for a key by whose name its value is a time, which is compared nowhere."""
-    return isinstance(key, ast.Constant) and isinstance(key.value, str) and is_time(key.value)
+def _time(key: ast.expr | None) -> str:
+    """Return a key by whose name its value is a time; empty for any other."""
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) and is_time(key.value) else ""
 
 
 def _keeps(statement: ast.stmt, tested: set[str]) -> bool:

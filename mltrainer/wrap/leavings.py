@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltrainer.observe.values import is_time
 from mltrainer.records.common import Divergence
 from mltrainer.workspace import digest
 
@@ -23,7 +22,15 @@ LONGEST = 60  # characters of a value that is shown
 ADDRESSES = frozenset(("shared_object_id",))  # Python's numbers of objects, which Keras writes beside their settings
 UNDATED = 1980  # the year of a member that tells none: the first that an archive can hold
 DIGITS = 12  # of a file's digest that are shown
+TIMES = frozenset(  # words of a name that tells how long something took, which no two runs agree on
+    ("runtime", "time", "seconds", "second", "sec", "ms", "duration", "elapsed", "timestamp", "date", "throughput", "speed")
+)
 Stamps = Mapping[str, tuple[int, int]]  # of each file by its path in the folder: size, and when it last changed
+
+
+def is_time(name: str) -> bool:
+    """Return True where a name is that of a duration or a moment."""
+    return not TIMES.isdisjoint(name.lower().split("_"))
 
 
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:

@@ -32,7 +32,8 @@ class Variable(NamedTuple):
     name: str
 
 
-NO_VARIABLE = Variable(0, "", "")  # what a call returns, or a generator draws
+RESULT = Variable(0, "", RETURNED)  # of a call
+NO_VARIABLE = Variable(0, "", "")  # what a generator draws, or has no digest
 
 
 class Origin(NamedTuple):
@@ -110,6 +111,7 @@ class PairedValues:
         self._in_frame: dict[int, list[int]] = {}
         self.inherited: set[Variable] = set()  # that differed when a fork began, and lay on a way back
         self._callers: dict[int, int] = {}
+        self._called_at: dict[tuple[str, str], set[Place]] = {}  # by file and function
         self._moments: list[_Moment] = []
         self.parting: dict[int, int] = {}  # by frame: the last event before the two runs take different ways
         self._read(one, other)
@@ -142,6 +144,8 @@ class PairedValues:
         time, _, thread, frame, caller, kind, line, changes, is_skipped = row
         before = self._in_frame.setdefault(frame, [])
         number = len(self._events)
+        if kind == "call" and caller in self._in_frame:
+            self._called_at.setdefault(self._function(frame), set()).add(self._place(self._in_frame[caller][-1]))
         self._events.append(_Event(time, thread, frame, caller, kind, line, before[-1] if before else None))
         before.append(number)
         for name in dict.fromkeys([*changes, *partner[7]]):
@@ -222,10 +226,7 @@ class PairedValues:
     def unseen(self, origin: Origin) -> list[Place]:
         """Return the lines that give the names which an origin reads and whose values have no digest, by the source."""
         seen, file = {_plain(variable) for variable in self._changes}, origin.place[0]
-        names = {
-            name.partition(".")[0] for name in self._statements.at(*origin.place).reads if name.rpartition(".")[2] not in seen
-        }
-        return [(file, line) for name in names - seen for line in self._statements.giving(file, name)]
+        return [(file, line) for name in self._whole(*origin.place) - seen for line in self._statements.giving(file, name)]
 
     def _is_line(self, event: int) -> bool:
         return self._events[event].kind == "line"
@@ -238,7 +239,7 @@ class PairedValues:
         )  # by event: the line that it gave something, and by which variable
         while waiting and len(users) < MOST:
             event = waiting.popleft()
-            givers, generator = self._givers(event, self._end(event), asks)
+            givers, generator = self._givers(event, users[event], asks)
             late_seed = self._late_seed(generator, event) if generator and not givers else None
             thread, used = self._events[event].thread, self._used(event, users)
             origin = Origin(self._place(event), not givers, generator, thread, used, late_seed)
@@ -257,14 +258,27 @@ class PairedValues:
         return found
 
     def _used(self, event: int, users: Mapping[int, _Giver | None]) -> Place | None:
-        """Return the last line, on the way from one to where the difference shows, that is given a variable which is printed."""
+        """Return the last line, on the way from one to where the difference shows, that is given what is also used elsewhere.
+
+        That is a variable which is printed, or what a function returns that is called at another line, too.
+        """
         found = None
         while (user := users[event]) is not None:
-            event = user.event
-            place = self._place(event)
-            if _plain(user.variable) in self._statements.shown(place[0]):
+            place = self._place(user.event)
+            is_printed = _plain(user.variable) in self._statements.shown(place[0])
+            if is_printed or (user.variable == RESULT and self._is_called_elsewhere(event, place)):
                 found = place
+            event = user.event
         return found
+
+    def _is_called_elsewhere(self, event: int, place: Place) -> bool:
+        """Return True where the function that an event runs in is also called at another line, which names it."""
+        function = self._function(self._events[event].frame)
+        name = function[1].rpartition(".")[2]
+        return any(name in self._statements.at(*other).names for other in self._called_at.get(function, set()) - {place})
+
+    def _function(self, frame: int) -> tuple[str, str]:
+        return self._files.get(frame, ""), self._functions.get(frame, "")
 
     def _place(self, event: int) -> Place:
         return self._files.get(self._events[event].frame, ""), self._events[event].line
@@ -275,14 +289,41 @@ class PairedValues:
         place = in_frame.index(event)
         return in_frame[place + 1] if place + 1 < len(in_frame) else len(self._events)
 
-    def _givers(self, event: int, end: int, asks: Collection[Place]) -> tuple[list[_Giver], str]:
-        """Return the lines that gave a line what differs; and the shared generator that did, if one."""
+    def _givers(self, event: int, user: _Giver | None, asks: Collection[Place]) -> tuple[list[_Giver], str]:
+        """Return the lines that gave a line what differs; and the shared generator that did, if one.
+
+        Args:
+            event: The event at which the line begins.
+            user: The line that it gave something, and by which variable; None where the way begins with it.
+            asks: Lines that ask for something which differs from run to run.
+        """
+        begin, end = self._begin(event), self._end(event)
         found = [(self._changed_by(v, event), v) for v in self._read_by(event) if self._is_different(v, event)]
-        called = [*self._returned(event, end), *self._unseen_givers(event, asks)]
-        found += [(giver, NO_VARIABLE) for giver in called or ([] if found else self._left(event, end))]
-        drawn = [name for name in GENERATORS if self._draws(name, event, end)] if not self._seeds(event) else []
+        found += [(giver, RESULT) for giver in self._returned(begin, end)]
+        found += [(giver, NO_VARIABLE) for giver in self._unseen_givers(event, asks)]
+        if not found or (user is not None and self._is_changed_within(user.variable, event)):
+            found += [(giver, NO_VARIABLE) for giver in self._left(begin, end)]
+        drawn = [name for name in GENERATORS if self._draws(name, begin, end)] if not self._seeds(event) else []
         found += [(self._made_different(name, event), NO_VARIABLE) for name in drawn]
         return [_Giver(giver, by) for giver, by in found if giver is not None and giver != event], next(iter(drawn), "")
+
+    def _begin(self, event: int) -> int:
+        """Return the event at which the statement of a line begins, which may be several lines."""
+        in_frame = self._in_frame[self._events[event].frame]
+        statement, place = self._statements.at(*self._place(event)), in_frame.index(event)
+        while place and statement.text and self._is_line(in_frame[place - 1]):
+            before = in_frame[place - 1]
+            if self._events[before].line == self._events[event].line or self._statements.at(*self._place(before)) != statement:
+                break
+            event, place = before, place - 1
+        return event
+
+    def _is_changed_within(self, variable: Variable, event: int) -> bool:
+        """Return True where a line changes a variable without giving it a value itself: what it calls does."""
+        statement = self._statements.at(*self._place(event))
+        if variable.frame:
+            return variable.frame == self._events[event].frame and variable.name not in statement.gives
+        return bool(variable.name) and _plain(variable) not in statement.names
 
     def _late_seed(self, generator: str, event: int) -> Place | None:
         """Return the line that seeds a generator after a draw, in a function that led to the draw; None where none does."""
@@ -320,17 +361,17 @@ class PairedValues:
     def _read_by(self, event: int) -> list[Variable]:
         """Return the variables that a line reads: of a comprehension those of the frame around it, too."""
         frame, (file, line) = self._events[event].frame, self._place(event)
-        names = self._statements.at(file, line).reads
         frames = [frame, *([self._events[event].caller] if self._functions.get(frame, "").endswith(COMPREHENSIONS) else [])]
         plain = self._whole(file, line)
         rows = [Variable(number, "", name) for number in frames for name in plain]
         rows += [Variable(0, file, f":{name}") for name in plain]
-        return rows + [held for name in names if "." in name for held in self._attributes.get(name.partition(".")[2], [])]
+        attributes = {attribute for _, attribute in self._statements.at(file, line).reads}
+        return rows + [held for attribute in attributes for held in self._attributes.get(attribute, [])]
 
     def _whole(self, file: str, line: int) -> set[str]:
         """Return the names of which a line reads more than attributes that are known by themselves."""
-        rows = [name.partition(".") for name in self._statements.at(file, line).reads]
-        return {name for name, _, attribute in rows if attribute not in self._attributes}
+        reads = self._statements.at(file, line).reads
+        return {name for name, attribute in reads if name and attribute not in self._attributes}
 
     def _unseen_givers(self, event: int, asks: Collection[Place]) -> list[int]:
         """Return the lines that gave a line what has no digest, such as an open file, and that lead to what differs."""
@@ -421,14 +462,16 @@ class PairedValues:
                     yield self._returning(ended.frame, ended.began)
 
     def _left(self, event: int, end: int) -> Iterator[int]:
-        """Yield the lines, called by a line, that left something different in the attributes of an object."""
+        """Yield the lines, called by a line, that left something different in attributes of an object, or in what they got."""
         frame = self._events[event].frame
         for variable, changes in self._changes.items():
-            if variable.frame or "." not in variable.name:
+            is_given = variable.frame and self._events[changes[0].event].kind == "call"
+            if variable.name == RETURNED or not (is_given or (not variable.frame and "." in variable.name)):
                 continue
             for change in changes:
                 left = self._events[change.event]
-                if event < change.event <= end and change.is_different and left.caller == frame and left.began is not None:
+                is_within = event < change.event <= end and left.kind != "call" and left.caller == frame
+                if is_within and change.is_different and left.began is not None:
                     yield left.began
 
     def _returning(self, frame: int, began: int) -> int:

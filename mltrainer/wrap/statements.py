@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 from mltrainer.wrap.data_flow import only_shows, prints
 
+Read = tuple[str, str]  # name and attribute, either of them maybe empty
+
 
 class Statement(NamedTuple):
     """What the line of a statement runs.
 
     Attributes:
-        reads: The names that it reads; one of which it reads an attribute with that, such as `self.rate`.
+        reads: The names that it reads, each with the attribute that it reads of it, if it does; of an attribute's own no name.
         gives: The names that it gives a value.
         names: All names of variables and attributes in it.
         text: Its source.
@@ -22,7 +24,7 @@ class Statement(NamedTuple):
         returns: Whether it returns a value, or yields one.
     """
 
-    reads: frozenset[str]
+    reads: frozenset[Read]
     gives: frozenset[str]
     names: frozenset[str]
     text: str
@@ -63,7 +65,7 @@ class Statements:
 
     def shown(self, file: str) -> set[str]:
         """Return the names of variables and attributes that lines of a file print or log."""
-        return {name for found in self._of(file).values() if found.shows for read in found.reads for name in read.split(".")}
+        return {name for found in self._of(file).values() if found.shows for read in found.reads for name in read if name}
 
     def _of(self, file: str) -> dict[int, Statement]:
         if file not in self._found:
@@ -89,7 +91,7 @@ def _by_line(text: str) -> dict[int, Statement]:
 
 def _statement(node: ast.stmt, heads: list[Any]) -> Statement:
     parts = [part for head in heads for part in ast.walk(head)]
-    reads, gives = frozenset(name for head in heads for name in _reads(head)), frozenset(_gives(node))
+    reads, gives = frozenset(read for head in heads for read in _reads(head)), frozenset(_gives(node))
     return Statement(
         reads,
         gives,
@@ -116,7 +118,7 @@ def _decides(node: ast.stmt) -> bool:
 
 def _gives(node: ast.stmt) -> Iterator[str]:
     """Yield the names that a statement's own line gives a value; an attribute's change gives its `self` none."""
-    if isinstance(node, (ast.For, ast.AsyncFor, ast.AnnAssign)):
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.AnnAssign, ast.AugAssign)):
         targets = [node.target]
     elif isinstance(node, (ast.With, ast.AsyncWith)):
         targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
@@ -139,17 +141,17 @@ def _heads(node: ast.stmt) -> list[Any]:
     return [] if isinstance(node, (ast.Try, ast.Match)) else [node]
 
 
-def _reads(head: ast.AST) -> Iterator[str]:
+def _reads(head: ast.AST) -> Iterator[Read]:
     parts = [*ast.walk(head)]
     bases = {node.value for node in parts if isinstance(node, ast.Attribute)}
     for node in parts:
         is_changed = isinstance(head, ast.AugAssign) and node is head.target  # in place
         is_read = is_changed or isinstance(getattr(node, "ctx", None), ast.Load)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and is_read:
-            yield f"{node.value.id}.{node.attr}"
+        if isinstance(node, ast.Attribute) and is_read:
+            yield node.value.id if isinstance(node.value, ast.Name) else "", node.attr
         elif isinstance(node, ast.Name) and is_read and node not in bases:
-            yield node.id
+            yield node.id, ""
         elif isinstance(node, ast.arg):
-            yield node.arg
+            yield node.arg, ""
     if any(isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) for node in parts):
-        yield ".0"  # what a comprehension, a frame of its own, goes through
+        yield ".0", ""  # what a comprehension, a frame of its own, goes through

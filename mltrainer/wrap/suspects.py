@@ -197,8 +197,12 @@ class _SourceReader:
         for module in ("numpy.random", "random"):
             if name.rpartition(".")[0] == module and last.islower() and last not in NO_DRAWS:
                 return "random draw", module.partition(".")[0], True
-        if _draws_unasked(name, last, method, {keyword.arg or "" for keyword in node.keywords}):
+        seed = next((keyword.value for keyword in node.keywords if keyword.arg == "random_state"), ast.Constant(None))
+        is_none = isinstance(seed, ast.Constant) and seed.value is None
+        if is_none and _draws_unasked(name, last, method, {keyword.arg or "" for keyword in node.keywords}):
             return "random draw", "numpy", True
+        if not isinstance(seed, ast.Constant) and name.startswith("sklearn.") and last in ESTIMATORS:
+            return "random draw", "numpy", False  # a name may hold None
         if name in CLOCKS or name in IDENTITIES:
             return self._of_moment("clock" if name in CLOCKS else "identity", node)
         if name in LISTINGS or (method in LISTING_METHODS and not name.startswith(("glob.", "re."))):
@@ -288,15 +292,15 @@ class _SourceReader:
         return False
 
     def _is_kept(self, node: ast.AST) -> bool:
-        """Return True where a moment, a difference of moments or a name is only given to a variable, also as text."""
+        """Return True where a moment, a difference of moments or a name is only given on, also as text, or as a share."""
         parent = self._parents[node]
         while not isinstance(parent, (ast.stmt, ast.withitem)):
             is_part = isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node)
             is_text = isinstance(parent, TEXT_MADE) or (isinstance(parent, ast.Call) and called(parent) in TEXT)
-            if not (is_part or is_text or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Sub))):
+            if not (is_part or is_text or (isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Sub, ast.Div)))):
                 return False
             node, parent = parent, self._parents[parent]
-        return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.withitem))
+        return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.withitem))
 
     def _only_times(self, node: ast.AST) -> bool:
         """Return True where a clock's value is only subtracted or shown, also by way of a name."""
@@ -351,7 +355,7 @@ def _draws_unasked(name: str, last: str, method: str, keywords: set[str]) -> boo
     """Return True where scikit-learn or pandas is left to draw from NumPy's shared generator."""
     by_pandas = method == "sample" and bool(keywords & {"frac", "n"})  # torch's distributions have neither
     by_sklearn = name.startswith("sklearn.") and (last in SPLITTERS | ESTIMATORS or (last in BY_SOLVER and keywords & SOLVERS))
-    return bool(by_pandas or by_sklearn) and "random_state" not in keywords
+    return bool(by_pandas or by_sklearn)
 
 
 def _calls(tree: ast.AST) -> list[ast.Call]:

@@ -126,6 +126,38 @@ compute(decay(trainer))
     assert origins(source) == [3]
 
 
+def test_attributes_of_attributes_are_followed() -> None:
+    source = """class Model: pass
+class Hook:
+    def run(self):
+        self.model.rate = ask()
+        self.model.shown = ask()
+hook = Hook()
+hook.model = Model()
+hook.model.rate = 1
+hook.run()
+def train(one):
+    compute(one.rate)
+train(hook.model)
+"""
+    assert origins(source) == [4]
+
+
+def test_what_a_call_changes_in_what_it_is_given_is_followed() -> None:
+    source = """def time_it(logs):
+    logs['span'] = ask()
+def call(function, *arguments):
+    function(*arguments)
+    compute(arguments)
+call(time_it, {})
+"""
+    assert origins(source) == [2]
+
+
+def test_statements_of_several_lines_are_followed_as_one() -> None:
+    assert origins("def rows():\n    return [ask()]\nx = [\n    one * 2\n    for one in rows()\n]\ncompute(x)") == [2]
+
+
 def test_what_a_call_leaves_in_other_attributes_is_beside_the_way() -> None:
     source = """class Trial:
     def __init__(self, settings):
@@ -154,6 +186,13 @@ def test_a_line_that_computes_with_a_printed_moment_is_told_beside_the_line_that
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
     found = PairedValues(one, other, lambda file: source).origins((FILE, 5), time, [(FILE, 1)])
     assert [(origin.place[1], origin.used) for origin in found] == [(1, (FILE, 3))]
+
+
+def test_a_line_that_computes_with_what_a_function_returns_that_also_times_is_told() -> None:
+    source = "def span():\n    return ask()\nrate = span() * 2\nbeside = span()\ncompute(rate)"
+    (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
+    found = PairedValues(one, other, lambda file: source).origins((FILE, 5), time, [(FILE, 2)])
+    assert [(origin.place[1], origin.used) for origin in found] == [(2, (FILE, 3))]
 
 
 def test_a_seed_that_is_set_after_a_draw_is_found() -> None:
@@ -281,6 +320,8 @@ def test_nothing_of_the_programs_own_is_called() -> None:
         (Pair(1, 2), Pair(1, 2), Pair(1, 3)),
         (Slots(1), Slots(1), Slots(2)),
         (range(3), range(3), range(4)),
+        (iter([1, 2]), iter([1, 2]), iter([1, 3])),
+        (zip("ab", [1, 2], strict=True), zip("ab", [1, 2], strict=True), zip("ab", [1, 3], strict=True)),
         (argparse.Namespace(seed=1), argparse.Namespace(seed=1), argparse.Namespace(seed=2)),
         (functools.partial(int, 1), functools.partial(int, 1), functools.partial(int, 2)),
         (sampler(1), sampler(1), sampler(2)),

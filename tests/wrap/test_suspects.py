@@ -47,6 +47,7 @@ def kinds(source: str) -> list[tuple[int, str, bool]]:
         ("from sklearn.model_selection import train_test_split\na, b = train_test_split(x)", "random draw"),
         ("from sklearn.ensemble import RandomForestClassifier\nmodel = RandomForestClassifier(5).fit(x, y)", "random draw"),
         ("from sklearn.decomposition import PCA\nmodel = PCA(3, svd_solver='randomized')", "random draw"),
+        ("from sklearn.cluster import KMeans\nmodel = KMeans(3, random_state=None)", "random draw"),
         ("import tempfile\nwith tempfile.TemporaryDirectory() as folder: f(folder)", "identity"),
         ("import pandas\nx = frame.sample(frac=1)", "random draw"),
     ],
@@ -162,3 +163,11 @@ def test_a_time_that_is_kept_by_its_name_or_printed_is_only_shown() -> None:
     source = f"{kept}\nprint(time.time())\nrow['x'] = time.time()\nf(row)"
     assert only_shown(source) == {2, 3, 4}
     assert [found.line for found in suspects(source)] == [5]
+    assert only_shown(f"{source}\nprint(row['seconds'])") == {2, 3, 4}
+    assert only_shown(f"{source}\nrate = g(row['seconds'])") == {3, 4}
+
+
+def test_an_estimator_that_is_given_its_seed_by_a_name_may_draw() -> None:
+    source = "from sklearn.cluster import KMeans\nmodel = KMeans(3, random_state={})"
+    assert kinds(source.format("seed")) == [(2, "random draw", False)]
+    assert kinds(source.format("0")) == []
