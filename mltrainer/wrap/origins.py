@@ -110,6 +110,7 @@ class PairedValues:
         self._last_pair: dict[Variable, Pair] = {}
         self._in_frame: dict[int, list[int]] = {}
         self.inherited: set[Variable] = set()  # that differed when a fork began, and lay on a way back
+        self._parted_at: dict[int, list[Variable]] = {}  # by event: what was seen to have changed otherwise in each run
         self._callers: dict[int, int] = {}
         self._called_at: dict[tuple[str, str], set[Place]] = {}  # by file and function
         self._moments: list[_Moment] = []
@@ -154,6 +155,8 @@ class PairedValues:
             variable = self._variable(frame, name)
             if self._last_pair.get(variable) != pair:
                 self._last_pair[variable] = pair
+                if pair[0] != pair[1]:
+                    self._parted_at.setdefault(number, []).append(variable)
                 self._changes.setdefault(variable, []).append(_Change(number, pair[0] != pair[1], is_skipped))
 
     def _variable(self, frame: int, name: str) -> Variable:
@@ -232,21 +235,16 @@ class PairedValues:
         return self._events[event].kind == "line"
 
     def _back(self, starts: list[int], asks: Collection[Place], is_way: bool = False) -> list[Origin]:
-        """Return the origins of what differs in the lines that begin at some events."""
-        waiting, found = deque(starts), list[Origin]()
-        users: dict[int, _Giver | None] = dict.fromkeys(
-            starts
-        )  # by event: the line that it gave something, and by which variable
+        """Return the origins of what differs in the lines that begin at some events; `is_way`: these may be origins, too."""
+        waiting, found = deque(starts), dict[Place, Origin]()
+        users: dict[int, _Giver | None] = dict.fromkeys(starts)  # by event: the line that it gave something, and by what
         while waiting and len(users) < MOST:
             event = waiting.popleft()
             givers, generator = self._givers(event, users[event], asks)
-            late_seed = self._late_seed(generator, event) if generator and not givers else None
-            thread, used = self._events[event].thread, self._used(event, users)
-            origin = Origin(self._place(event), not givers, generator, thread, used, late_seed)
             is_first = event in starts and not is_way and not generator
-            is_origin = (not givers and not is_first) or origin.place in asks
-            if is_origin and origin.place not in {other.place for other in found}:
-                found.append(origin)
+            place = self._place(event)
+            if (not givers and not is_first) or place in asks:
+                found.setdefault(place, self._origin(event, users, generator, is_given_same=not givers))
             for giver in givers:
                 if giver.event not in users:
                     users[giver.event] = _Giver(event, giver.variable)
@@ -254,8 +252,13 @@ class PairedValues:
         threads = {self._events[event].thread for event in users}
         if not found and len(threads) > 1:  # that gave it to each other: the first of them
             first = min(users.keys() - starts)
-            found.append(Origin(self._place(first), False, "", self._events[first].thread))
-        return found
+            return [self._origin(first, users, "", is_given_same=False)]
+        return list(found.values())
+
+    def _origin(self, event: int, users: Mapping[int, _Giver | None], generator: str, *, is_given_same: bool) -> Origin:
+        late_seed = self._late_seed(generator, event) if generator and is_given_same else None
+        thread, used = self._events[event].thread, self._used(event, users)
+        return Origin(self._place(event), is_given_same, generator, thread, used, late_seed)
 
     def _used(self, event: int, users: Mapping[int, _Giver | None]) -> Place | None:
         """Return the last line, on the way from one to where the difference shows, that is given what is also used elsewhere.
@@ -464,15 +467,15 @@ class PairedValues:
     def _left(self, event: int, end: int) -> Iterator[int]:
         """Yield the lines, called by a line, that left something different in attributes of an object, or in what they got."""
         frame = self._events[event].frame
-        for variable, changes in self._changes.items():
-            is_given = variable.frame and self._events[changes[0].event].kind == "call"
-            if variable.name == RETURNED or not (is_given or (not variable.frame and "." in variable.name)):
-                continue
-            for change in changes:
-                left = self._events[change.event]
-                is_within = event < change.event <= end and left.kind != "call" and left.caller == frame
-                if is_within and change.is_different and left.began is not None:
-                    yield left.began
+        for number in range(event + 1, min(end + 1, len(self._events))):
+            left = self._events[number]
+            if left.caller == frame and left.kind != "call" and left.began is not None:
+                yield from (left.began for variable in self._parted_at.get(number, []) if self._outlasts(variable))
+
+    def _outlasts(self, variable: Variable) -> bool:
+        """Return True for an attribute, and for what a function was given: others have it when that has returned."""
+        is_given = variable.frame and self._events[self._changes[variable][0].event].kind == "call"
+        return bool(is_given) or (not variable.frame and "." in variable.name)
 
     def _returning(self, frame: int, began: int) -> int:
         """Return the event of a frame's last line that returns something: after it may come `finally`, or the head of `with`."""
