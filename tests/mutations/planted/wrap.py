@@ -64,15 +64,15 @@ FAULTS = (
     Fault(
         "processes that share nothing are blamed as surely as threads",
         "mltrainer/wrap/suspects.py",
-        'return "threads", "", name not in PROCESSES or self._shares',
+        'return "threads", "", not is_process or self._shares',
         'return "threads", "", True',
         "tests/wrap/test_suspects.py",
     ),
     Fault(
         "certain suspects are not listed first",
         "mltrainer/wrap/blame.py",
-        "rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran[row[0]][0]))",
-        "rows.sort(key=lambda row: (kinds.index(row[1].kind), ran[row[0]][0]))",
+        "rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran.get(row[0], NOT_YET)[0]))",
+        "rows.sort(key=lambda row: (kinds.index(row[1].kind), ran.get(row[0], NOT_YET)[0]))",
         "tests/wrap/test_blame.py",
     ),
 )
