@@ -362,7 +362,7 @@ def test_targets_that_come_in_a_sorted_order_are_told_of_numbers_too() -> None:
     outlier = of_sorted_numbers(spread=1.0)
     outlier["signals"]["early"]["numbers"][9] = [300.0, 1200.0]  # one target in its batch is far off
     assert say("unshuffled_data", outlier).state == "clear"
-    assert "targets spread over 3" in say("unshuffled_data", of_sorted_numbers()).reason
+    assert "targets spread over 2.5" in say("unshuffled_data", of_sorted_numbers()).reason
     assert say("unshuffled_data", of_sorted_numbers()).state == "fired"
 
 
