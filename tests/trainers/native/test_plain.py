@@ -114,6 +114,12 @@ def test_answers_about_pairs_of_a_batchs_samples_are_not_asked_for() -> None:
     assert plain_answers(task, Probe(X, likes, likes), Probe(X[:96], likes[:96, :96], likes[:96, :96])) is None
 
 
+def test_what_a_loss_holds_gets_no_gradient() -> None:
+    weight = torch.ones(1, requires_grad=True)
+    assert answers(lambda o, t: functional.mse_loss(weight * o, t), NOISE, 1) is not None
+    assert weight.grad is None
+
+
 def test_losses_in_blocks_have_the_mean_of_the_whole() -> None:
     losses = block_losses(Measured(functional.mse_loss), 0 * NOISE, NOISE)
     assert losses is not None

@@ -266,12 +266,11 @@ def _least(loss: Callable[[Tensor], Tensor], begin: Tensor) -> tuple[Tensor | No
     best: list[Any] = [None, math.inf]
 
     def evaluated() -> Tensor:
-        point.grad = None
         found = loss(point)
         reached = float(found.detach())
         if reached < best[1]:
             best[:] = [point.detach().clone(), reached]
-        found.backward()
+        (point.grad,) = torch.autograd.grad(found, point)  # of nothing else that the loss may hold
         return found
 
     try:
