@@ -54,7 +54,6 @@ MODEL: Values = {
     "hidden": [128, 128],
     "members": 8,
     "numbers": "piecewise",
-    "bins": 48,
     "codes": True,
     "dropout": 0.1,
 }
