@@ -276,5 +276,12 @@ def _unlike_metric(result: Run, again: Run) -> Divergence | None:
 
 def _same_outputs(result: Run, again: Run) -> dict[str, bool]:
     """Return of each file that the trained code left whether it left the same one again, by name."""
-    kept, other = ({output_name(row.path): row.sha256 for row in side.outputs} for side in (result, again))
+    kept, other = _output_digests(result), _output_digests(again)
     return {name: other.get(name) == sha256 for name, sha256 in kept.items()}
+
+
+def _output_digests(side: Run) -> dict[str, str]:
+    """Return the digests of the files that the trained code left, by name: as they were compared, where no step was seen."""
+    compared = (side.program.left if side.program else None) or {}
+    names = {output_name(row.path): row.sha256 for row in side.outputs}
+    return {name: compared.get(name, sha256) for name, sha256 in names.items()}
