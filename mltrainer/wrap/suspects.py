@@ -81,7 +81,17 @@ PROCESS_METHODS = frozenset(("Process", "Pool"))  # of what multiprocessing.get_
 EMPTY_METHODS = frozenset(("new_empty", "new_empty_strided", "resize_"))
 IDENTITIES = frozenset(
     (
-        *("os.getpid", "os.getppid", "id", "threading.get_ident", "socket.gethostname", "os.getcwd", "uuid.uuid1", "uuid.uuid4"),
+        *(
+            "os.getpid",
+            "os.getppid",
+            "id",
+            "threading.get_ident",
+            "threading.get_native_id",
+            "socket.gethostname",
+            "os.getcwd",
+            "uuid.uuid1",
+            "uuid.uuid4",
+        ),
         *(f"tempfile.{name}" for name in ("mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory", "NamedTemporaryFile")),
     )
 )
