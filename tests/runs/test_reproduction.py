@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,3 +99,12 @@ def test_the_row_has_a_digest_over_chunks_where_the_run_has_one() -> None:
 def test_a_part_of_a_run_on_other_data_is_no_reproduction() -> None:
     part = run_result(steps=20, stop_reason="max_steps", data_sha256="other")
     assert reproduction_row(run_result(), part).identical is False
+
+
+def test_outputs_are_compared_as_they_were_where_no_step_was_seen() -> None:
+    def side(sha256: str, left: dict[str, str] | None) -> Any:
+        rows = [SimpleNamespace(path="runs/abc/outputs/model.keras", sha256=sha256)]
+        return SimpleNamespace(outputs=rows, program=SimpleNamespace(left=left))
+
+    assert retrain._same_outputs(side("a", {"model.keras": "same"}), side("b", {"model.keras": "same"})) == {"model.keras": True}
+    assert retrain._same_outputs(side("a", None), side("b", None)) == {"model.keras": False}
