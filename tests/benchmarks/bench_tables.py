@@ -225,6 +225,8 @@ def second_set(found: dict[str, list[dict[str, Any]]], _trials: int) -> str:
         f"It is ahead in {sum(one['ahead'] > 0 for one in rows)}. All default trainings together took {total:.0f} s of one core,",
         f"{SEARCH} fits of the better boosting on each table would take {search:.0f} s.",
     ]
+    unmeasured = [one.title for name, one in SECOND.items() if name not in found]
+    lines += [f"Not measured yet: {'; '.join(unmeasured)}."] if unmeasured else []
     return "\n".join(lines) + "\n"
 
 
