@@ -96,6 +96,8 @@ def _summary(found: dict[str, Any]) -> str:
     if found["since"] is not None:
         rows.append(["median step of the first sign, as a share of the run", f"{found['since']:.0%}"])
     if found["must_found_by_checks_alone"] is not None:
+        told = _share(found["faulty_flagged_or_checked"], found["faulty"])
+        rows.append(["faulty runs of which a diagnostic or one of planning's checks said something", told])
         rows.append(["labels found by planning's checks of the data alone", found["must_found_by_checks_alone"]])
         rows.append(["healthy runs whose data these checks warned of", found["healthy_warned_by_checks"]])
     if found["refused"]:

@@ -151,6 +151,9 @@ def totals(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "healthy_flagged": sum(bool(one.wrong) for one in healthy),
         "refused": len(verdicts) - len(run),
         "since": statistics.median(since) if since else None,
+        "faulty_flagged_or_checked": sum(bool(one.telling or one.checked) for one in checked if one.case.is_faulty)
+        if checked
+        else None,
         "must_found_by_checks_alone": sum(len(one.found - one.said) for one in checked) if checked else None,
         "healthy_warned_by_checks": sum(bool(one.checked) for one in checked if not one.case.is_faulty) if checked else None,
     }
