@@ -90,12 +90,17 @@ def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watc
     """Return the losses that plain answers reach by the loss of a task of one's own; the built-in ones have reference models."""
     if isinstance(task.task, BuiltinTask):
         return None
-    # Once, and with a single pass: on fewer training samples nothing is fitted.
-    batches = (
-        _batch(task, config, "train", Watch(1, max(watch.samples, FITTED))),
-        _batch(task, config, "validation", watch.held_out),
-    )
-    probes = [_asked(task.task, model, config, one) for one in batches]
+    try:
+        # Once, and with a single pass: on fewer training samples nothing is fitted.
+        batches = (
+            _batch(task, config, "train", Watch(1, max(watch.samples, FITTED))),
+            _batch(task, config, "validation", watch.held_out),
+        )
+        probes = [_asked(task.task, model, config, one) for one in batches]
+    except MltrainerError:
+        raise
+    except Exception:  # training meets it, too, and tells it as what it is
+        return None
     return None if probes[0] is None or probes[1] is None else plain_answers(task.task, probes[0], probes[1])
 
 

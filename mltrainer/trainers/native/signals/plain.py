@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mltrainer.errors import is_out_of_memory
 from mltrainer.tasks.samples import generators_kept
 from mltrainer.tasks.structures import length, mapped, tensors_in
 from mltrainer.tasks.task import Task
@@ -149,9 +148,7 @@ def _loss(task: Task, outputs: Any, targets: Any) -> float:
     """Return a loss; NaN where the task's loss refuses what it gets, as it may."""
     try:
         return float(task.loss(outputs, targets))
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
+    except Exception:
         return math.nan
 
 
@@ -195,9 +192,7 @@ def plain_answers(task: Task, train: Probe, held_out: Probe) -> dict[str, Any] |
     try:
         with generators_kept(), torch.enable_grad():
             return _fitted(task, shape, train, held_out)
-    except Exception as error:  # of the user's loss, which may refuse what no model answers
-        if is_out_of_memory(error):
-            raise
+    except Exception:  # of the user's loss, which may refuse what no model answers, or of a device without memory for more
         return None
 
 
@@ -275,9 +270,7 @@ def _least(loss: Callable[[Tensor], Tensor], begin: Tensor) -> tuple[Tensor | No
 
     try:
         descent.step(evaluated)
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
+    except Exception:
         return None, None
     return best[0], best[1] if best[0] is not None else None
 
