@@ -74,9 +74,8 @@ class Codes(nn.Module):
 
     def __init__(self, known: list[np.ndarray], size: int) -> None:
         super().__init__()
-        unknown = np.cumsum(
-            [0, *(1 + len(one) for one in known)]
-        )  # each column's vector of unknown numbers, before its known ones
+        # Each column's vector of unknown numbers, before its known ones.
+        unknown = np.cumsum([0, *(1 + len(one) for one in known)])
         slots = [_slots(one, start) for one, start in zip(known, unknown[:-1], strict=True)]
         lengths = [len(one) for one in slots]
         lows = [one[0] - 1 if len(one) else 0 for one in known]
