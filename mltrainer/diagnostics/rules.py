@@ -237,6 +237,8 @@ def _fit(found: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
     gap, stall = found["overfitting"], found["convergence_stall"]
     if gap.state == "fired":
         return "overfitting", gap.reason
+    if run.has_no_scale and math.isnan(run.skill) and finite(run.validation_loss):
+        return _fit_without_scale(run)
     if run.best_row is None or math.isnan(run.skill_of("train", run.best_row)):
         return "unknown", "No evaluation tells how much of the training set was learned."
     least = float(stall.thresholds["learned_skill"])
@@ -248,6 +250,16 @@ def _fit(found: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
     if run.keeps_up:
         return "good", f"{shown}), below {text(least)}, but no plain model does better on the same rows."
     return "underfitting", f"{shown}; at least {text(least)} expected).{behind}"
+
+
+def _fit_without_scale(run: Run) -> tuple[str, str]:
+    first, lowest = run.first_loss, min(finite(run.validation_loss))
+    shown = (
+        f"How far the loss can fall is not known: it was {text(first)} at the first step and came to {text(lowest)} on validation"
+    )
+    if run.keeps_up or lowest < first:
+        return "good", f"{shown}, and the gap is within its limit."
+    return "underfitting", f"{shown}."
 
 
 def _gradients(exploding: Diagnosis, vanishing: Diagnosis) -> tuple[str, str]:

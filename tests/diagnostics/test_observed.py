@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.pages import diagnostic_page
-from mltrainer.diagnostics.rules import RULES, diagnose
+from mltrainer.diagnostics.rules import RULES, assess, diagnose
 from mltrainer.diagnostics.signals import Finding, Run
 from tests.diagnostics.observed import DATA, SEEN, beside, exploded, observed, of_numbers, of_sorted_numbers
 
@@ -352,6 +352,19 @@ def test_whole_numbers_that_are_no_classes_are_not_counted_as_such() -> None:
     assert say("class_imbalance", observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1]})).state == "fired"
     events = observed(evaluation=None, **{f"{DATA_AT}counts": [500, 90, 1], f"{START}output__shape": [1]})
     assert say("class_imbalance", events).state == "not_applicable"
+
+
+@pytest.mark.parametrize(("losses", "fit"), [([2.3, 1.1, 0.7], "good"), ([2.5, 2.6, 2.7], "underfitting")])
+def test_the_fit_of_a_loss_without_targets_goes_by_its_fall(losses: list[float], fit: str) -> None:
+    run = {**falling(losses), "first_loss": 2.4}
+    rows = [
+        {**row, "train": {"loss": loss}, "validation": {"loss": loss}} for row, loss in zip(run["history"], losses, strict=True)
+    ]
+    start = {"model": {"uses_targets": False}, "data": None}
+    run |= {"history": rows, "signals": {"start": start, "early": {"updates": [], "labels": []}, "spikes": []}}
+    found = assess(diagnose(Run.of(run), None), Run.of(run))
+    assert found.fit == fit
+    assert found.fit_reason.startswith("How far the loss can fall is not known")
 
 
 # --- streams, data sets, numbers and places ---

@@ -20,7 +20,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.strategies.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.tasks.structures import main_output, mapped
+from mltrainer.tasks.structures import main_output, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
@@ -80,7 +80,8 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
         _, _, training_loss = _passed(task.task, model, config, batch, training=True)
         calls = None if config.compile else _training_calls(task, model, config)  # of compiled code no call is seen
         has_targets = uses_targets(task.task, outputs, target)
-        plain = None if has_targets is False or not compares else _plain(task, model, config, watch)
+        is_compared = compares and has_targets is not False and next(tensors_in(target), None) is not None
+        plain = _plain(task, model, config, watch) if is_compared else None
     modes = {"training_loss": training_loss, "training_calls": calls}
     weights = {"symmetric": symmetric(model), "weights": spread(model), "trained_share": trained_share(model)}
     return {**found, **_tried(task.task, outputs, target), **modes, **weights, "uses_targets": has_targets, "plain": plain}

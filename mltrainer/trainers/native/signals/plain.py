@@ -18,6 +18,7 @@ from torch.nn import functional
 from mltrainer.tasks.samples import generators_kept
 from mltrainer.tasks.structures import length, mapped, tensors_in
 from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.optimization.lean_steps import without_compiler
 
 ITERATIONS = 15  # of L-BFGS
 FEATURES = 256  # of an answer, into which more are projected
@@ -115,13 +116,13 @@ def probe_of(given: tuple[Any, ...], outputs: Any, targets: Any) -> Probe | None
 
 
 def uses_targets(task: Task, outputs: Any, targets: Any) -> bool | None:
-    """Return False where the loss is the same whatever the targets are; None where that cannot be asked.
+    """Return False where the loss is the same whatever the targets are; None where that cannot be asked, as without targets.
 
     The outputs are moved at random before: of outputs that are all alike, targets in another order have the same loss.
     """
     tensors = [one for one in tensors_in(targets) if one.dim() and len(one) > 1]
-    if not tensors:
-        return False if next(tensors_in(targets), None) is None else None
+    if not tensors:  # such as those of a loss that is made in forward
+        return None
     drawn = torch.Generator().manual_seed(0)
     moved = mapped(lambda one: _moved(one, drawn), outputs)
     # Turned by one, and all as the first: of an even order one of them may be the same.
@@ -257,7 +258,7 @@ def _linear(
 def _least(loss: Callable[[Tensor], Tensor], begin: Tensor) -> tuple[Tensor | None, float | None]:
     """Return the point where a loss is smallest, and that loss; None for both where the loss cannot be followed."""
     point = begin.detach().clone().requires_grad_()
-    descent = torch.optim.LBFGS([point], max_iter=ITERATIONS, history_size=8, line_search_fn="strong_wolfe")
+    descent = without_compiler(torch.optim.LBFGS)([point], max_iter=ITERATIONS, history_size=8, line_search_fn="strong_wolfe")
     best: list[Any] = [None, math.inf]
 
     def evaluated() -> Tensor:
