@@ -18,7 +18,8 @@ def find(run: Run, *, skill: float) -> Finding:
     epochs = run.epochs[-1]
     evidence = {"skill": run.skill, "train_skill": run.train_skill, "epochs": epochs, "since_step": run.step_at(-1)}
     reason = (
-        f"After {epochs:g} epochs the skill on the training set is {text(run.train_skill)} and {text(run.skill)} on validation "
+        f"After {epochs:g} {'epoch' if epochs == 1 else 'epochs'} the skill on the training set is {text(run.train_skill)} "
+        f"and {text(run.skill)} on validation "
         f"(0: a constant answer, 1: perfect; one of them at least {text(skill)} expected)"
     )
     if run.keeps_up:

@@ -149,7 +149,7 @@ def _loss(task: Task, outputs: Any, targets: Any) -> float:
     """Return a loss; NaN where the task's loss refuses what it gets, as it may."""
     try:
         return float(task.loss(outputs, targets))
-    except Exception:
+    except Exception:  # it is the user's, and is asked here for targets that training never has
         return math.nan
 
 
@@ -271,7 +271,7 @@ def _least(loss: Callable[[Tensor], Tensor], begin: Tensor) -> tuple[Tensor | No
 
     try:
         descent.step(evaluated)
-    except Exception:
+    except Exception:  # of the user's loss, at a point where no model has been
         return None, None
     return best[0], best[1] if best[0] is not None else None
 
