@@ -163,6 +163,12 @@ def _forked_tools() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_module() -> None:
+    """A task's module is imported anew by each test: that of another test's project has the same name."""
+    sys.modules.pop("my_task", None)
+
+
 @pytest.fixture
 def real_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tool is started in a new interpreter, as for a user."""
@@ -203,7 +209,7 @@ def tools_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as here:
             here.chdir(project.root)
             here.setattr(sys, "path", [*sys.path])
-            here.delitem(sys.modules, "my_task", raising=False)  # another test's
+            here.delitem(sys.modules, "my_task", raising=False)  # a test may have changed it
             for name, value in {**page.environment, **(variables or {})}.items():
                 here.setenv(name, value.format(threads=job.threads))
             error = attempt(work, path, Told(on_event))

@@ -6,8 +6,6 @@ import importlib
 import json
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +81,9 @@ def joint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def task(joint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def task(joint: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(joint))
-    monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    yield importlib.import_module("my_task").Joint()
-    sys.modules.pop("my_task", None)  # another project's has that name, too
+    return importlib.import_module("my_task").Joint()
 
 
 @pytest.mark.parametrize(("phase", "run"), [("baseline", "baseline"), ("finalization", "final_model")])

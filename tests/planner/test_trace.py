@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,9 @@ BLOCKS = f"nn.Linear(2, 64), nn.Sequential(*({BLOCK} for _ in range(8))), nn.Lin
 
 
 @pytest.fixture(autouse=True)
-def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave torch's switches, and the task's module, as they are for the other tests of this process."""
+def switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave torch's switches as they are for the other tests of this process."""
     monkeypatch.setattr(determinism, "switch_on", lambda *_args, **_kwargs: None)
-    yield
-    sys.modules.pop("my_task", None)
 
 
 def job_of(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> ExplorationJob:

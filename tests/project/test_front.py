@@ -350,10 +350,8 @@ def test_what_a_notebook_shows_of_a_record_is_escaped(kept: Path) -> None:
 def test_exploring_changes_nothing_in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = write_rings(tmp_path / "rings")
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "my_task", raising=False)
     before = exploration.files(places, places.state_dir / "none")
     found = mltrainer.Project(places.root).fit(set={"epochs": 1, "batch_size": 50})
-    sys.modules.pop("my_task")
     assert found.result["epochs"] == 1
     assert exploration.files(places, places.state_dir / "none") == before
     assert not mltrainer.Project(places.root).runs()
@@ -365,7 +363,6 @@ def test_a_module_of_another_project_is_not_taken_for_ones_own(tmp_path: Path, m
     import_module("my_task:Rings", first)
     with pytest.raises(InputError, match=r"imported from .*first"):
         import_module("my_task:Rings", second)
-    sys.modules.pop("my_task")
 
 
 # --- models ---------------------------------------------------------------------------------------
