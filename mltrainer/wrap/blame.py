@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from mltrainer.observe.logs import Key
 from mltrainer.wrap.chains import aligned
-from mltrainer.wrap.origins import MAIN, Origin, PairedValues
+from mltrainer.wrap.origins import Origin, Origins
+from mltrainer.wrap.paired_values import MAIN
 from mltrainer.wrap.suspects import Suspect, draws_when_fitted, imports, only_shown, suspects
 
 Trace = list[list[Any]]
@@ -209,17 +210,17 @@ def _followed(
     """Return the origins of what differs where it first shows; without such a place, of what is written or decides."""
     found: list[Origin] = []
     for key in sorted(one.keys() & other.keys()) if shown is None else [shown.process]:
-        values = PairedValues(one[key], other[key], source)
+        process = Origins(one[key], other[key], source)
         if shown is not None and shown.place is not None:
-            origins = values.origins(shown.place, shown.time, asks)
+            origins = process.of_computed(shown.place, shown.time, asks)
             above = _parent(key)
-            if values.inherited and above in one and above in other:
-                parent = PairedValues(one[above], other[above], source)
-                origins = [*parent.of_inherited(values.inherited, shown.time, asks), *origins]
+            if process.inherited and above in one and above in other:
+                parent = Origins(one[above], other[above], source)
+                origins = [*parent.of_inherited(process.inherited, shown.time, asks), *origins]
         else:
             opened = [((row[2], row[3]), row[0]) for row in one[key] if row[1] == "write"]
-            origins = [*values.of_written(opened, asks), *values.of_decisions(asks)]
-        found += [unseen for origin in origins for unseen in _unseen_of(origin, values, by_place)]
+            origins = [*process.of_written(opened, asks), *process.of_decisions(asks)]
+        found += [unseen for origin in origins for unseen in _unseen_of(origin, process, by_place)]
     return found
 
 
@@ -228,11 +229,11 @@ def _parent(process: Key) -> Key:
     return process[0].rpartition(".")[0], 0
 
 
-def _unseen_of(origin: Origin, values: PairedValues, suspected: Mapping[Place, Suspect]) -> list[Origin]:
+def _unseen_of(origin: Origin, origins: Origins, suspected: Mapping[Place, Suspect]) -> list[Origin]:
     """Return an origin; after the suspects, if it is none itself, that gave it what has no digest, such as what a thread does."""
     if origin.place in suspected:
         return [origin]
-    return [*(origin._replace(place=place) for place in values.unseen(origin) if place in suspected), origin]
+    return [*(origin._replace(place=place) for place in origins.unseen(origin) if place in suspected), origin]
 
 
 def _traced_to(origin: Origin, suspect: Suspect | None, kinds: tuple[str, ...]) -> list[LikelyCause]:

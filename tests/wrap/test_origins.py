@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from mltrainer.observe.values import Values
-from mltrainer.wrap.origins import PairedValues, Variable
+from mltrainer.wrap.origins import Origins
+from mltrainer.wrap.paired_values import PairedValues, Variable
 
 Rows = list[list[Any]]
 FILE = "program.py"
@@ -83,8 +84,8 @@ def origins(source: str, asks: tuple[int, ...] = (), ones: tuple[Any, Any] = (1,
     both = [rows_of(source, ask=lambda value=value: value) for value in ones]
     (one, time), (other, _) = both
     called = next(n for n, line in enumerate(source.splitlines(), 1) if "compute(" in line)
-    values = PairedValues(one, other, lambda file: source)
-    return [origin.place[1] for origin in values.origins((FILE, called), time, [(FILE, line) for line in asks])]
+    values = Origins(one, other, lambda file: source)
+    return [origin.place[1] for origin in values.of_computed((FILE, called), time, [(FILE, line) for line in asks])]
 
 
 def test_what_differs_beside_the_way_is_not_named() -> None:
@@ -184,14 +185,14 @@ def test_the_way_leads_through_loops_of_which_only_the_first_turns_are_looked_at
 def test_a_line_that_computes_with_a_printed_moment_is_told_beside_the_line_that_asks_for_it() -> None:
     source = "now, beside = ask(), 1\nprint(now, end='')\nspan = now * 2\nrate = span + 1\ncompute(rate)"
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
-    found = PairedValues(one, other, lambda file: source).origins((FILE, 5), time, [(FILE, 1)])
+    found = Origins(one, other, lambda file: source).of_computed((FILE, 5), time, [(FILE, 1)])
     assert [(origin.place[1], origin.used) for origin in found] == [(1, (FILE, 3))]
 
 
 def test_a_line_that_computes_with_what_a_function_returns_that_also_times_is_told() -> None:
     source = "def span():\n    return ask()\nrate = span() * 2\nbeside = span()\ncompute(rate)"
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
-    found = PairedValues(one, other, lambda file: source).origins((FILE, 5), time, [(FILE, 2)])
+    found = Origins(one, other, lambda file: source).of_computed((FILE, 5), time, [(FILE, 2)])
     assert [(origin.place[1], origin.used) for origin in found] == [(2, (FILE, 3))]
 
 
@@ -202,7 +203,7 @@ def test_a_seed_that_is_set_after_a_draw_is_found() -> None:
         (one, time), (other, _) = rows_of(source), rows_of(f"import random; random.seed()\n{source.partition(chr(10))[2]}")
     finally:
         random.setstate(state)
-    found = PairedValues(one, other, lambda file: source).origins((FILE, 5), time, [])
+    found = Origins(one, other, lambda file: source).of_computed((FILE, 5), time, [])
     assert [(origin.place[1], origin.late_seed) for origin in found] == [(2, (FILE, 3))]
 
 
@@ -212,7 +213,7 @@ def test_what_is_written_to_a_file_is_followed_back() -> None:
     )
     (one, _), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
     opened = next(row[0] for row in one if row[1] == "value" and row[6] == 4)
-    values = PairedValues(one, other, lambda file: source)
+    values = Origins(one, other, lambda file: source)
     assert [origin.place[1] for origin in values.of_written([((FILE, 4), opened)], [])] == [2]
 
 
@@ -276,7 +277,7 @@ def test_ways_that_part_lead_to_what_decided() -> None:
 def test_without_a_place_decisions_are_followed_that_do_more_than_print() -> None:
     source = "took, beside = ask(), ask()\nspan = took\nif span > 0:\n    rate = 2\nif beside > 0:\n    print(end='')"
     (one, _), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
-    decided = PairedValues(one, other, lambda file: source).of_decisions([(FILE, 2)])
+    decided = Origins(one, other, lambda file: source).of_decisions([(FILE, 2)])
     assert [origin.place[1] for origin in decided] == [2, 1]
 
 
@@ -346,13 +347,13 @@ def test_a_rate_is_part_of_its_optimizer_and_of_its_schedule() -> None:
 def test_a_source_that_is_none_has_no_statements() -> None:
     with pytest.raises(SyntaxError):
         ast.parse("x = ")
-    assert PairedValues([], [], lambda file: "x = ").origins((FILE, 1), 1, []) == []
+    assert Origins([], [], lambda file: "x = ").of_computed((FILE, 1), 1, []) == []
 
 
 def test_what_a_fork_found_otherwise_leads_back_in_the_process_that_made_it() -> None:
     source = "order = ask()\nprint(end='')\nseen = 1\ncompute(seen)"
     (one, time), (other, _) = (rows_of(source, ask=lambda value=value: value) for value in (1, 2))
-    values = PairedValues(one, other, lambda file: source)
+    values = Origins(one, other, lambda file: source)
     assert [origin.place[1] for origin in values.of_inherited([Variable(0, FILE, ":order")], time, [])] == [1]
     assert values.of_inherited([Variable(0, FILE, ":unknown")], time, []) == []
 
@@ -364,8 +365,8 @@ def test_a_generator_that_a_line_imports_was_not_drawn_from() -> None:
         return before + [[2 + line, "value", "MainThread", 1, 0, "line", line, changes, False] for line, changes in lines]
 
     source = "x = ask()\ny = print(x, numpy)\nz = 1\n"
-    values = PairedValues(rows("a"), rows("b"), lambda file: source)
-    found = values.origins((FILE, 2), 4, [])
+    values = Origins(rows("a"), rows("b"), lambda file: source)
+    found = values.of_computed((FILE, 2), 4, [])
     assert [(origin.place[1], origin.generator) for origin in found] == [(1, "")]
 
 
@@ -385,7 +386,7 @@ def test_what_was_read_from_something_without_a_digest_leads_to_what_that_was_op
     File.__module__ = "io"
     both = [rows_of(source, ask=lambda value=value: value, opened=File) for value in (1, 2)]
     (one, time), (other, _) = both
-    assert [origin.place[1] for origin in PairedValues(one, other, lambda file: source).origins((FILE, 4), time, [])] == [1]
+    assert [origin.place[1] for origin in Origins(one, other, lambda file: source).of_computed((FILE, 4), time, [])] == [1]
 
 
 def test_an_attribute_that_differs_beside_the_way_is_not_named() -> None:
@@ -405,9 +406,9 @@ def test_which_thread_of_a_pool_does_which_work_is_no_difference() -> None:
         return [*found, [8, "value", "MainThread", 1, 0, "line", 2, {":x": origin}, False]]
 
     source = "x = ask()\ncompute(x)\ndef work(job): return job"
-    values = PairedValues(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2"), lambda file: source)
-    assert [origin.place[1] for origin in values.origins((FILE, 2), 9, [])] == [1]
-    assert values.parting == {}
+    values = Origins(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2"), lambda file: source)
+    assert [origin.place[1] for origin in values.of_computed((FILE, 2), 9, [])] == [1]
+    assert PairedValues(rows(("t1", "t2"), "1"), rows(("t2", "t1"), "2")).parting == {}
 
 
 def test_a_race_over_what_another_thread_changes_leads_to_that_thread() -> None:
@@ -426,5 +427,5 @@ def test_a_race_over_what_another_thread_changes_leads_to_that_thread() -> None:
             *([time, "value", "MainThread", 3, 1, kind, line, changes, False] for time, kind, line, changes in use),
         ]
 
-    values = PairedValues(rows("1"), rows("2"), lambda file: source)
-    assert [origin.place[1] for origin in values.origins((FILE, 7), 10, [])] == [4]
+    values = Origins(rows("1"), rows("2"), lambda file: source)
+    assert [origin.place[1] for origin in values.of_computed((FILE, 7), 10, [])] == [4]
