@@ -26,7 +26,7 @@ from mltrainer.trainers.native import stages
 from mltrainer.trainers.native.session import Session
 from tests.benchmarks.loops import ours
 from tests.benchmarks.loops.command import print_measured
-from tests.benchmarks.loops.timing import of_nothing, timed
+from tests.benchmarks.loops.timing import timed
 from tests.benchmarks.loops.work import WORKS
 
 EPOCHS = {"text": 4}
@@ -43,31 +43,43 @@ class Trained:
 
 
 @contextlib.contextmanager
-def watched(session: Session, seconds: list[float]) -> Iterator[None]:
-    """Time what observes a session's training within a block, call by call; all of it happens in the thread that trains."""
+def watched(session: Session, seconds: list[float], nothing: list[float]) -> Iterator[None]:
+    """Time what observes a session's training within a block, call by call; all of it happens in the thread that trains.
+
+    A call of nothing is timed once a step among them: between a step's kernels, reading the clock takes four times as long as in
+    a row.
+    """
     trainer = session.trainer
     calls: list[tuple[Any, str]] = [(stages, "at_evaluation"), (trainer.stepper, "saw")]
+    calls += [(trainer.outputs, name) for name in ("begin", "took", "hand_on")]
     calls += [(trainer.early, name) for name in ("before", "after", "fetch")]
-    calls += [(trainer.margins, name) for name in ("enter", "took", "fetch")]
-    calls += [(trainer.recent, "took")]
+    calls += [(trainer.margins, "fetch")]
     with contextlib.ExitStack() as stack:
         for owner, name in calls:
             call = timed(seconds.append, getattr(owner, name), time.thread_time)
             stack.enter_context(mock.patch.object(owner, name, call))
+        empty, took = timed(nothing.append, lambda: None, time.thread_time), trainer.outputs.took
+
+        def with_nothing(*args: Any) -> None:
+            empty()
+            took(*args)
+
+        stack.enter_context(mock.patch.object(trainer.outputs, "took", with_nothing))
         yield
 
 
 def trained(work: str, signals: bool) -> Trained:
     """Train a work, observed or not."""
     seconds: list[float] = []
+    nothing: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         begun = time.process_time()
         session = ours.open_session(work, Path(folder), EPOCHS.get(work, WORKS[work].epochs), signals)
         ready = time.process_time()
-        with watched(session, seconds):
+        with watched(session, seconds, nothing):
             session.train()
         training = time.process_time() - ready
-        observing = sum(seconds) - len(seconds) * of_nothing(time.thread_time)
+        observing = sum(seconds) - len(seconds) * (statistics.median(nothing) if nothing else 0.0)
         return Trained(ready - begun, training, observing, weights_sha256(session.model.state_dict()))
 
 

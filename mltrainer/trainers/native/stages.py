@@ -24,7 +24,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.updating import Length
 from mltrainer.trainers.native.callbacks import Callbacks
-from mltrainer.trainers.native.data.addresses import Plan, Step, altered, samples_of, training_steps
+from mltrainer.trainers.native.data.addresses import Plan, Step, altered, training_steps
 from mltrainer.trainers.native.evaluation import evaluate, measured
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.interval import Interval
@@ -38,7 +38,8 @@ from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, Early
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
-from mltrainer.trainers.native.signals.recent_outputs import Pass, RecentOutputs, seen
+from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs
+from mltrainer.trainers.native.signals.step_outputs import StepOutputs
 from mltrainer.trainers.native.stepping import Measured, Stepper
 from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 
@@ -164,9 +165,9 @@ class Trainer:
         self.watch = watch_for(plan)
         self.margins = Margins(config, plan.epochs, task.split("train").ids)
         self.recent = RecentOutputs(config.signals)
-        self._passes: list[Pass | None] = []  # of the step that is taken, an optimizer's own among them
+        self.outputs = StepOutputs(self.margins, self.recent, ranks, plan.batch_size)
         if config.signals:
-            self.stepper.saw = self._saw
+            self.stepper.saw = self.outputs.saw
         self.observes = config.signals and ranks.writes
         self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if self.observes else [])
         self.history: list[EvaluationRow] = []
@@ -194,6 +195,7 @@ class Trainer:
         self.task.task.enter(number, self.length)
         if self.stepper.own is not None:
             self.stepper.own.enter(number, self.history)
+        self.outputs.begin()
         return self.stepper.take(number, self.rate(number), step, whole)
 
     def rate(self, step: int) -> float:
@@ -382,8 +384,6 @@ class Trainer:
         self.step += 1
         epoch = self.plan.place(self.step)[0] + 1
         self.held.enter(epoch)
-        self.margins.enter(epoch)
-        self._passes = []
         whole = whole or self.stepper.is_whole(step)
         if whole:
             self.stepper.verify(self.step, step)
@@ -391,16 +391,18 @@ class Trainer:
             step = self.stepper.computed(step)
         if compares:
             self._remember_weights()
-        if self.step <= BATCHES and self.observes:
+        is_early = self.step <= BATCHES and self.observes
+        if is_early:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
         measured = self._take(self.step, step, whole)
         # Once, after the first step that processes share: before it, no forward pass has changed a buffer yet.
         if step.count > 1 and not self._buffers_are_alike:
             self._require_alike_buffers()
         if measured.taken:
-            self.early.after(self.step)
+            if is_early:
+                self.early.after(self.step)
             self.average.update(self.step)
-            self._took_outputs(step)
+            self.outputs.took(self.step, epoch, step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total, measured.terms)
         self._samples_seen += len(step.ids)
         self._waited += loaded - begun
@@ -409,19 +411,6 @@ class Trainer:
         if not measured.taken:
             self.refused = self.step
             self._fetch()  # raises
-
-    def _saw(self, outputs: Any, targets: Any) -> None:
-        self._passes.append(seen(outputs, targets))
-
-    def _took_outputs(self, step: Step) -> None:
-        """Note the outputs of a step that was taken, of each sample in one process alone."""
-        if (step.count > 1 and self.ranks.shares_steps) or self.ranks.writes:  # a step of one shard is computed by all
-            own = [samples_of(step.ids, shard, self.plan.batch_size) for shard in step.shards if shard < step.count]
-            ids = np.concatenate(own) if own else step.ids[:0]
-            passes = [one for one in self._passes[: len(own)] if one is not None]  # and no further ones, such as SAM's
-            if len(passes) == len(own):
-                self.margins.took(ids, passes)
-                self.recent.took(self.step, ids, passes)
 
     def take_again(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
@@ -461,6 +450,7 @@ class Trainer:
     def _fetch(self) -> bool:
         """Bring the numbers to the host; return whether they differ from the run that is reproduced."""
         known = len(self.recorder.losses.spikes)
+        self.outputs.hand_on()
         lines = self.recorder.fetch(self.stepper.may_overflow())
         self._tell_samples(self.recorder.losses.spikes[known:])
         self.early.fetch()

@@ -337,23 +337,20 @@ def test_the_margins_of_a_run_that_was_gone_on_with_are_those_of_one_that_was_no
 
 def noted(**settings: Any) -> Margins:
     config = SimpleNamespace(augment=None, signals=True, label_smoothing=0.0, **settings)
-    found = Margins(config, epochs=1, ids=np.arange(4))
-    found.enter(1)
-    return found
+    return Margins(config, epochs=1, ids=np.arange(4))
 
 
 def test_a_margin_is_what_the_own_class_has_above_the_others() -> None:
     found = noted()
-    found.took(np.array([3, 1]), [(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))])
+    found.took(1, np.array([3, 1]), [(torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]]), torch.tensor([1, 2]))])
     found.fetch(Ranks())
     assert found.means().nan_to_num(-99).tolist() == [-99, -4, -99, 1]
 
 
 def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where_the_last_batch_is_smaller() -> None:
     found = noted()
-    found.took(np.array([0, 1, 2]), [(torch.tensor([[4.0, 1.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]), torch.arange(3))])
-    found.enter(1)
-    found.took(np.array([3]), [(torch.tensor([[7.0, 2.0]]), torch.tensor([0]))])
+    found.took(1, np.array([0, 1, 2]), [(torch.tensor([[4.0, 1.0, 1.0], [0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]), torch.arange(3))])
+    found.took(1, np.array([3]), [(torch.tensor([[7.0, 2.0]]), torch.tensor([0]))])
     found.fetch(Ranks())
     assert found.means().tolist() == [3, 2, 1, 5]
 
@@ -363,7 +360,14 @@ def test_outputs_with_a_logit_for_each_sample_of_a_batch_have_margins_also_where
 )
 def test_what_is_no_class_has_no_margin(targets: Tensor) -> None:
     found = noted()
-    found.took(np.array([0, 1]), [(torch.zeros(2, 3), targets)])
+    found.took(1, np.array([0, 1]), [(torch.zeros(2, 3), targets)])
+    found.fetch(Ranks())
+    assert bool(found.means().isnan().all())
+
+
+def test_tokens_that_lie_in_one_row_have_no_margins() -> None:
+    found = noted()
+    found.took(1, np.array([0, 1]), [(torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64))])
     found.fetch(Ranks())
     assert bool(found.means().isnan().all())
 

@@ -52,41 +52,49 @@ class Margins:
         self._epoch = 0
         self._made: list[tuple[int, np.ndarray, Tensor]] = []
 
-    def enter(self, epoch: int) -> None:
-        """Begin a step of an epoch, from 1."""
-        # Margins carry their epoch, by which processes order them: those of two epochs must not be made together.
-        if self._ids and epoch != self._epoch:
-            self._make()
-        self._epoch = epoch
-        self._epoch_is_on = self._is_on and (epoch * EPOCHS // self._epochs > (epoch - 1) * EPOCHS // self._epochs)
-
-    def took(self, ids: np.ndarray, passes: list[Pass]) -> None:
+    def took(self, epoch: int, ids: np.ndarray, passes: list[Pass]) -> None:
         """Take in a step.
 
         Args:
+            epoch: In which it lies, from 1.
             ids: Of its samples.
             passes: Of its micro-batches.
         """
-        if not self._epoch_is_on or not passes or not all(self._are_classes(*each) for each in passes):
+        if epoch != self._epoch:
+            self._enter(epoch)
+        if not self._epoch_is_on:
             return
-        widths = {outputs.shape[1] for outputs, _ in passes}
-        if len(widths) > 1:  # such as a logit for each sample of a batch, the last of which is smaller
+        widths = {self._classes(*each) for each in passes}
+        if len(widths) != 1:  # such as a logit for each sample of a batch, the last of which is smaller
             return
-        if self._outputs and self._outputs[0].shape[1] not in widths:
+        (width,) = widths
+        # Outputs of each token in one row are of no sample.
+        if not width or sum(outputs.shape[0] for outputs, _ in passes) != len(ids):
+            return
+        if self._outputs and self._outputs[0].shape[1] != width:
             self._make()
         self._outputs += [outputs for outputs, _ in passes]
         self._targets += [targets for _, targets in passes]
         self._ids.append(ids)
-        self._held += len(ids) * passes[0][0].shape[1]
+        self._held += len(ids) * width
         if self._held >= HELD:
             self._make()
 
-    def _are_classes(self, outputs: Any, targets: Any) -> bool:
+    def _enter(self, epoch: int) -> None:
+        # Margins carry their epoch, by which processes order them: those of two epochs must not be made together.
+        if self._ids:
+            self._make()
+        self._epoch = epoch
+        self._epoch_is_on = self._is_on and (epoch * EPOCHS // self._epochs > (epoch - 1) * EPOCHS // self._epochs)
+
+    def _classes(self, outputs: Any, targets: Any) -> int:
+        """Return the number of classes that outputs tell apart; 0 where the targets are none of them."""
         if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() != 2:
-            return False
+            return 0
+        count, width = outputs.shape
         if self._smooths and targets.shape == outputs.shape:
-            return outputs.shape[1] > 1
-        return outputs.shape[1] > 1 and targets.dtype == torch.int64 and targets.shape == outputs.shape[:1]
+            return width if width > 1 else 0
+        return width if width > 1 and targets.dtype == torch.int64 and targets.shape == (count,) else 0
 
     def _make(self) -> None:
         """Make margins of the outputs that are kept."""
@@ -137,6 +145,5 @@ def margins(outputs: Tensor, labels: Tensor) -> Tensor:
     """
     is_known = (labels >= 0) & (labels < outputs.shape[1])
     own = labels.clamp(0, outputs.shape[1] - 1)[:, None]
-    is_own = own == torch.arange(outputs.shape[1], device=outputs.device)
-    others = outputs.masked_fill(is_own, -torch.inf).amax(1)
+    others = outputs.scatter(1, own, -torch.inf).amax(1)
     return torch.where(is_known, outputs.gather(1, own)[:, 0] - others, torch.nan)

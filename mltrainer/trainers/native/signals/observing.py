@@ -365,9 +365,12 @@ def as_classes(target: Tensor) -> Tensor:
     """Return targets as class numbers of one dimension where they are some in another form, as of 0 and 1, or one-hot."""
     if target.is_complex() or not target.dim() or target.numel() > len(target) * MOST_ONE_HOT:
         return target
+    is_each = target.numel() == len(target)
+    if is_each and not target.is_floating_point():
+        return target.flatten().long()
     is_marked = bool(((target == 0) | (target == 1)).all())
-    if target.numel() == len(target):
-        return target.flatten().long() if is_marked or not target.is_floating_point() else target
+    if is_each:
+        return target.flatten().long() if is_marked else target
     is_one_hot = is_marked and target.dim() == 2 and bool((target.sum(1) == 1).all())
     return target.argmax(1) if is_one_hot else target
 
@@ -379,8 +382,8 @@ def is_classes(target: Tensor) -> bool:
 
 def entropy(counts: Tensor) -> float:
     """Return the entropy of class counts, in nats."""
-    shares = counts[counts > 0].double() / counts.sum()
-    return float(-(shares * shares.log()).sum())
+    shares = counts.double() / counts.sum()
+    return float(-torch.xlogy(shares, shares).sum())
 
 
 def answers_of(output: Tensor) -> Tensor | None:

@@ -49,7 +49,9 @@ class RecentOutputs:
         """
         if not self._is_on:
             return
-        size = sum(_numbers(outputs) + _numbers(targets) for outputs, targets in passes)
+        size = 0
+        for outputs, targets in passes:
+            size += numbers(outputs) + numbers(targets)
         if self._held + size <= HELD:
             self._steps[step] = ids, passes
             self._held += size
@@ -82,12 +84,14 @@ class RecentOutputs:
 
 def seen(outputs: Any, targets: Any) -> Pass | None:
     """Return the outputs of a micro-batch, without gradients, and its targets; None where they are too many to keep."""
-    is_row_of_each = isinstance(outputs, Tensor) and outputs.dim() == 2
+    if isinstance(outputs, Tensor) and outputs.dim() == 2:
+        return outputs.detach(), targets
     # Such as logits of each token: they would take memory while the optimizer needs it.
-    return None if not is_row_of_each and _numbers(outputs) > HELD else (mapped(Tensor.detach, outputs), targets)
+    return None if numbers(outputs) > HELD else (mapped(Tensor.detach, outputs), targets)
 
 
-def _numbers(value: Any) -> int:
+def numbers(value: Any) -> int:
+    """Return the number of numbers that the tensors of a structure hold."""
     # Most are one tensor, and this is asked at each step.
     return value.numel() if isinstance(value, Tensor) else sum(tensor.numel() for tensor in tensors_in(value))
 

@@ -1,0 +1,75 @@
+"""What the steps' passes gave, handed on many steps at once: in a step itself nothing is done but keep it.
+
+Between a step's kernels the same few lines of Python take several times as long as in a row, with the processor's caches warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mltrainer.trainers.native.data.addresses import Step, samples_of
+from mltrainer.trainers.native.ranks import Ranks
+from mltrainer.trainers.native.signals.margins import Margins
+from mltrainer.trainers.native.signals.recent_outputs import HELD, Pass, RecentOutputs, numbers, seen
+
+
+class _Taken(NamedTuple):
+    """A step's number, its epoch from 1, and what `Step` has of it; what its passes gave."""
+
+    number: int
+    epoch: int
+    ids: np.ndarray
+    shards: Sequence[int]
+    of: int
+    passes: list[Pass | None]
+
+
+class StepOutputs:
+    """Keeps the outputs of each step that is taken for the margins and for what stands out.
+
+    Args:
+        margins: Of the training samples.
+        recent: Of the last steps.
+        ranks: The processes.
+        batch_size: Of a micro-batch.
+    """
+
+    def __init__(self, margins: Margins, recent: RecentOutputs, ranks: Ranks, batch_size: int) -> None:
+        self.margins, self.recent = margins, recent
+        self._ranks, self._batch_size = ranks, batch_size
+        self._passes: list[Pass | None] = []  # of the step that is taken, an optimizer's own among them
+        self._taken: list[_Taken] = []
+        self._held = 0
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self._passes = []
+
+    def saw(self, outputs: Any, targets: Any) -> None:
+        """Take in what the loss gets in a pass."""
+        found = seen(outputs, targets)
+        self._passes.append(found)
+        self._held += numbers(outputs) if found is not None else 0
+
+    def took(self, number: int, epoch: int, step: Step) -> None:
+        """Keep what the passes gave of a step that was taken."""
+        if self._passes:
+            self._taken.append(_Taken(number, epoch, step.ids, step.shards, step.count, self._passes))
+        if self._held >= HELD:
+            self.hand_on()
+
+    def hand_on(self) -> None:
+        """Hand on the outputs that are kept, of each sample in one process alone."""
+        for number, epoch, ids, shards, count, passes in self._taken:
+            if (count == 1 or not self._ranks.shares_steps) and not self._ranks.writes:  # a step of one shard is computed by all
+                continue
+            own = [samples_of(ids, shard, self._batch_size) for shard in shards if shard < count]
+            known = [one for one in passes[: len(own)] if one is not None]  # and no further ones, such as SAM's
+            if len(known) == len(own):
+                found = own[0] if len(own) == 1 else np.concatenate([ids[:0], *own])
+                self.margins.took(epoch, found, known)
+                self.recent.took(number, found, known)
+        self._taken, self._held = [], 0
