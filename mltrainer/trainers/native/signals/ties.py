@@ -5,81 +5,150 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import textwrap
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mltrainer.tasks.data_findings import Finding
 
-FLAGS = ("tie_weights", "tie_word_embeddings", "tie_embeddings", "weight_tying")  # of a model or of its `config`
+FLAG = re.compile(  # of a model, of its `config`, in the call that makes it, or a default
+    r"(^|_)(tie|tied|tying)(_|$)|^shared?_.*(embed|weight|head|output|softmax|decoder)|(embed|weight).*_shared?$"
+)
 MEND = "make it one parameter: head.weight = embedding.weight, after both were made for the last time"
+ALIKE = 0.99  # chosen by us: the correlation of two matrices from which on one was made of the other; of drawn ones it is near 0
+MOST_ROWS = 2.0  # chosen by us: times as many rows one may have, as where a vocabulary was padded or grew
+
+
+class _Matrix(NamedTuple):
+    """A module's matrix by its name; `weight` is the tensor, a parameter or what is made of some."""
+
+    name: str
+    weight: Tensor
 
 
 def tie_findings(model: nn.Module, owner: Any) -> list[Finding]:
-    """Return a warning of an embedding and a linear layer that begin alike, or are tied by the code, and are not one parameter.
+    """Return a warning of an embedding and a head that begin alike, or are tied by the code, and are not one parameter.
 
-    Such layers that begin otherwise, and of which no code says that they are tied, are two on purpose.
+    Such matrices that begin otherwise, and of which no code says that they are tied, are two on purpose. So are those that do not
+    train both.
 
     Args:
         model: A new one.
         owner: Whose class made it, such as the task.
     """
-    pairs = _pairs(model)
-    if not pairs:
+    embeddings, linear, bare = _matrices(model)
+    is_tied = {id(one.weight) for one in embeddings} & {id(one.weight) for one in (*linear, *bare)}
+    own = [one for one in embeddings if id(one.weight) not in is_tied]
+    pairs = [(one, other, False) for one, other in itertools.product(own, [*linear, *bare])]
+    pairs += [(one, other, True) for one, other in itertools.combinations(linear, 2)]
+    for one, other, is_turned in pairs:
+        if _is_made_of(one.weight, other.weight, is_turned):
+            what = f"the weights of {one.name} and {other.name} begin with the same values and are two parameters"
+            return [Finding("warning", f"{what}, which training parts; {MEND}")]
+    said = None if is_tied else _said(model, owner)
+    fitting = [(one.name, head.name) for one, head in itertools.product(own, linear) if one.weight.shape == head.weight.shape]
+    if said is None or not fitting:
         return []
-    for embedding, head in pairs:
-        one, other = model.get_parameter(f"{embedding}.weight"), model.get_parameter(f"{head}.weight")
-        if one.device == other.device and torch.equal(one, other) and bool((one != one.flatten()[0]).any()):
-            what = (
-                f"the weights of {embedding} and {head} begin with the same values and are two parameters, which training parts"
-            )
-            return [Finding("warning", f"{what}; {MEND}")]
-    said = _said(model, owner)
-    if said is None or _shares_any(model):
-        return []
-    embedding, head = pairs[0]
-    what = f"{said} ties weights, but no two modules share any: {embedding} and {head} are of one shape and two parameters"
+    what = f"{said} ties weights, but no two modules share any: {' and '.join(fitting[0])} are of one shape and two parameters"
     return [Finding("warning", f"{what}; {MEND}")]
 
 
-def _pairs(model: nn.Module) -> list[tuple[str, str]]:
-    """Return the names of embeddings and linear layers whose weights are of one shape and not one parameter."""
-    named = [
-        (name, module) for name, module in model.named_modules() if isinstance(getattr(module, "weight", None), nn.Parameter)
-    ]
-    kinds = [[(name, module) for name, module in named if isinstance(module, kind)] for kind in (nn.Embedding, nn.Linear)]
-    return [
-        (embedding, head)
-        for (embedding, one), (head, other) in itertools.product(*kinds)
-        if one.weight is not other.weight and one.weight.shape == other.weight.shape
-    ]
+# --- matrices that begin alike ---------------------------------------------------------------------
 
 
-def _shares_any(model: nn.Module) -> bool:
-    return len([*model.named_parameters(remove_duplicate=False)]) > len([*model.parameters()])
+def _matrices(model: nn.Module) -> tuple[list[_Matrix], list[_Matrix], list[_Matrix]]:
+    """Return the trained matrices of embeddings, of linear layers, and those that are parameters of other modules."""
+    found: tuple[list[_Matrix], list[_Matrix], list[_Matrix]] = ([], [], [])
+    for name, module in model.named_modules():
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag, nn.Linear)):
+            # Of a parametrization, such as a weight norm, it is made anew of its parameters.
+            rows = [(name, module.weight)]
+        else:
+            rows = [(f"{name}.{own}".lstrip("."), p) for own, p in module.named_parameters(recurse=False)]
+        kind = found[0 if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) else 1 if isinstance(module, nn.Linear) else 2]
+        # Parts of a parametrization are seen as what is made of them.
+        is_part = "parametrizations." in name
+        kind += [_Matrix(*row) for row in rows if row[1].dim() == 2 and row[1].requires_grad and not is_part]
+    return found
+
+
+@torch.no_grad()
+def _is_made_of(one: Tensor, other: Tensor, is_turned: bool) -> bool:
+    """Return True if a matrix has another's values, perhaps times a number, in the rows that both have.
+
+    Args:
+        one: The first.
+        other: The second, as it is or turned.
+        is_turned: Turned alone.
+    """
+    if one is other or one.device != other.device:
+        return False
+    for matrix in (other.T,) if is_turned else (other, other.T):
+        rows = min(len(one), len(matrix))
+        if matrix.shape[1] == one.shape[1] and max(len(one), len(matrix)) <= MOST_ROWS * rows:
+            first, second = one[:rows].flatten().double(), matrix[:rows].flatten().double()
+            # Ones and zeros, as of an identity, are nobody's in particular.
+            if 2 * len(first.unique()) > len(first) > 2 and float(torch.corrcoef(torch.stack([first, second]))[0, 1]) >= ALIKE:
+                return True
+    return False
+
+
+# --- code that says so -----------------------------------------------------------------------------
 
 
 def _said(model: nn.Module, owner: Any) -> str | None:
-    """Return the flag or the class whose code ties weights; None where nothing says so."""
-    for flag in FLAGS:
-        if any(getattr(one, flag, None) is True for one in (model, getattr(model, "config", None))):
-            return f"the flag {flag}"
+    """Return the flag or the class whose code ties weights; None where nothing says so, or something that they are not."""
+    flags = [flag for one in (model, getattr(model, "config", None), owner) for flag in _flags(one)]
     kinds = dict.fromkeys(type(one) for one in (owner, *model.modules()) if not type(one).__module__.startswith("torch."))
-    return next((kind.__name__ for kind in kinds if _ties(kind)), None)
+    nodes = [(kind.__name__, node) for kind in kinds for node in _unconditional(_tree(kind))]
+    asked = [(name, is_tied) for name, node in nodes if (is_tied := _choice(node)) is not None]
+    for name, is_tied in [*((f"the flag {name}", value) for name, value in flags), *asked]:
+        return name if is_tied else None
+    return next((name for name, node in nodes if _is_tie(node) or _is_default(node)), None)
 
 
-def _ties(kind: type) -> bool:
-    """Return True if a class's code gives one module's weight to another; a class without source says nothing."""
+def _flags(one: Any) -> Iterator[tuple[str, bool]]:
+    values = one if isinstance(one, Mapping) else getattr(one, "__dict__", {})
+    yield from ((name, value) for name, value in values.items() if isinstance(value, bool) and FLAG.search(str(name)))
+
+
+def _tree(kind: type) -> ast.AST:
+    """Return a class's code; nothing of one without source."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+        return ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _unconditional(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of code that hold in any case: what stands under a condition may be for other models."""
+    yield node
+    for child in [] if isinstance(node, ast.If) else ast.iter_child_nodes(node):
+        yield from _unconditional(child)
+
+
+def _choice(node: ast.AST) -> bool | None:
+    """Return the value of a flag in a call; None of anything else."""
+    if not isinstance(node, ast.keyword) or not isinstance(node.value, ast.Constant) or not FLAG.search(node.arg or ""):
+        return None
+    return node.value.value if isinstance(node.value.value, bool) else None
+
+
+def _is_default(node: ast.AST) -> bool:
+    """Return True if a function ties weights unless it is told not to."""
+    if not isinstance(node, ast.arguments):
         return False
-    return any(_is_tie(node) for node in ast.walk(tree))
+    named = [*node.posonlyargs, *node.args]
+    given = [*zip(reversed(named), reversed(node.defaults), strict=False), *zip(node.kwonlyargs, node.kw_defaults, strict=True)]
+    return any(isinstance(value, ast.Constant) and value.value is True and FLAG.search(one.arg) for one, value in given)
 
 
 def _is_tie(node: ast.AST) -> bool:
+    """Return True if code gives one module's weight to another."""
     if isinstance(node, ast.Assign):
         return any(_is_weight(target) for target in node.targets) and _is_weight(node.value)
     is_copy = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_"
@@ -87,10 +156,12 @@ def _is_tie(node: ast.AST) -> bool:
 
 
 def _is_weight(node: ast.AST) -> bool:
-    """Return True if code names a module's weight, or what is made of it: its data, a copy, a parameter."""
+    """Return True if code names a module's weight, or what is made of it: its data, a copy, a parameter, a multiple."""
+    if isinstance(node, ast.BinOp):
+        return _is_weight(node.left) or _is_weight(node.right)
     if isinstance(node, ast.Call):
         made = [*node.args[:1], *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
         return any(_is_weight(one) for one in made)
     if isinstance(node, ast.Attribute):
-        return node.attr == "weight" or (node.attr == "data" and _is_weight(node.value))
+        return node.attr == "weight" or (node.attr in ("data", "T") and _is_weight(node.value))
     return False
