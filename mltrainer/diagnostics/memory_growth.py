@@ -11,9 +11,18 @@ LEAST_ROWS = 4  # evaluations after the first, by which caches and buffers have 
 MOST_ROWS = 12  # evenly spaced; of hundreds, one in which freed memory was used again would hide a leak
 
 
-def find(run: Run, *, share: float, mb: float, late_share: float) -> Finding:
+def find(run: Run, *, share: float, mb: float, late_share: float, allocated_mb: float) -> Finding:
     """Fire where memory grew from each of some evaluations to the next, also in the second half, and by much in all."""
-    rows = _recorded(run)[1:]
+    allocated = [(row.step, number(row.allocated_mb)) for row in run.history if row.allocated_mb is not None]
+    found = [
+        _judged("The memory of the process", _recorded(run), share, mb, late_share),
+        _judged("The memory that is in use", allocated, share, allocated_mb, late_share),
+    ]
+    return next((one for one in found if one.state == "fired"), found[0])
+
+
+def _judged(what: str, rows: list[tuple[int, float]], share: float, mb: float, late_share: float) -> Finding:
+    rows = rows[1:]
     if len(rows) < LEAST_ROWS:
         times = "once" if len(rows) == 1 else f"{len(rows)} times"
         reason = f"Not judged: the memory was recorded {times} after the first evaluation, and a trend needs {LEAST_ROWS}."
@@ -21,7 +30,7 @@ def find(run: Run, *, share: float, mb: float, late_share: float) -> Finding:
     rows = _spaced(rows)
     held = [size for _, size in rows]
     grown, grown_share = held[-1] - held[0], held[-1] / held[0] - 1
-    reason = f"The memory of the process went from {text(held[0])} to {text(held[-1])} MiB after the first evaluation"
+    reason = f"{what} went from {text(held[0])} to {text(held[-1])} MiB after the first evaluation"
     reason += f" ({percent(grown_share)}; at most {percent(share)} or {text(mb)} MiB allowed)."
     steadily = all(after > before for before, after in itertools.pairwise(held))
     # A leak grows by half in each half of the run; a cache that fills up has its size early.

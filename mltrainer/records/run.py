@@ -263,8 +263,9 @@ class HistoryRow(Part):
     """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged.
 
     `loss_scale`, and the share of 0 among the last step's gradients, stand there where the loss is scaled. `memory_mb`: what the
-    process held, before the model was observed; None where nothing is observed, and before version 0.3. `terms`: of a loss that
-    has some, their means over the steps, by name.
+    process held, before the model was observed; None where nothing is observed, and before version 0.3. `allocated_mb`: what was
+    in use of C's heap and of the GPU; None where the C library does not tell. `terms`: of a loss that has some, their means over
+    the steps, by name.
     """
 
     epoch: Number
@@ -285,6 +286,7 @@ class HistoryRow(Part):
     loss_scale: Measured | None = None
     zero_gradients: Measured | None = None
     memory_mb: Measured | None = None
+    allocated_mb: Measured | None = None
     terms: Metrics | None = None
     signals: RowSignals | None = None
 

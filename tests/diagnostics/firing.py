@@ -37,10 +37,10 @@ def answering(run: Record, output: dict[str, float], target: dict[str, float | N
     return {**run, "history": history}
 
 
-def holding(*memory_mb: float) -> Record:
-    """Return a run that learns nothing, with what its process held at each evaluation."""
+def holding(*memory_mb: float, what: str = "memory_mb") -> Record:
+    """Return a run that learns nothing, with what its process held, or had in use, at each evaluation."""
     run = curve([0.7] * len(memory_mb), [0.5] * len(memory_mb))
-    return {**run, "history": [{**one, "memory_mb": mb} for one, mb in zip(run["history"], memory_mb, strict=True)]}
+    return {**run, "history": [{**one, what: mb} for one, mb in zip(run["history"], memory_mb, strict=True)]}
 
 
 def spiking(run: Record, *spikes: dict[str, float]) -> Record:

@@ -250,6 +250,13 @@ def test_memory_is_judged_from_five_evaluations_on_and_else_it_is_said_that_it_w
     assert found.reason == "Not judged: the memory was recorded 3 times after the first evaluation, and a trend needs 4."
 
 
+def test_a_leak_within_memory_that_was_freed_shows_in_what_is_in_use():
+    found = judge("memory_growth", holding(*[100.0 + 4 * nr for nr in range(8)], what="allocated_mb"))
+    assert (found.state, found.evidence["grown_mb"]) == ("fired", 24)
+    assert "in use went from 104 to 128 MiB" in found.reason
+    assert judge("memory_growth", holding(*[100.0 + 2 * nr for nr in range(8)], what="allocated_mb")).state != "fired"
+
+
 def test_a_leak_in_hundreds_of_evaluations_is_found_though_some_of_them_free_memory():
     leak = [1000.0 + 3 * nr - 10 * (nr % 7 == 0) for nr in range(300)]
     found = judge("memory_growth", holding(*leak))

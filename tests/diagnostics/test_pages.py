@@ -16,7 +16,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.diagnostics.rules import RULES, diagnose, page_path, shipped_pages, suggested_changes
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
-from tests.diagnostics.firing import FIRING, UNLEARNED, curve, stepping
+from tests.diagnostics.firing import FIRING, UNLEARNED, curve, holding, stepping
 from tests.diagnostics.observed import OBSERVED, beside, exploded, observed, of_numbers, of_sorted_numbers, unlearned
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Fix, in this order", "It worked when", "When the rule is wrong"]
@@ -94,6 +94,7 @@ def test_every_threshold_decides_something(name):
         unlearned(),
         exploded(),
         of_numbers(),
+        holding(*[100.0 + 4 * nr for nr in range(8)], what="allocated_mb"),
         *FIRING.values(),
     ]:
         RULES[name](Run.of(run), **thresholds)

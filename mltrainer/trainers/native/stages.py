@@ -37,7 +37,8 @@ from mltrainer.trainers.native.saving import Due
 from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, EarlySteps, update_ratios
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import Margins
-from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, memory_mb, watch_for
+from mltrainer.trainers.native.signals.memory import allocated_mb, memory_mb
+from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, watch_for
 from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs
 from mltrainer.trainers.native.signals.step_outputs import StepOutputs
 from mltrainer.trainers.native.stepping import Measured, Stepper
@@ -551,8 +552,11 @@ class Trainer:
             "seconds": seconds,
             "samples_per_s": self._samples_seen / seconds if seconds > 0 else 0.0,
             "data_wait": self._waited / seconds if seconds > 0 else 0.0,
-            **({**self.stepper.scaled(), "memory_mb": memory_mb()} if self.config.signals else {}),
+            **(self._held() if self.config.signals else {}),
         }
+
+    def _held(self) -> dict[str, Any]:
+        return {**self.stepper.scaled(), "memory_mb": memory_mb(), "allocated_mb": allocated_mb()}
 
     def _observed(self) -> dict[str, Any]:
         """Return the model's signals at some of the evaluations, chosen by the plan alone; empty at the others."""

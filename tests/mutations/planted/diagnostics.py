@@ -50,8 +50,8 @@ FAULTS = (
     Fault(
         "the first observation, before caches are filled, counts as memory growth",
         "mltrainer/diagnostics/memory_growth.py",
-        "rows = _recorded(run)[1:]",
-        "rows = _recorded(run)",
+        "rows = rows[1:]",
+        "rows = rows[0:]",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),
     Fault(

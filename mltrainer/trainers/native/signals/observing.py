@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, full
 from mltrainer.trainers.native.signals.distributions import histograms, weights_of
+from mltrainer.trainers.native.signals.memory import memory_mb
 from mltrainer.trainers.native.signals.modules import Modules, spread, symmetric, trained_share
 from mltrainer.trainers.native.signals.plain import Probe, block_losses, plain_answers, probe_of, uses_targets
 from mltrainer.trainers.native.signals.training_calls import TrainingCalls
@@ -402,12 +402,3 @@ def accuracy(output: Any, target: Any) -> float | None:
         return None
     answers = answers_of(output)
     return None if answers is None or answers.shape != target.shape else float((answers == target).float().mean())
-
-
-def memory_mb() -> float:
-    """Return the memory that the process holds now, in MiB; where the system does not tell, the most that it held."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return pages * resource.getpagesize() / 2**20

@@ -1,0 +1,65 @@
+"""The memory that a training holds: of the process, as the system counts it, and what of it is in use."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+MIB = 2**20
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc tells of its heap (malloc.h), in bytes but for the counts of blocks."""
+
+    _fields_ = [  # as ctypes asks for
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+def memory_mb() -> float:
+    """Return the memory that the process holds now, in MiB; where the system does not tell, the most that it held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return pages * resource.getpagesize() / MIB
+
+
+def allocated_mb() -> float | None:
+    """Return the memory that is in use now, in MiB: of C's heap, where tensors and arrays lie, and of the GPU.
+
+    Unlike the process's, it shows what grows within what was freed. None where the C library does not tell: glibc does from 2.33.
+    """
+    asked = _mallinfo()
+    if asked is None:
+        return None
+    found = asked()
+    on_gpu = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+    return float(found.uordblks + found.hblkhd + on_gpu) / MIB
+
+
+@functools.cache
+def _mallinfo() -> Callable[[], _Mallinfo] | None:
+    try:
+        function = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):
+        return None
+    function.restype = _Mallinfo
+    return function
