@@ -8,7 +8,7 @@ from tests.benchmarks.wrap.programs import HELD_OUT, variants
 def test_each_program_stands_without_fault_and_with_three() -> None:
     found = variants()
     programs = {variant.program for variant in found}
-    assert len(found) == 4 * len(programs) == 160
+    assert len(found) == 4 * len(programs) == 240
     assert set(HELD_OUT) < programs
 
 
