@@ -41,14 +41,14 @@ class BySteps(Controller):
         return self.value
 
     def tick(self):
-        self.value = max(0.5, self.value * self.factor)
+        self.value = max(0.05, self.value * self.factor)
 
 
 class Background(BySteps):
     """Cools down on its own, in a thread."""
 
     def __init__(self, every=0.005):
-        super().__init__(factor=0.99)
+        super().__init__(factor=0.998)
         self.every, self.stopped = every, threading.Event()
         self.thread = threading.Thread(target=self.run, name="controller", daemon=True)  # [!1]
         self.thread.start()  # [!1]
