@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.signals import Finding, Run, judged, percent, ratio, text
+from mltrainer.diagnostics.signals import NAN, Finding, Run, judged, percent, ratio, text
 
 
-def find(run: Run, *, times: float, recall: float) -> Finding:
+def find(run: Run, *, times: float, recall: float, answers: float) -> Finding:
     """Fire where one class has far more samples than another, unless every class is found nevertheless."""
     counts = [count for count in run.train_counts if count]
     if len(counts) < 2:
-        return Finding("not_applicable", "The training samples' classes were not counted.")
-    ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run)
+        return _of_answers(run, times, recall, answers)
+    ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run, answers)
     evidence = {"times": ratio_found, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
-    # False of NaN: without a confusion matrix nothing excuses the imbalance.
+    # False of NaN: where no recall is known, nothing excuses the imbalance.
     found = worst >= recall
     reason = f"The largest class has {text(ratio_found)} times the samples of the smallest (at most {times:g} expected)"
     reason += f"; of the class that is found least, {percent(worst)} are" if worst == worst else ""
     return judged(ratio_found > times and not found, reason + ".", evidence)
 
 
-def _worst_recall(run: Run) -> float:
-    """Return the recall of the class that is found least, NaN without a confusion matrix."""
+def _worst_recall(run: Run, answers: float) -> float:
+    """Return the recall of the class that is found least, by the confusion matrix or by what was observed; NaN without both."""
     recalls = [ratio(row[place], sum(row)) for place, row in enumerate(run.confusion) if sum(row)]
-    return min(recalls, default=float("nan"))
+    rows = [row for row in run.last_seen.by_class or [] if row[0]]
+    if not recalls and min((row[0] for row in rows), default=0) >= answers:
+        recalls = [ratio(right, count) for count, right, _ in rows]
+    return min(recalls, default=NAN)
+
+
+def _of_answers(run: Run, times: float, recall: float, answers: float) -> Finding:
+    """Return the finding on classes of places, and on labels that hold or do not: many are rare by nature, and found."""
+    rows = [row for row in run.last_seen.by_class or [] if row[0] >= answers]
+    if not rows:
+        return Finding("not_applicable", "The training samples' classes were not counted.")
+    rare = [(ratio(right, count), ratio(others, count)) for count, right, others in rows if ratio(others, count) > times]
+    worst, ratio_found = min(rare, default=(NAN, max(ratio(others, count) for count, _, others in rows)))
+    reason = f"A class has {text(ratio_found)} times the answers of another (at most {times:g} expected)"
+    reason += f"; of the rare one that is found least, {percent(worst)} are" if rare else ""
+    return judged(worst < recall, reason + ".", {"times": ratio_found, "worst_recall": worst, "since_step": 0})

@@ -268,7 +268,7 @@ class Run:
 
         Empty where they were not counted, or the whole numbers are counts or ids.
         """
-        counts = (self.start_data and self.start_data.counts) or self._fairly_drawn
+        counts = max((self.start_data and self.start_data.counts) or [], self._fairly_drawn, key=sum)
         output = self.start.output if self.start else None
         # A classifier has an output for each class, of two classes perhaps one for both.
         is_named = output is None or len(counts) <= max([2, *output.shape])
@@ -282,7 +282,8 @@ class Run:
             return []
         shares = [count / sum(early.counts) for count in early.counts if count]
         whole = -sum(share * math.log(share) for share in shares)
-        return early.counts if median(map(number, early.labels)) >= whole / 2 else []
+        # Not the median: where a class is so rare that most batches have none of it, that is 0.
+        return early.counts if statistics.fmean(map(number, early.labels)) >= whole / 2 else []
 
     @property
     def validation_samples(self) -> int | None:

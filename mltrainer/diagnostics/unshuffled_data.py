@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 from mltrainer.diagnostics.signals import Finding, Run, finite, judged, median, number, percent, ratio
 
@@ -13,7 +14,9 @@ LEAST = 8  # numbers of a batch; of fewer the deviation is chance
 
 def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
     """Fire where the first batches' targets are far less mixed than all samples', in batches that have room for all."""
-    mixed = median(map(number, run.result.signals.early.labels if run.result.signals else []))
+    entropies = finite(map(number, run.result.signals.early.labels if run.result.signals else []))
+    # Not the median: where a class is so rare that most batches have none of it, that is 0 in any order.
+    mixed = statistics.fmean(entropies) if entropies else math.nan
     classes, whole = _whole(run)
     size = number(run.result.batch_size)
     # Batches that are hardly larger than the number of classes have few of them by chance.

@@ -101,7 +101,8 @@ class Plain(Part):
 class Seen(Part):
     """What one batch shows of a model; `modules` has mean, deviation, dead and saturated shares by module.
 
-    `losses`: the loss in blocks of the batch, to compare it with plain answers; None where it is not asked for parts.
+    `losses`: the loss in blocks of the batch, to compare it with plain answers; None where it is not asked for parts. `by_class`:
+    how many answers each class has, how many of them are right, and how many the largest class beside it has; None of others.
     """
 
     loss: Measured
@@ -113,6 +114,7 @@ class Seen(Part):
     last: str
     distributions: Distributions | None = None
     losses: list[Measured] | None = None
+    by_class: list[list[int]] | None = None
 
 
 class SeenAtStart(Seen):

@@ -68,6 +68,8 @@ def classes_of(target: Numbers | None) -> np.ndarray | None:
         )
         return values.argmax(1) if is_one_hot else None
     values = values[:, 0]
+    if set(np.unique(values)) == {-1, 1}:
+        return (values > 0).astype(np.int64)
     if values.min() < 0 or (values != np.floor(values)).any() or values.max() >= MOST_CLASSES:
         return None
     distinct = len(np.unique(values))

@@ -283,6 +283,37 @@ def test_a_class_is_found_by_the_share_of_its_own_samples() -> None:
     assert say("class_imbalance", run).evidence["worst_recall"] == 0.8
 
 
+def counted_answers(*rows: list[int], counts: list[int] | None = None) -> dict[str, Any]:
+    """Return a run of a task of one's own with what was observed of its classes last."""
+    return observed(
+        evaluation=None,
+        signals__early__labels=[],
+        **{f"{DATA_AT}counts": counts, "history__9__signals__validation__by_class": [*rows]},
+    )
+
+
+def test_observed_answers_excuse_an_imbalance_where_there_are_enough_of_them() -> None:
+    assert say("class_imbalance", counted_answers([240, 230, 240], [12, 9, 240], counts=[500, 25])).state == "clear"
+    assert say("class_imbalance", counted_answers([240, 230, 240], [12, 3, 240], counts=[500, 25])).state == "fired"
+    assert say("class_imbalance", counted_answers([240, 230, 240], [4, 4, 240], counts=[500, 25])).state == "fired"
+
+
+def test_rare_classes_of_places_and_labels_that_hold_seldom_are_told_where_they_are_not_named() -> None:
+    found = say("class_imbalance", counted_answers([3000, 2990, 3000], [100, 90, 3000], [60, 2, 3000]))
+    assert (found.state, found.evidence["times"]) == ("fired", 50)
+    assert "found least, 3.33 % are" in found.reason
+    for rows in ([[3000, 2990, 3000], [60, 40, 3000]], [[3000, 2990, 3000], [400, 2, 3000]], [[90, 80, 90], [3, 0, 90]]):
+        assert say("class_imbalance", counted_answers(*rows)).state == "clear"
+    assert say("class_imbalance", counted_answers([5, 2, 5], [3, 0, 5])).state == "not_applicable"
+
+
+def test_a_class_that_most_batches_have_none_of_is_no_order() -> None:
+    run = observed(evaluation=None, signals__early__labels=[0.0] * 20 + [0.08] * 12, **{f"{DATA_AT}counts": [499, 1]})
+    run["signals"]["early"]["counts"] = [2035, 13]
+    assert say("unshuffled_data", run).state == "clear"
+    assert "157 times" in say("class_imbalance", run).reason
+
+
 # --- beside plain answers to a task of one's own ---
 
 

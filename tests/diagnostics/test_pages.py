@@ -75,6 +75,8 @@ def test_every_threshold_decides_something(name):
     layers = {str(nr): {"bits": 32} for nr in range(3)}
     precision = {"asked": "bf16", "chosen": "bf16", "reason": ""}
     lowered = observed(precision=precision, signals__start__model__modules=layers)
+    rare = observed(signals__start__data__counts=None, history__9__signals__validation__by_class=[[90, 80, 90], [12, 1, 90]])
+    rare["signals"]["early"].pop("counts", None)
     held = observed(layers=[], signals__start__model__weights={"0": 0.58})
     recorded = [entry["run"] for entry in RECORDED.values()]
     for run in [
@@ -90,6 +92,7 @@ def test_every_threshold_decides_something(name):
         held,
         creeping,
         lowered,
+        rare,
         OBSERVED,
         unlearned(),
         exploded(),

@@ -27,7 +27,15 @@ from mltrainer.trainers.native.signals.distributions import BINS, LAYERS, VALUES
 from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
 from mltrainer.trainers.native.signals.modules import Modules, symmetric
-from mltrainer.trainers.native.signals.observing import as_classes, by_class, compared, is_watched, sums_to_one, watch_for
+from mltrainer.trainers.native.signals.observing import (
+    as_classes,
+    by_class,
+    compared,
+    is_watched,
+    recalled,
+    sums_to_one,
+    watch_for,
+)
 from tests.trainers.native import digits_runs
 
 
@@ -473,6 +481,8 @@ def test_zeros_and_ones_and_one_hot_targets_are_classes_and_quantities_are_none(
         (torch.tensor([[True], [False]]), [1, 0]),
         (torch.nn.functional.one_hot(labels, 3).float(), labels.tolist()),
         (labels.int()[:, None], labels.tolist()),
+        (torch.tensor([-1.0, 1.0, 1.0]), [0, 1, 1]),
+        (torch.tensor([[-1], [1]]), [0, 1]),
     ):
         assert as_classes(target).tolist() == expected
     for target in (torch.randn(4), torch.ones(3, 2), torch.randn(4, 2), torch.arange(6).reshape(2, 3)):
@@ -489,3 +499,35 @@ def test_probabilities_of_each_place_sum_to_one_in_either_order() -> None:
     assert rows is not None
     assert labels is not None
     assert (rows.shape, labels.tolist()) == ((16, 3), [0, 1, 2, 0] * 4)
+
+
+# --- answers by class -----------------------------------------------------------------------------
+
+
+def answered(output: Tensor, target: Tensor, *inputs: Tensor) -> list[list[int]] | None:
+    return recalled(output, target, by_class(output, target), (*inputs, target))
+
+
+def test_answers_are_counted_by_class_of_samples_places_and_labels() -> None:
+    x = torch.zeros(4, 2)
+    logits = torch.eye(3)[torch.tensor([0, 0, 0, 2])]
+    assert answered(logits, torch.tensor([0, 0, 1, 2]), x) == [[2, 2, 2], [1, 0, 2], [1, 1, 2]]
+    assert answered(torch.tensor([2.0, -1, -1, -1]), torch.tensor([1.0, 1, -1, -1]), x) == [[2, 2, 2], [2, 1, 2]]
+    tags = torch.tensor([[0, 0, 1], [0, 0, 0]])
+    assert answered(torch.eye(2)[tags * 0], tags, torch.tensor([[7, 8, 9], [9, 7, 8]])) == [[5, 5, 5], [1, 0, 5]]
+    labels = torch.tensor([[1.0, 0], [0, 0], [0, 0]])
+    assert answered(labels - 0.5, labels, torch.zeros(3, 5)) == [[1, 1, 2], [0, 0, 3]]
+
+
+def test_no_answers_are_counted_of_tokens_that_come_next_of_inputs_given_back_and_of_numbers() -> None:
+    tokens = torch.arange(20).reshape(2, 10) % 7
+    logits = torch.zeros(2, 9, 7)
+    assert answered(logits, tokens[:, 1:], tokens[:, :-1]) is None
+    assert recalled(logits, tokens[:, 1:], by_class(logits, tokens[:, 1:]), (tokens,)) is None
+    flat, targets = logits.flatten(0, 1), tokens[:, 1:].flatten()
+    assert recalled(flat, targets, by_class(flat, targets), (tokens,)) is None
+    pixels = torch.tensor([[0.0, 1, 1], [0, 0, 1]])
+    assert answered(pixels - 0.5, pixels) is None
+    assert answered(pixels - 0.5, pixels, pixels.clone()) is None
+    assert answered(torch.zeros(3, 1), torch.tensor([[0.1], [0.2], [1.0]]), torch.zeros(3, 5)) is None
+    assert answered(torch.zeros(3, 40), torch.tensor([0, 1, 39]), torch.zeros(3, 5)) is None

@@ -19,7 +19,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.strategies.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
-from mltrainer.tasks.structures import main_output, mapped, tensors_in
+from mltrainer.tasks.structures import length, main_output, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
@@ -34,6 +34,8 @@ from mltrainer.workspace import MACHINE_ERRNOS
 
 SHARE = 0.02  # of a run's training may be spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
+MOST_NAMED = 32  # classes, or labels of a sample, whose answers are counted: more are a vocabulary
+GOES_ON = 0.9  # chosen by us: the share of the targets that are the next tokens; padding, or masks, are the others
 MOST_ONE_HOT = 1000  # classes of a target that has a number for each
 LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
 FITTED = 128  # training samples, at least, to which plain answers are fitted
@@ -205,17 +207,19 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
         batch: As `_batch` gives it.
 
     Returns:
-        `loss`; `accuracy`, None where the targets are no classes; `output`, `target` and `modules`; `distributions` of some
-        layers' weights and activations; `first` and `last`, the types of the first and the last module that gave something.
+        `loss`; `accuracy` and `by_class`, None where the targets are no classes; `output`, `target`, `modules`; `distributions`
+        of some layers' weights and activations; `first` and `last`, the types of the first and last module that gave something.
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
         outputs, target, loss = _passed(task, model, config, batch)
     output = main_output(outputs)
+    classes = by_class(output, target)
     found = {
         "loss": loss,
         "accuracy": accuracy(output, target),
-        "output": of_output(output, by_class(output, target)),
+        "by_class": recalled(output, target, classes, batch),
+        "output": of_output(output, classes),
         "target": of_target(target),
         "modules": modules.found(),
         "distributions": histograms(weights_of(model), modules.activations),
@@ -293,6 +297,60 @@ def by_class(output: Any, target: Any) -> tuple[Tensor, Tensor] | None:
     return None
 
 
+def recalled(output: Any, target: Any, classes: tuple[Tensor, Tensor] | None, batch: Any) -> list[list[int]] | None:
+    """Return the counts of each class's answers, of those that are right, and of the answers of the largest class beside it.
+
+    None where the targets are no classes, or are tokens of a text. Of several labels, each of which holds or does not, those that
+    hold are a class beside the others.
+
+    Args:
+        output: The model's, of a batch.
+        target: Its targets.
+        classes: Both as `by_class` gives them.
+        batch: In which the tokens are that a text goes on from.
+    """
+    if classes is not None:
+        rows, labels = classes
+        if rows.shape[1] > MOST_NAMED or (len(labels) > length(batch) and goes_on(target, batch)):
+            return None
+        counts = labels.bincount(minlength=rows.shape[1])
+        right = labels[rows.argmax(1) == labels].bincount(minlength=rows.shape[1])
+        return torch.stack([counts, right, counts.amax().expand_as(counts)], 1).tolist()
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or output.numel() != target.numel() or not target.dim():
+        return None
+    if not output.is_floating_point() or output.numel() > MOST_NAMED * len(target) or target.is_complex():
+        return None
+    if not is_marked(target) or gives_back(target, batch):
+        return None
+    holds, named = (target > 0).reshape(len(target), -1), (output > _middle(output)).reshape(len(target), -1)
+    counts = torch.stack([holds.sum(0), (holds & named).sum(0), (~holds).sum(0)], 1)
+    if holds.shape[1] == 1:  # of two classes the other one may be the rare one
+        others = torch.stack([(~holds).sum(0), (~holds & ~named).sum(0), holds.sum(0)], 1)
+        counts = torch.cat([others, counts])
+    return counts.tolist()
+
+
+def gives_back(target: Tensor, batch: Any) -> bool:
+    """Return True if targets are the inputs of a batch, as an autoencoder's are."""
+    tensors = [*tensors_in(batch)]
+    alike = sum(one.shape == target.shape and bool((one == target).all()) for one in tensors)
+    return alike > 1 or alike == len(tensors)
+
+
+def goes_on(target: Tensor, batch: Any) -> bool:
+    """Return True if targets are the tokens of a batch that come next, as a language model's are."""
+    places = target.reshape(length(batch), -1) if target.numel() % length(batch) == 0 else target[:0, None]
+    for tokens in tensors_in(batch):
+        if tokens.dim() != 2 or tokens.is_floating_point() or len(tokens) != len(places):
+            continue
+        if tokens.shape == places.shape and torch.equal(tokens, places):  # the targets themselves
+            continue
+        width = min(places.shape[1], tokens.shape[1] - 1)
+        if width and float((places[:, :width] == tokens[:, 1 : width + 1]).float().mean()) >= GOES_ON:
+            return True
+    return False
+
+
 def _loss_with(task: Task, outputs: Any, target: Tensor) -> float | None:
     """Return the loss of outputs beside other targets; None where the task's loss refuses these, as it may."""
     try:
@@ -362,17 +420,21 @@ def of_target(target: Any) -> dict[str, Any] | None:
 
 
 def as_classes(target: Tensor) -> Tensor:
-    """Return targets as class numbers of one dimension where they are some in another form, as of 0 and 1, or one-hot."""
+    """Return targets as class numbers of one dimension where they are some in another form: of 0 and 1, -1 and 1, or one-hot."""
     if target.is_complex() or not target.dim() or target.numel() > len(target) * MOST_ONE_HOT:
         return target
-    is_each = target.numel() == len(target)
-    if is_each and not target.is_floating_point():
+    is_each, is_whole = target.numel() == len(target), not target.is_floating_point()
+    if is_each and is_whole and (target.dtype == torch.bool or bool((target >= 0).all())):
         return target.flatten().long()
-    is_marked = bool(((target == 0) | (target == 1)).all())
     if is_each:
-        return target.flatten().long() if is_marked else target
-    is_one_hot = is_marked and target.dim() == 2 and bool((target.sum(1) == 1).all())
+        return (target.flatten() > 0).long() if is_marked(target) else target.flatten().long() if is_whole else target
+    is_one_hot = target.dim() == 2 and bool(((target == 0) | (target == 1)).all() and (target.sum(1) == 1).all())
     return target.argmax(1) if is_one_hot else target
+
+
+def is_marked(target: Tensor) -> bool:
+    """Return True if targets are nothing but 0 and 1, or -1 and 1."""
+    return bool(((target == 0) | (target == 1)).all()) or bool((target.abs() == 1).all())
 
 
 def is_classes(target: Tensor) -> bool:
@@ -392,8 +454,12 @@ def answers_of(output: Tensor) -> Tensor | None:
         return output.argmax(1)
     if output.dim() > 2:
         return None
-    middle = 0.5 if float(output.min()) >= 0 and float(output.max()) <= 1 else 0.0
-    return (output.flatten() > middle).long()
+    return (output.flatten() > _middle(output)).long()
+
+
+def _middle(output: Tensor) -> float:
+    """Return the number on whose sides two answers lie: of probabilities a half, of others 0."""
+    return 0.5 if float(output.min()) >= 0 and float(output.max()) <= 1 else 0.0
 
 
 def accuracy(output: Any, target: Any) -> float | None:
