@@ -20,7 +20,7 @@ from typing import Any
 
 MOST = 400_000  # rows of one process
 EACH_LINE = 400  # times that a line of one thread is looked at
-PARTS = 300  # of a list, and of what it holds together
+PARTS = 1000  # of a list, and of what it holds together
 DEPTH = 4
 LOOKED = 1 << 15  # bytes of an array, at its beginning and at its end
 PLAIN = (bool, int, float, complex, bytes, range, type(None))
@@ -31,6 +31,7 @@ ITERATORS = frozenset(  # of Python's own, which tell what is left of what they 
         *("dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator"),
     )
 )
+CONTAINERS = (dict, list, set, tuple)  # which a class may derive from: they hold values beside attributes
 DATA = ("dataset", "_dataset", "data_source")  # of a loader or a sampler: variables of their own, most often
 RETURNED = "<return>"
 GENERATORS = RANDOM, NUMPY, TORCH = ("<random>", "<numpy>", "<torch>")  # that all libraries share
@@ -43,8 +44,8 @@ class Values:
 
     Rows are `value, thread, frame, caller's frame, event, line, changes, skipped`, where line is the one that begins, changes are
     those since the frame's row before, and skipped tells that lines between them were not looked at; and `frame, frame, file,
-    function` once for each frame. Names that begin with `<` are generators that all libraries share, those with a dot attributes
-    of an object, by its class, those with a colon global ones.
+    function, parameters, free variables` once for each frame. Names that begin with `<` are generators that all libraries share,
+    those with a dot attributes of an object, by its class, those with a colon global ones.
 
     Args:
         lines: Where the rows go.
@@ -111,7 +112,10 @@ class Values:
             found = self._frames.get(id(above))
             caller, above = (found.number if found is not None and found.code is above.f_code else 0), above.f_back
         known = self._frames[id(frame)] = _Frame(self._begun, caller, frame.f_code)
-        self._lines.write("frame", known.number, self._own_file(frame), frame.f_code.co_qualname, flush=False)
+        code = frame.f_code
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        row = known.number, self._own_file(frame), code.co_qualname, parameters, code.co_freevars
+        self._lines.write("frame", *row, flush=False)
         return known
 
     def _values(self, frame: FrameType) -> Iterator[tuple[str, str]]:
@@ -200,9 +204,10 @@ class Values:
         if type(value) in (torch.Tensor, torch.nn.Parameter):
             if value.device.type != "cpu" or value.layout is not torch.strided:
                 return False
-            storage = value.untyped_storage()
-            sha.update(f"{value.dtype}{tuple(value.shape)}{value.stride()}{value.storage_offset()}".encode())
-            sha.update(_ends(storage.data_ptr(), storage.nbytes()))
+            sha.update(f"{value.dtype}{tuple(value.shape)}{value.stride()}".encode())
+            # Not all of its memory: beside what it shows lies what others have written, or nobody has.
+            last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+            sha.update(_ends(value.data_ptr(), (last + 1) * value.element_size() if value.numel() else 0))
             return True
         if type(value) is torch.Generator:
             state = value.get_state().untyped_storage()
@@ -253,7 +258,8 @@ def _parts(name: str, value: Any, used: set[str], depth: int = 0) -> list[tuple[
     held = [(part, inner) for part, inner in _attributes(value).items() if part in used]
     # Else all of an object would differ by any of its attributes, such as a time that is only shown.
     found = [row for part, inner in held for row in _parts(f"{kind.__name__}.{part}", inner, used, depth + 1)]
-    return found or ([] if name == "self" else [(name, value)])
+    is_empty = name == "self" and not isinstance(value, CONTAINERS)
+    return found or ([] if is_empty else [(name, value)])
 
 
 def _is_own(kind: type) -> bool:

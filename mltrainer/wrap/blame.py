@@ -213,6 +213,8 @@ def _followed(
         process = Origins(one[key], other[key], source)
         if shown is not None and shown.place is not None:
             origins = process.of_computed(shown.place, shown.time, asks)
+            forked = {k: Origins(one[k], other[k], source) for k in sorted(one.keys() & other.keys()) if _parent(k) == key}
+            origins = [brought for origin in origins for brought in _brought(origin, forked, by_place, asks)]
             above = _parent(key)
             if process.inherited and above in one and above in other:
                 parent = Origins(one[above], other[above], source)
@@ -222,6 +224,19 @@ def _followed(
             origins = [*process.of_written(opened, asks), *process.of_decisions(asks)]
         found += [unseen for origin in origins for unseen in _unseen_of(origin, process, by_place)]
     return found
+
+
+def _brought(
+    origin: Origin, forks: Mapping[Key, Origins], suspected: Mapping[Place, Suspect], asks: Collection[Place]
+) -> list[Origin]:
+    """Return an origin; before it, where it was given the same, the suspects by which what forks gave it differed.
+
+    Which fork does which work is chance: of other lines there it says nothing that they seem to differ.
+    """
+    if not origin.is_given_same or origin.generator or origin.place in asks:
+        return [origin]
+    found = (fork.of_values(origin.pairs, asks) for fork in forks.values())
+    return [*next(filter(None, ([one for one in each if one.place in suspected] for each in found)), []), origin]
 
 
 def _parent(process: Key) -> Key:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from mltrainer.observe.values import GENERATORS, RETURNED
-from mltrainer.wrap.paired_values import MAIN, NO_VARIABLE, RESULT, PairedValues, Place, Variable, plain
+from mltrainer.wrap.paired_values import MAIN, NO_FUNCTION, NO_VARIABLE, RESULT, Event, Pair, PairedValues, Place, Variable, plain
+from mltrainer.wrap.passing import COMPREHENSIONS, GOES_THROUGH, called_in, computed, given, may_change, run_by
 from mltrainer.wrap.statements import Statement, Statements
 
 SEEDS = re.compile(r"seed\w*\(|set_rng_state|setstate|set_state")
-COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 class Giver(NamedTuple):
-    """A line that gave another one what differs, or was given it: the event at which it begins, and by which variable."""
+    """A line that gave another one what differs.
+
+    Attributes:
+        event: The event at which it begins.
+        variable: The variable by which it gave it.
+        until: The event at which it had given it: what came after that is beside the way.
+    """
 
     event: int
     variable: Variable
+    until: int
 
 
 class Givers:
@@ -35,25 +43,70 @@ class Givers:
     def __init__(self, values: PairedValues, statements: Statements) -> None:
         self._values, self._statements = values, statements
         self.inherited: set[Variable] = set()
-        self._leading: dict[int, bool] = {}
+        self._leading: dict[Giver, bool] = {}
 
-    def of(self, event: int, user: Giver | None, asks: Collection[Place]) -> tuple[list[Giver], str]:
-        """Return the lines that gave a line what differs; and the shared generator that did, if one.
+    def whole(self, event: int) -> Giver:
+        """Return a line with all that it did."""
+        return Giver(event, NO_VARIABLE, self._values.end(event))
+
+    def computing(self, event: int, time: int) -> Giver:
+        """Return a line with what it had done at a moment, on the first run's clock, before its end."""
+        return Giver(event, NO_VARIABLE, max(event, self._values.number_at(time)))
+
+    def of(self, line: Giver, asks: Collection[Place]) -> tuple[list[Giver], str]:
+        """Return the lines that gave a line what differs, the latest first; and the shared generator that did, if one.
 
         Args:
-            event: The event at which the line begins.
-            user: The line that it gave something, and by which variable; None where the way begins with it.
+            line: The line, and what it gave.
             asks: Lines that ask for something which differs from run to run.
         """
-        begin, end = self._begin(event), self._values.end(event)
-        found = [(self.changed_by(v, event), v) for v in self.read_by(event) if self._values.is_different(v, event)]
-        found += [(giver, RESULT) for giver in self._returned(begin, end)]
-        found += [(giver, NO_VARIABLE) for giver in self._unseen_givers(event, asks)]
-        if not found or (user is not None and self._is_changed_within(user.variable, event)):
-            found += [(giver, NO_VARIABLE) for giver in self._left(begin, end)]
-        drawn = [name for name in GENERATORS if self.draws(name, begin, end)] if not self.seeds(event) else []
-        found += [(self._made_different(name, event), NO_VARIABLE) for name in drawn]
-        return [Giver(giver, by) for giver, by in found if giver is not None and giver != event], next(iter(drawn), "")
+        event, variable, until = line
+        begin = self._begin(event)
+        found = self._computed_from(line, begin, self._parts(line))
+        found = found or self._computed_from(line, begin, self._run_by(event))
+        found += self._unseen_givers(line, asks)
+        if not found or self._is_changed_within(variable, event):
+            found += self._left(variable, begin, until)
+        found = found or self._loop(event)
+        # What a line drew before it gave something is seen at the next event.
+        seen = min(until + 1, self._values.end(event))
+        drawn = [name for name in GENERATORS if self.draws(name, event, seen)] if not self.seeds(event) else []
+        found += [giver for name in drawn if (giver := self._made_different(name, until)) is not None]
+        givers = sorted({giver for giver in found if giver.event != event}, key=lambda giver: giver[::2], reverse=True)
+        return givers, next(iter(drawn), "")
+
+    def _computed_from(self, line: Giver, begin: int, parts: Sequence[ast.AST]) -> list[Giver]:
+        """Return the lines that gave the variables, results and draws that parts of a line's statement compute with."""
+        event, _, until = line
+        frame = self._values.frame(event)
+        called = called_in(parts)
+        entered = {name for number in self._entered(frame, begin, until) if (name := self._called(number)) in called}
+        reads, calls = computed(parts, entered)
+        found = [self.changed_by(v, event) for v in self._variables(event, reads) if self._values.is_different(v, event)]
+        hidden = entered - calls
+        returned = [number for number in self._ended(event, begin, until) if self._called(number) not in hidden]
+        return [*filter(None, found), *(giver for number in returned for giver in self._returned(number, begin, until))]
+
+    def _parts(self, line: Giver) -> Sequence[ast.AST]:
+        """Return the parts of a line's statement that computed what it gave: of what it handed to a function the argument."""
+        parts, frame = self._run_by(line.event), line.variable.frame
+        is_handed = frame and self._values.callers.get(frame) == self._values.frame(line.event)
+        function = self._values.functions.get(frame)
+        if not is_handed or function is None or line.variable.name == RETURNED:
+            return parts
+        return given(parts, function, line.variable.name) or []
+
+    def _run_by(self, event: int) -> list[ast.AST]:
+        return run_by(self._statement(event).heads, self._values.function(self._values.frame(event))[1])
+
+    def _entered(self, frame: int, begin: int, until: int) -> list[int]:
+        """Return the frames of functions that a frame has called."""
+        events = range(begin + 1, min(until + 1, len(self._values.events)))
+        return [e.frame for n in events if (e := self._values.events[n]).kind == "call" and e.caller == frame]
+
+    def _called(self, frame: int) -> str:
+        """Return the name by which a frame's function is called."""
+        return self._values.functions[frame].called if frame in self._values.functions else ""
 
     def _statement(self, event: int) -> Statement:
         return self._statements.at(*self._values.place(event))
@@ -69,6 +122,18 @@ class Givers:
             event, place = before, place - 1
         return event
 
+    def _loop(self, event: int) -> list[Giver]:
+        """Return the line of a loop when it began, which made what this turn of it goes on with."""
+        in_frame = self._values.in_frame[self._values.frame(event)]
+        (first, last), line = self._statement(event).loop, self._values.events[event].line
+        began = event
+        for number in reversed([n for n in in_frame if n < event]):
+            if self._values.events[number].line == line:
+                began = number
+            elif self._values.is_line(number) and not first <= self._values.events[number].line <= last:
+                break
+        return [self.whole(began)] if last and began != event else []
+
     def _is_changed_within(self, variable: Variable, event: int) -> bool:
         """Return True where a line changes a variable without giving it a value itself: what it calls does."""
         statement = self._statement(event)
@@ -80,100 +145,144 @@ class Givers:
         """Return True where a line seeds a generator, or gives it a state."""
         return SEEDS.search(self._statement(event).text) is not None
 
-    def draws(self, generator: str, event: int, end: int) -> bool:
-        """Return True where a line has moved a shared generator that stands otherwise in the other run; its import moves none."""
+    def draws(self, generator: str, event: int, until: int) -> bool:
+        """Return True where a line itself has moved a shared generator that stands otherwise in the other run.
+
+        Its import moves none, nor does what another function draws that the line calls.
+        """
         known = self._values.changes.get(Variable(0, "", generator), [])
-        moved = [change for change in known[1:] if event < change.event <= end]
+        moved = [change for change in known[1:] if event < change.event <= until and self._sees(event, change.event)]
         return bool(moved) and moved[-1].is_different
 
-    def _made_different(self, generator: str, event: int) -> int | None:
+    def _sees(self, event: int, later: int) -> bool:
+        """Return True where a later event sees what a line has done: its frame's, or the beginning of what it calls.
+
+        Where the runs take different ways after it, nothing more is known of its frame, and others' see it.
+        """
+        frame, seeing = self._values.frame(event), self._values.events[later]
+        is_last = self._values.parting.get(frame) == event
+        return is_last or seeing.frame == frame or (seeing.kind == "call" and seeing.caller == frame)
+
+    def _made_different(self, generator: str, until: int) -> Giver | None:
         """Return the line that seeded a shared generator, or drew from it, so that it stands otherwise; None for no line."""
         found = None
         for change in reversed(self._values.changes[Variable(0, "", generator)]):
             began = self._values.events[change.event].began
-            if change.event > event or began is None:
+            if change.event >= until or began is None:
                 continue
             if not change.is_different:
                 return found
-            found = began
+            found = Giver(began, NO_VARIABLE, change.event)
             if self.seeds(began):
                 return found
         return None
 
-    def read_by(self, event: int) -> list[Variable]:
-        """Return the variables that a line reads: of a comprehension those of the frame around it, too."""
-        frame, (file, line) = self._values.frame(event), self._values.place(event)
-        frames = [
-            frame,
-            *([self._values.events[event].caller] if self._values.functions.get(frame, "").endswith(COMPREHENSIONS) else []),
-        ]
-        plain = self.read_whole(file, line)
-        rows = [Variable(number, "", name) for number in frames for name in plain]
-        rows += [Variable(0, file, f":{name}") for name in plain]
-        attributes = {attribute for _, attribute in self._statements.at(file, line).reads}
+    def _variables(self, event: int, reads: Collection[tuple[str, str]]) -> list[Variable]:
+        """Return the variables of names that a line reads, in a fixed order."""
+        frame, (file, _) = self._values.frame(event), self._values.place(event)
+        is_comprehension = self._values.function(frame)[1].rpartition(".")[2] in COMPREHENSIONS
+        names = sorted([*self._names(reads), *([GOES_THROUGH] if is_comprehension else [])])
+        rows = [self._values.variable(frame, name) for name in names] + [Variable(0, file, f":{name}") for name in names]
+        attributes = sorted({attribute for _, attribute in reads})
         return rows + [held for attribute in attributes for held in self._values.attributes.get(attribute, [])]
+
+    def _names(self, reads: Collection[tuple[str, str]]) -> set[str]:
+        """Return the names of which more is read than attributes that are known by themselves."""
+        return {name for name, attribute in reads if name and attribute not in self._values.attributes}
 
     def read_whole(self, file: str, line: int) -> set[str]:
         """Return the names of which a line reads more than attributes that are known by themselves."""
-        reads = self._statements.at(file, line).reads
-        return {name for name, attribute in reads if name and attribute not in self._values.attributes}
+        return self._names(self._statements.at(file, line).reads)
 
-    def _unseen_givers(self, event: int, asks: Collection[Place]) -> list[int]:
+    def _unseen_givers(self, line: Giver, asks: Collection[Place]) -> list[Giver]:
         """Return the lines that gave a line what has no digest, such as an open file, and that lead to what differs."""
-        return [giver for giver in self._givers_of_unseen(event) if self._leads(giver, asks)]
+        return [giver for giver in self._givers_of_unseen(line) if self._leads(giver, asks)]
 
-    def _givers_of_unseen(self, event: int) -> Iterator[int]:
-        frame, (file, line) = self._values.frame(event), self._values.place(event)
-        for name in self.read_whole(file, line):
-            if not self._values.changes.keys() & {Variable(frame, "", name), Variable(0, file, f":{name}")}:
-                lines = self._statements.giving(file, name)
-                before = (n for n in reversed(self._values.in_frame[frame]) if n < event and self._values.events[n].line in lines)
-                giver = next(before, None)
-                if giver is not None:
-                    yield giver
+    def _givers_of_unseen(self, line: Giver) -> Iterator[Giver]:
+        event = line.event
+        frame, file = self._values.frame(event), self._values.place(event)[0]
+        function = self._values.functions.get(frame, NO_FUNCTION)
+        names = self._names(computed(self._parts(line)).reads) | ({GOES_THROUGH} & {*function.parameters})
+        for name in sorted(names):
+            variable = self._values.variable(frame, name)
+            if self._values.changes.keys() & {variable, Variable(0, file, f":{name}")}:
+                continue
+            lines = self._statements.giving(file, name)
+            before = (n for n in reversed(self._values.in_frame[frame]) if n < event and self._values.events[n].line in lines)
+            giver = next(before, None)
+            if giver is not None:
+                yield self.whole(giver)
+            elif name in function.parameters and name != "self" and (caller := self._calling(frame)) is not None:
+                yield Giver(caller, variable, self._values.in_frame[frame][0])
 
-    def _leads(self, event: int, asks: Collection[Place]) -> bool:
+    def _calling(self, frame: int) -> int | None:
+        """Return the line that called a frame's function; None where none is known."""
+        above, began = self._values.in_frame.get(self._values.callers[frame], []), self._values.in_frame[frame][0]
+        return next((n for n in reversed(above) if n < began and self._values.is_line(n)), None)
+
+    def _leads(self, line: Giver, asks: Collection[Place]) -> bool:
         """Return True where a line asks, is given what differs, or draws what does; or where one does that gave it something."""
-        if event not in self._leading:
-            self._leading[event] = False  # a loop may lead back to it
-            drawn = any(self.draws(name, event, self._values.end(event)) for name in GENERATORS)
-            self._leading[event] = (
+        if line not in self._leading:
+            self._leading[line] = False  # a loop may lead back to it
+            drawn = any(self.draws(name, line.event, line.until) for name in GENERATORS)
+            self._leading[line] = (
                 drawn
-                or self._values.place(event) in asks
-                or self.is_given_different(event)
-                or any(self._leads(giver, asks) for giver in self._givers_of_unseen(event))
+                or self._values.place(line.event) in asks
+                or self._is_given_different(line.event, self._parts(line))
+                or any(self._leads(giver, asks) for giver in self._givers_of_unseen(line))
             )
-        return self._leading[event]
+        return self._leading[line]
+
+    def is_known(self, event: int) -> bool:
+        """Return True where all that a line reads has a digest, as far as the source shows: functions and modules have none."""
+        file, frame = self._values.place(event)[0], self._values.frame(event)
+        for name, attribute in computed(self._run_by(event)).reads:
+            is_seen = {self._values.variable(frame, name), Variable(0, file, f":{name}")} & self._values.changes.keys()
+            if not is_seen and (
+                self._statements.giving(file, name) or name in self._values.functions.get(frame, NO_FUNCTION).parameters
+            ):
+                return False
+            if attribute and attribute not in self._values.attributes and self._statements.sets(file, attribute):
+                return False
+        return True
 
     def is_given_different(self, event: int) -> bool:
         """Return True where a variable that a line reads differs between the runs."""
-        return any(self._values.is_different(variable, event) for variable in self.read_by(event))
+        return self._is_given_different(event, self._run_by(event))
 
-    def changed_by(self, variable: Variable, event: int) -> int | None:
-        """Return the event that begins the line which changed a variable last; of what a frame is given its caller's line."""
+    def _is_given_different(self, event: int, parts: Sequence[ast.AST]) -> bool:
+        variables = self._variables(event, computed(parts).reads)
+        return any(self._values.is_different(variable, event) for variable in variables)
+
+    def changed_by(self, variable: Variable, event: int) -> Giver | None:
+        """Return the line that changed a variable last; of what a frame is given its caller's line."""
         last = self._values.last(variable, event)
         if last is None or not last.is_different:
             return None
         changed = self._values.events[last.event]
         if changed.caller == 0 and changed.kind == "call" and not variable.frame:
             self.inherited.add(variable)
-        line = changed.began if changed.began is not None and self._values.is_line(changed.began) else None
+        line = changed.began
         if last.is_skipped:  # the line before it need not be the one that changed it
             earlier = (
                 n
                 for n in range(last.event - 1, -1, -1)
                 if self._values.is_line(n) and variable.frame in (0, self._values.frame(n))
             )
-            line = next((n for n in earlier if self._is_named(plain(variable), n)), line)
+            line = next((n for n in earlier if self._may_change(plain(variable), n)), line)
         if line is None:
             line = next((n for n in reversed(self._values.in_frame.get(changed.caller, [])) if n < last.event), None)
+        if line is None:
+            return None
         is_given = changed.kind == "call" and variable.frame
-        return line if line is None or is_given else self._by_another_thread(variable, line, last.event)
+        changing = line if is_given else self._by_another_thread(variable, line, last.event)
+        until = last.event if changing == line and not last.is_skipped else self._values.end(changing)
+        return Giver(changing, variable, until)
 
     def _by_another_thread(self, variable: Variable, event: int, seen: int) -> int:
         """Return the line that changed a variable: where the line that saw it does not name it, another thread's last one."""
         name = plain(variable)
-        if variable.name in GENERATORS or self._is_named(name, event):
+        if variable.name in GENERATORS or self._may_change(name, event):
             return event
         thread = self._values.events[event].thread
         # Before it was seen, else after that: the other run's thread may have come earlier.
@@ -182,44 +291,82 @@ class Givers:
             for n in [*range(seen, -1, -1), *range(seen + 1, len(self._values.events))]
             if self._values.events[n].thread != thread
         )
-        named = [n for n in others if self._values.is_line(n) and self._is_named(name, n)]
+        named = [n for n in others if self._values.is_line(n) and self._may_change(name, n)]
         different = (n for n in named if not self._leaves_equal(variable, n))
         # Each may see the same at each of its own lines, and when they meet still differs.
         return next(different, next((n for n in named if self._values.events[n].thread != MAIN), event))
 
     def _leaves_equal(self, variable: Variable, event: int) -> bool:
         """Return True where a line left a variable the same in both runs; one that functions share is one of each frame."""
-        end = self._values.end(event)
         here = variable._replace(frame=self._values.frame(event)) if variable.frame else variable
-        return any(change.event == end and not change.is_different for change in self._values.changes.get(here, []))
+        return not self._values.is_different(here, self._values.end(event))
 
-    def _is_named(self, name: str, event: int) -> bool:
-        return name in self._statement(event).names
+    def holding(self, pairs: Collection[Pair], before: int) -> list[Giver]:
+        """Return the line that first gave a variable one of some values, known by their digests, before an event."""
+        seen = (self._values.first_seen[pair] for pair in pairs if pair in self._values.first_seen)
+        event, variable = next((found for found in seen if found[0] < before), (0, NO_VARIABLE))
+        if variable == NO_VARIABLE:
+            return []
+        began = self._values.events[event].began
+        if variable.name == RETURNED:
+            return [Giver(self._returning(variable.frame, began), RESULT, event)] if began is not None else []
+        giver = self.changed_by(variable, event)
+        return [giver] if giver is not None else []
 
-    def _returned(self, event: int, end: int) -> Iterator[int]:
-        """Yield the lines that returned something different to a line."""
-        frame = self._values.frame(event)
-        for number in range(event + 1, min(end, len(self._values.events))):
+    def worked(self, before: int, beside: str = "") -> list[Giver]:
+        """Return the lines by which functions returned something different before an event, in other threads than one."""
+        ended = {e.frame for e in self._values.events[:before] if e.thread != beside and self._has_ended(e)}
+        returned = [giver for frame in sorted(ended) for giver in self._returned(frame, -1, before)]
+        return [giver for giver in returned if giver.variable == RESULT]
+
+    def _may_change(self, name: str, event: int) -> bool:
+        statement = self._statement(event)
+        return name in statement.gives or may_change(statement.heads, name)
+
+    def _ended(self, event: int, begin: int, until: int) -> list[int]:
+        """Return the frames of functions that a line called and that have returned, or taken another way in each run."""
+        frame, found = self._values.frame(event), dict[int, None]()
+        callers = {frame, *(self._values.above(frame) if self._statement(event).awaits else ())}
+        for number in range(begin + 1, min(until + 1, len(self._values.events))):
             ended = self._values.events[number]
-            if ended.kind == "return" and ended.caller == frame and ended.began is not None:
-                returned = self._values.changes.get(Variable(ended.frame, "", RETURNED), [])
+            if ended.caller in callers and ended.frame != frame and self._has_ended(ended):
+                found[ended.frame] = None
+        return [*found]
+
+    def _has_ended(self, seen: Event) -> bool:
+        return seen.kind == "return" or seen.frame in self._values.parting
+
+    def _returned(self, frame: int, begin: int, until: int) -> Iterator[Giver]:
+        """Yield the lines by which a frame returned something different, or took another way in each run."""
+        for number in self._values.in_frame[frame]:
+            ended = self._values.events[number]
+            if begin < number <= until and ended.kind == "return" and ended.began is not None:
+                returned = self._values.changes.get(Variable(frame, "", RETURNED), [])
                 if any(change.event == number and change.is_different for change in returned):
-                    yield self._returning(ended.frame, ended.began)
+                    yield Giver(self._returning(frame, ended.began), RESULT, number)
+        parted = self._values.parting.get(frame, -1)
+        if begin < parted <= until and self._values.is_line(parted):
+            yield self.whole(parted)
 
-    def _left(self, event: int, end: int) -> Iterator[int]:
-        """Yield the lines, called by a line, that left something different in attributes of an object, or in what they got."""
-        frame = self._values.frame(event)
+    def _left(self, variable: Variable, event: int, end: int) -> list[Giver]:
+        """Return the lines, called by a line, that left something different: in a variable, else in what they got, else any."""
+        frame, left = self._values.frame(event), list[Giver]()
         for number in range(event + 1, min(end + 1, len(self._values.events))):
-            left = self._values.events[number]
-            if left.caller == frame and left.kind != "call" and left.began is not None:
-                yield from (left.began for variable in self._values.parted_at.get(number, []) if self._outlasts(variable))
+            seen = self._values.events[number]
+            if seen.caller == frame and seen.kind != "call" and seen.began is not None:
+                parted = self._values.parted_at.get(number, [])
+                left += [Giver(seen.began, changed, number) for changed in parted if self._outlasts(changed, seen.frame)]
+        same = [giver for giver in left if giver.variable == variable]
+        return same or [giver for giver in left if variable.frame and giver.variable.frame] or left
 
-    def _outlasts(self, variable: Variable) -> bool:
-        """Return True for an attribute, and for what a function was given: others have it when that has returned."""
-        is_given = variable.frame and self._values.events[self._values.changes[variable][0].event].kind == "call"
-        return bool(is_given) or (not variable.frame and "." in variable.name)
+    def _outlasts(self, variable: Variable, frame: int) -> bool:
+        """Return True for what others have when a frame has returned: attributes, what it was given, variables around it."""
+        if not variable.frame:
+            return "." in variable.name
+        is_given = self._values.events[self._values.changes[variable][0].event].kind == "call"
+        return is_given or variable.frame != frame
 
     def _returning(self, frame: int, began: int) -> int:
         """Return the event of a frame's last line that returns something: after it may come `finally`, or the head of `with`."""
-        lines = (n for n in reversed(self._values.in_frame[frame]) if n <= began)
+        lines = (n for n in reversed(self._values.in_frame[frame]) if n <= began and self._values.is_line(n))
         return next((n for n in lines if self._statement(n).returns), began)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mltrainer.wrap.givers import Giver, Givers
-from mltrainer.wrap.paired_values import RESULT, PairedValues, Place, Variable, plain
+from mltrainer.wrap.paired_values import MAIN, RESULT, Pair, PairedValues, Place, Variable, plain
 from mltrainer.wrap.statements import Statements
 
 MOST = 5000  # steps back
@@ -28,6 +28,7 @@ class Origin(NamedTuple):
         thread: The thread that ran it.
         used: The line by which what it gave goes on from a variable that is also printed; None where none is.
         late_seed: The line that seeded the generator later; None where none did.
+        pairs: The digests of what it gave in both runs, and of what others on the way from it gave, the nearest first.
     """
 
     place: Place
@@ -36,6 +37,7 @@ class Origin(NamedTuple):
     thread: str
     used: Place | None = None
     late_seed: Place | None = None
+    pairs: tuple[Pair, ...] = ()
 
 
 class Origins:
@@ -67,11 +69,15 @@ class Origins:
         moment = self._values.moment(place, time)
         if moment is None:
             return []
-        if moment.event is not None and (found := self._back([moment.event], asks)):
+        if moment.event is not None and (found := self._back([self._givers.computing(moment.event, time)], asks)):
             return found
         # Equal values, and still other operations: the runs have taken different ways.
         parted = self._values.parted(moment.frame)
-        return self._back([parted], asks, is_way=True) if parted is not None else []
+        if parted is not None:
+            return self._back([self._givers.whole(parted)], asks, is_way=True)
+        if moment.event is None or not self._givers.is_known(moment.event):
+            return []
+        return [Origin(place, True, "", self._values.events[moment.event].thread)]
 
     def of_written(self, opened: list[tuple[Place, int]], asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins of what is written to files, the nearest first.
@@ -82,7 +88,8 @@ class Origins:
         """
         moments = [self._values.moment(place, time) for place, time in opened]
         events = [moment.event for moment in moments if moment is not None and moment.event is not None]
-        return self._back([*dict.fromkeys(n for event in events for n in self._writing(event))], asks)
+        writing = dict.fromkeys(n for event in events for n in self._writing(event))
+        return self._back([self._givers.whole(event) for event in writing], asks)
 
     def _writing(self, event: int) -> Iterator[int]:
         """Yield a line that opens a file, and those of its frame that read what it gives."""
@@ -94,19 +101,15 @@ class Origins:
 
     def of_inherited(self, variables: Collection[Variable], time: int, asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins of what a fork found in variables, the nearest first."""
-        at = next((n for n in range(len(self._values.events) - 1, -1, -1) if self._values.events[n].time <= time), None)
-        lines = [self._givers.changed_by(variable, at) for variable in variables] if at is not None else []
+        lines = [self._givers.changed_by(variable, self._values.number_at(time)) for variable in variables]
         starts = [line for line in lines if line is not None]
         return self._back(starts, asks, is_way=True) if starts else []
 
     def of_decisions(self, asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins that decisions of the program hang on, the nearest first."""
-        events = [
-            n
-            for n in range(len(self._values.events))
-            if self._statements.at(*self._values.place(n)).decides and self._values.is_line(n)
-        ]
-        return self._back([event for event in events if self._givers.is_given_different(event)], asks)
+        lines = [n for n in range(len(self._values.events)) if self._values.is_line(n)]
+        events = [n for n in lines if self._statements.at(*self._values.place(n)).decides]
+        return self._back([self._givers.whole(event) for event in events if self._givers.is_given_different(event)], asks)
 
     def unseen(self, origin: Origin) -> list[Place]:
         """Return the lines that give the names which an origin reads and whose values have no digest, by the source."""
@@ -115,44 +118,69 @@ class Origins:
             (file, line) for name in self._givers.read_whole(*origin.place) - seen for line in self._statements.giving(file, name)
         ]
 
-    def _back(self, starts: list[int], asks: Collection[Place], is_way: bool = False) -> list[Origin]:
-        """Return the origins of what differs in the lines that begin at some events; `is_way`: these may be origins, too."""
+    def _back(self, starts: list[Giver], asks: Collection[Place], is_way: bool = False) -> list[Origin]:
+        """Return the origins of what differs in some lines, by what they gave; `is_way`: these may be origins, too."""
         waiting, found = deque(starts), dict[Place, Origin]()
-        users: dict[int, Giver | None] = dict.fromkeys(starts)  # by event: the line that it gave something, and by what
+        users: dict[Giver, Giver | None] = dict.fromkeys(starts)  # by line: the one that it gave something
         while waiting and len(users) < MOST:
-            event = waiting.popleft()
-            givers, generator = self._givers.of(event, users[event], asks)
-            is_first = event in starts and not is_way and not generator
-            place = self._values.place(event)
+            line = waiting.popleft()
+            givers, generator = self._givers.of(line, asks)
+            givers = givers or ([] if generator or users[line] is None else self._handed_over(line, users))
+            is_first = users[line] is None and not is_way and not generator
+            place = self._values.place(line.event)
             if (not givers and not is_first) or place in asks:
-                found.setdefault(place, self._origin(event, users, generator, is_given_same=not givers))
+                found.setdefault(place, self._origin(line, users, generator, is_given_same=not givers))
             for giver in givers:
-                if giver.event not in users:
-                    users[giver.event] = Giver(event, giver.variable)
-                    waiting.append(giver.event)
-        threads = {self._values.events[event].thread for event in users}
-        if not found and len(threads) > 1:  # that gave it to each other: the first of them
-            first = min(users.keys() - starts)
-            return [self._origin(first, users, "", is_given_same=False)]
-        return list(found.values())
+                if giver not in users:
+                    users[giver] = line
+                    waiting.append(giver)
+        if found:
+            return list(found.values())
+        beside = [line for line in users if self._values.events[line.event].thread != MAIN]  # that gave it to each other
+        return [self._origin(min(beside), users, "", is_given_same=False)] if beside else []
 
-    def _origin(self, event: int, users: Mapping[int, Giver | None], generator: str, *, is_given_same: bool) -> Origin:
-        late_seed = self._late_seed(generator, event) if generator and is_given_same else None
-        thread, used = self._values.events[event].thread, self._used(event, users)
-        return Origin(self._values.place(event), is_given_same, generator, thread, used, late_seed)
+    def _handed_over(self, line: Giver, users: Mapping[Giver, Giver | None]) -> list[Giver]:
+        """Return the lines from which a line has what it gave by way of another thread, such as by a queue."""
+        thread = self._values.events[line.event].thread
+        found = self._givers.holding(self._pairs(line, users), line.until)
+        return found or self._givers.worked(line.until, thread)
 
-    def _used(self, event: int, users: Mapping[int, Giver | None]) -> Place | None:
+    def _pairs(self, line: Giver, users: Mapping[Giver, Giver | None]) -> tuple[Pair, ...]:
+        found, way = list[Pair](), line
+        while (user := users[way]) is not None:
+            seen = self._values.seen_at(way.variable, way.until)
+            found, way = [*found, *([seen] if seen is not None else [])], user
+        return tuple(found)
+
+    def of_values(self, pairs: Collection[Pair], asks: Collection[Place]) -> list[Origin]:
+        """Return the lines at which the difference begins of values that this process gave to another one, the nearest first.
+
+        Args:
+            pairs: Their digests in both runs.
+            asks: Lines that ask for something which differs from run to run.
+        """
+        last = len(self._values.events)
+        starts = self._givers.holding(pairs, last) or self._givers.worked(last)
+        return self._back(starts, asks, is_way=True) if starts else []
+
+    def _origin(self, line: Giver, users: Mapping[Giver, Giver | None], generator: str, *, is_given_same: bool) -> Origin:
+        late_seed = self._late_seed(generator, line.event) if generator and is_given_same else None
+        thread, used = self._values.events[line.event].thread, self._used(line, users)
+        place, pairs = self._values.place(line.event), self._pairs(line, users)
+        return Origin(place, is_given_same, generator, thread, used, late_seed, pairs)
+
+    def _used(self, line: Giver, users: Mapping[Giver, Giver | None]) -> Place | None:
         """Return the last line, on the way from one to where the difference shows, that is given what is also used elsewhere.
 
         That is a variable which is printed, or what a function returns that is called at another line, too.
         """
         found = None
-        while (user := users[event]) is not None:
+        while (user := users[line]) is not None:
             place = self._values.place(user.event)
-            is_printed = plain(user.variable) in self._statements.shown(place[0])
-            if is_printed or (user.variable == RESULT and self._is_called_elsewhere(event, place)):
+            is_printed = plain(line.variable) in self._statements.shown(place[0])
+            if is_printed or (line.variable == RESULT and self._is_called_elsewhere(line.event, place)):
                 found = place
-            event = user.event
+            line = user
         return found
 
     def _is_called_elsewhere(self, event: int, place: Place) -> bool:

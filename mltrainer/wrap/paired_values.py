@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from mltrainer.observe.values import RETURNED
+from mltrainer.wrap.passing import Function
 
 Place = tuple[str, int]  # file and line
 Pair = tuple[str, str]  # digests of a value in both runs
@@ -22,6 +25,7 @@ class Variable(NamedTuple):
 
 
 RESULT = Variable(0, "", RETURNED)  # of a call
+NO_FUNCTION = Function("")
 NO_VARIABLE = Variable(0, "", "")  # what a generator draws, or has no digest
 
 
@@ -29,8 +33,13 @@ class Change(NamedTuple):
     """A change of a variable: the event after which it was seen, and whether lines before that were not looked at."""
 
     event: int
-    is_different: bool
+    pair: Pair
     is_skipped: bool
+
+    @property
+    def is_different(self) -> bool:
+        """Whether it made the variable differ between the runs."""
+        return self.pair[0] != self.pair[1]
 
 
 class Moment(NamedTuple):
@@ -70,12 +79,15 @@ class PairedValues:
         parted_at: By event, the variables that were seen to have changed otherwise in each run.
         parting: By frame, the last event before the two runs take different ways.
         attributes: Those of objects, by their own names.
-        functions: Each frame's.
+        first_seen: By the digests of a value that differs, the event at which a variable was first seen to hold it.
+        functions: By frame.
     """
 
     def __init__(self, one: list[list[Any]], other: list[list[Any]]) -> None:
         self._files: dict[int, str] = {row[2]: row[3] for row in one if row[1] == "frame"}
-        self.functions: dict[int, str] = {row[2]: row[4] for row in one if row[1] == "frame"}
+        self.functions = {row[2]: _function(*row[4:]) for row in one if row[1] == "frame"}
+        self._homes: dict[tuple[int, str], int] = {}  # of free variables, by frame and name: the frame that has them
+        self._frames_of: dict[tuple[str, str], list[int]] = {}  # by file and function, in their order
         self.events: list[Event] = []
         self.changes: dict[Variable, list[Change]] = {}
         self._last_pair: dict[Variable, Pair] = {}
@@ -84,6 +96,7 @@ class PairedValues:
         self.callers: dict[int, int] = {}
         self.called_at: dict[tuple[str, str], set[Place]] = {}
         self._moments: list[Moment] = []
+        self.first_seen: dict[Pair, tuple[int, Variable]] = {}
         self.parting: dict[int, int] = {}
         self._read(one, other)
         self.attributes: dict[str, list[Variable]] = {}
@@ -92,7 +105,9 @@ class PairedValues:
                 self.attributes.setdefault(plain(variable), []).append(variable)
 
     def _read(self, one: list[list[Any]], other: list[list[Any]]) -> None:
-        keys, theirs = _frame_keys(one), _frame_keys(other)
+        mine, others = _works(one), _works(other)
+        shared = {*mine.values()} & {*others.values()}
+        keys, theirs = _frame_keys(one, mine, shared), _frame_keys(other, others, shared)
         by_key: dict[Any, list[list[Any]]] = {}
         for row in _of_values(other):
             by_key.setdefault(theirs[row[3]], []).append(row)
@@ -116,29 +131,56 @@ class PairedValues:
         number = len(self.events)
         if kind == "call" and caller in self.in_frame:
             self.called_at.setdefault(self.function(frame), set()).add(self.place(self.in_frame[caller][-1]))
-        self.events.append(Event(time, thread, frame, caller, kind, line, before[-1] if before else None))
+        # A coroutine goes on with a call: the line that waited began before.
+        began = next((n for n in reversed(before) if self.is_line(n)), None) if kind != "call" else None
+        self.events.append(Event(time, thread, frame, caller, kind, line, began))
+        if not before:
+            self._frames_of.setdefault(self.function(frame), []).append(frame)
         before.append(number)
         for name in dict.fromkeys([*changes, *partner[7]]):
             left, right = seen.get(name, ("", ""))
             pair = seen[name] = changes.get(name, left), partner[7].get(name, right)
-            variable = self._variable(frame, name)
+            variable = self._noted(frame, name, pair)
             if self._last_pair.get(variable) != pair:
                 self._last_pair[variable] = pair
                 if pair[0] != pair[1]:
                     self.parted_at.setdefault(number, []).append(variable)
-                self.changes.setdefault(variable, []).append(Change(number, pair[0] != pair[1], is_skipped))
+                    self.first_seen.setdefault(pair, (number, variable))
+                self.changes.setdefault(variable, []).append(Change(number, pair, is_skipped))
 
-    def _variable(self, frame: int, name: str) -> Variable:
+    def _noted(self, frame: int, name: str, pair: Pair) -> Variable:
         if name == RETURNED:
             return Variable(frame, "", name)
         if name.startswith(":"):
             return Variable(0, self._files.get(frame, ""), name)
-        return Variable(0 if name.startswith("<") or "." in name[1:] else frame, "", name)
+        if name.startswith("<") or "." in name[1:]:
+            return Variable(0, "", name)
+        if (frame, name) not in self._homes:
+            self._homes[frame, name] = self._home(frame, name, pair)
+        return self.variable(frame, name)
+
+    def _home(self, frame: int, name: str, pair: Pair) -> int:
+        """Return the frame that has a variable: of a free one the last of the function around it in which it has this value."""
+        function = self.functions.get(frame, NO_FUNCTION)
+        if name not in function.free:
+            return frame
+        around = reversed(self._frames_of.get((self.function(frame)[0], function.around), []))
+        found = [self.variable(each, name) for each in around]
+        known = [variable for variable in found if variable in self._last_pair]
+        return next((v for v in known if self._last_pair[v] == pair), known[0] if known else Variable(frame, "", name)).frame
+
+    def variable(self, frame: int, name: str) -> Variable:
+        """Return the variable that a name is in a frame: a free one is that of the function around it."""
+        return Variable(self._homes.get((frame, name), frame), "", name)
 
     def moment(self, place: Place, time: int) -> Moment | None:
         """Return the last time before a moment, of the first run's clock, at which a line began; None for never."""
         before = (moment for moment in reversed(self._moments) if moment.time <= time)
         return next((one for one in before if (self._files.get(one.frame, ""), one.line) == place), None)
+
+    def number_at(self, time: int) -> int:
+        """Return the last event at a moment, on the first run's clock; -1 where there was none by then."""
+        return bisect_right(self.events, time, key=lambda event: event.time) - 1
 
     def parted(self, frame: int) -> int | None:
         """Return the last event before the runs took different ways in a frame or in those that called it; None for nowhere."""
@@ -146,13 +188,18 @@ class PairedValues:
             frame = self.callers.get(frame, 0)
         return self.parting.get(frame)
 
+    def above(self, frame: int) -> Iterator[int]:
+        """Yield the frames that called one, the nearest first."""
+        while frame := self.callers.get(frame, 0):
+            yield frame
+
     def is_line(self, event: int) -> bool:
         """Return True where an event is a line that begins."""
         return self.events[event].kind == "line"
 
     def function(self, frame: int) -> tuple[str, str]:
         """Return the file and the name of a frame's function."""
-        return self._files.get(frame, ""), self.functions.get(frame, "")
+        return self._files.get(frame, ""), self.functions.get(frame, NO_FUNCTION).name
 
     def frame(self, event: int) -> int:
         """Return the frame of an event."""
@@ -173,9 +220,24 @@ class PairedValues:
         last = self.last(variable, event)
         return last is not None and last.is_different
 
+    def seen_at(self, variable: Variable, event: int) -> Pair | None:
+        """Return the digests of a variable that differs at an event; None where it does not, or none was seen."""
+        name = Variable(self.frame(event), "", RETURNED) if variable == RESULT else variable
+        last = self.last(name, event) if event < len(self.events) else None
+        return last.pair if last is not None and last.is_different else None
+
     def last(self, variable: Variable, event: int) -> Change | None:
         """Return the last change of a variable up to an event; None where none was seen."""
-        return next((c for c in reversed(self.changes.get(variable, [])) if c.event <= event), None)
+        known = self.changes.get(variable, [])
+        found = next((c for c in reversed(known) if c.event <= event), None)
+        if found is None or variable.frame or "." not in variable.name:
+            return found
+        # Of an attribute of several objects, which one after the other are looked at, the first time that it was this one's.
+        return next(c for c in known if c.pair == found.pair)
+
+
+def _function(name: str, parameters: Iterable[str] = (), free: Iterable[str] = ()) -> Function:
+    return Function(name, tuple(parameters), frozenset(free))
 
 
 def plain(variable: Variable) -> str:
@@ -187,19 +249,40 @@ def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:
     return (row for row in rows if row[1] == "value")
 
 
-def _frame_keys(rows: list[list[Any]]) -> dict[int, Any]:
+def _works(rows: list[list[Any]]) -> dict[int, Any]:
+    """Return the frames of threads, and those that a fork begins with, by what they do: function, what it is given, number."""
+    named = {row[2]: row[2:] for row in rows if row[1] == "frame"}
+    is_fork = all(row[2] != "<module>" for row in named.values())
+    found: dict[int, Any] = {}
+    counts: Counter[Any] = Counter()
+    for _, _, thread, frame, caller, kind, _, changes, _ in _of_values(rows):
+        if frame in found or frame not in named or kind != "call" or not (thread != MAIN or (is_fork and not caller)):
+            continue
+        _, file, *function = named[frame]
+        parameters = _function(*function).parameters or changes
+        work = os.path.basename(file or ""), function[0], tuple((name, changes.get(name, "")) for name in parameters)
+        found[frame] = (*work, counts[work])
+        counts[work] += 1
+    return found
+
+
+def _frame_keys(rows: list[list[Any]], works: dict[int, Any], shared: Collection[Any]) -> dict[int, Any]:
     """Return the keys by which the same frame is found in each run: its caller, its function, and its number among those.
 
-    What a thread begins with is named by what it is given, too: which thread of a pool does which work is chance.
+    Args:
+        rows: Of a run.
+        works: What frames of threads do: which one of a pool does which work is chance.
+        shared: What is done in both runs.
     """
     functions = {row[2]: (os.path.basename(row[3] or ""), row[4]) for row in rows if row[1] == "frame"}
+    done_alike = {work[:2] for work in shared}
     keys: dict[int, Any] = {}
-    counts: dict[Any, int] = {}
-    for _, _, thread, frame, caller, _, _, changes, _ in _of_values(rows):
-        if frame not in keys:
-            is_work = not caller and thread != MAIN
-            given = sorted((name, value) for name, value in changes.items() if name.isidentifier()) if is_work else ()
-            key = (keys.get(caller), functions.get(frame), tuple(given))
-            counts[key] = counts.get(key, -1) + 1
+    counts: Counter[Any] = Counter()
+    for _, _, _, frame, caller, *_ in _of_values(rows):
+        if frame in works and works[frame][:2] in done_alike:
+            keys[frame] = works[frame]
+        elif frame not in keys:
+            key = keys.get(caller), functions.get(frame)
             keys[frame] = (*key, counts[key])
+            counts[key] += 1
     return keys

@@ -7,45 +7,55 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from mltrainer.wrap.data_flow import only_shows, prints
-
-Read = tuple[str, str]  # name and attribute, either of them maybe empty
+from mltrainer.wrap.passing import Read, computed
 
 
 class Statement(NamedTuple):
     """What the line of a statement runs.
 
     Attributes:
-        reads: The names that it reads, each with the attribute that it reads of it, if it does; of an attribute's own no name.
+        heads: The parts of its syntax tree that its own line runs.
         gives: The names that it gives a value.
         names: All names of variables and attributes in it.
         text: Its source.
         decides: Whether others run by it that do more than print.
         shows: Whether it prints or logs.
         returns: Whether it returns a value, or yields one.
+        loop: Of a loop over something the lines of its body, first and last; else zeros.
+        awaits: Whether other coroutines may run meanwhile.
     """
 
-    reads: frozenset[Read]
+    heads: tuple[ast.AST, ...]
     gives: frozenset[str]
     names: frozenset[str]
     text: str
     decides: bool
     shows: bool
     returns: bool
+    loop: tuple[int, int] = (0, 0)
+    awaits: bool = False
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The names that it reads, each with the attribute that it reads of it, if it does; of an attribute's own no name."""
+        return computed(self.heads).reads
 
     def with_another(self, other: Statement) -> Statement:
         """Return this one and another of the same line."""
         return Statement(
-            self.reads | other.reads,
+            self.heads + other.heads,
             self.gives | other.gives,
             self.names | other.names,
             f"{self.text} {other.text}".strip(),
             self.decides or other.decides,
             self.shows or other.shows,
             self.returns or other.returns,
+            max(self.loop, other.loop),
+            self.awaits or other.awaits,
         )
 
 
-NO_STATEMENT = Statement(frozenset(), frozenset(), frozenset(), "", False, False, False)
+NO_STATEMENT = Statement((), frozenset(), frozenset(), "", False, False, False)
 
 
 class Statements:
@@ -62,6 +72,13 @@ class Statements:
     def giving(self, file: str, name: str) -> list[int]:
         """Return the lines that give a name its value."""
         return [line for line, found in self._of(file).items() if name in found.gives]
+
+    def sets(self, file: str, attribute: str) -> bool:
+        """Return True where a line of a file gives an attribute of this name a value."""
+        targets = (part for found in self._of(file).values() for head in found.heads for part in ast.walk(head))
+        return any(
+            isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and part.attr == attribute for part in targets
+        )
 
     def shown(self, file: str) -> set[str]:
         """Return the names of variables and attributes that lines of a file print or log."""
@@ -91,15 +108,17 @@ def _by_line(text: str) -> dict[int, Statement]:
 
 def _statement(node: ast.stmt, heads: list[Any]) -> Statement:
     parts = [part for head in heads for part in ast.walk(head)]
-    reads, gives = frozenset(read for head in heads for read in _reads(head)), frozenset(_gives(node))
+    gives = frozenset(_gives(node))
     return Statement(
-        reads,
+        tuple(heads),
         gives,
         frozenset(_names(parts)) | gives,
         " ".join(map(ast.unparse, heads)),
         _decides(node),
         prints(node),
         any(isinstance(part, (ast.Return, ast.Yield)) for part in parts),
+        (node.body[0].lineno, node.end_lineno or 0) if isinstance(node, (ast.For, ast.AsyncFor)) else (0, 0),
+        isinstance(node, (ast.AsyncFor, ast.AsyncWith)) or any(isinstance(part, ast.Await) for part in parts),
     )
 
 
@@ -136,22 +155,8 @@ def _heads(node: ast.stmt) -> list[Any]:
         return [node.test]
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return [item.context_expr for item in node.items]
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return []
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [*node.args.defaults, *filter(None, node.args.kw_defaults), *node.decorator_list]
+    if isinstance(node, ast.ClassDef):
+        return [*node.bases, *node.decorator_list]
     return [] if isinstance(node, (ast.Try, ast.Match)) else [node]
-
-
-def _reads(head: ast.AST) -> Iterator[Read]:
-    parts = [*ast.walk(head)]
-    bases = {node.value for node in parts if isinstance(node, ast.Attribute)}
-    for node in parts:
-        is_changed = isinstance(head, ast.AugAssign) and node is head.target  # in place
-        is_read = is_changed or isinstance(getattr(node, "ctx", None), ast.Load)
-        if isinstance(node, ast.Attribute) and is_read:
-            yield node.value.id if isinstance(node.value, ast.Name) else "", node.attr
-        elif isinstance(node, ast.Name) and is_read and node not in bases:
-            yield node.id, ""
-        elif isinstance(node, ast.arg):
-            yield node.arg, ""
-    if any(isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) for node in parts):
-        yield ".0", ""  # what a comprehension, a frame of its own, goes through

@@ -168,6 +168,7 @@ class _SourceReader:
         self._tree = tree
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._names = {"dict": "dict", **elsewhere, **_imported(tree)}  # `dict.fromkeys` needs no import
+        self._names |= self._other_names()
         self._data_flow = DataFlow(tree, self._dotted)
         self._shares = any(isinstance(n.func, ast.Attribute) and n.func.attr.startswith("share_memory") for n in _calls(tree))
         self._sets = self._names_of_sets()
@@ -244,6 +245,16 @@ class _SourceReader:
             return ""
         return ".".join([self._names.get(node.id, node.id), *reversed(parts)])
 
+    def _other_names(self) -> dict[str, str]:
+        """Return the full names of what is given another name, such as `now = time.time`, which nothing else has."""
+        found: dict[str, set[str]] = {}
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                found.setdefault(node.targets[0].id, set()).add(self._dotted(node.value))
+            elif isinstance(node, ast.arg):
+                found.setdefault(node.arg, set()).add("")
+        return {name: one for name, (one, *others) in found.items() if "." in one and not others and name not in self._names}
+
     # --- sets ---
 
     def _names_of_sets(self) -> set[str]:
@@ -305,7 +316,7 @@ class _SourceReader:
         """Return True where a moment, a difference of moments or a name is only given on, also as text, or as a share."""
         parent = self._parents[node]
         while not isinstance(parent, (ast.stmt, ast.withitem)):
-            is_part = isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node)
+            is_part = isinstance(parent, (ast.Attribute, ast.Subscript)) or (isinstance(parent, ast.Call) and parent.func is node)
             is_text = isinstance(parent, TEXT_MADE) or (isinstance(parent, ast.Call) and called(parent) in TEXT)
             if not (is_part or is_text or (isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Sub, ast.Div)))):
                 return False

@@ -171,3 +171,14 @@ def test_an_estimator_that_is_given_its_seed_by_a_name_may_draw() -> None:
     source = "from sklearn.cluster import KMeans\nmodel = KMeans(3, random_state={})"
     assert kinds(source.format("seed")) == [(2, "random draw", False)]
     assert kinds(source.format("0")) == []
+
+
+def test_a_function_that_has_another_name_is_a_suspect_unless_another_thing_has_that_name_too() -> None:
+    text = "import time\ndef rate():\n    pace = time.monotonic\n    return 1.0 / pace()\n"
+    assert [(found.line, found.call) for found in suspects(text)] == [(4, "time.monotonic")]
+    assert suspects(f"{text}def other(pace):\n    return pace()\n") == []
+
+
+def test_a_part_of_a_name_is_kept_as_the_name_is() -> None:
+    [found] = suspects("import uuid\nname = f'run-{uuid.uuid4().hex[:8]}'\nrate = name")
+    assert found.is_kept

@@ -1,0 +1,167 @@
+"""The parts of a statement by what they compute: what it reads itself, and what it only hands to functions that ran in it.
+
+A value that is handed to a function of the program's own counts where that reads it, and not at the line that calls it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+Read = tuple[str, str]  # name and attribute, either of them maybe empty
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+COMPREHENSIONS: dict[str, type[Comprehension]] = {  # by the names of their frames
+    "<listcomp>": ast.ListComp,
+    "<setcomp>": ast.SetComp,
+    "<dictcomp>": ast.DictComp,
+    "<genexpr>": ast.GeneratorExp,
+}
+LAMBDA = "<lambda>"
+GOES_THROUGH = ".0"  # the parameter of a comprehension
+
+
+class Function(NamedTuple):
+    """A function that ran.
+
+    Attributes:
+        name: Its full name, such as `Class.method` or `outer.<locals>.inner`.
+        parameters: The names of what it is given, in order.
+        free: The names of variables that it has from the functions around it.
+    """
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    free: frozenset[str] = frozenset()
+
+    @property
+    def called(self) -> str:
+        """The name by which it is called; of a constructor the class's."""
+        *above, last = self.name.split(".")
+        return above[-1] if last == "__init__" and above else last
+
+    @property
+    def around(self) -> str:
+        """The full name of the function around it; empty where there is none."""
+        return self.name.rpartition(".<locals>.")[0]
+
+
+class Computed(NamedTuple):
+    """What a part of a statement hangs on.
+
+    Attributes:
+        reads: Names, each with the attribute that is read of it, if one is; of an attribute's own no name.
+        calls: The names of functions whose results it computes with.
+    """
+
+    reads: frozenset[Read]
+    calls: frozenset[str]
+
+
+def may_change(heads: Sequence[ast.AST], name: str) -> bool:
+    """Return True where parts of a statement may change a variable or attribute of a name: they do more than read it."""
+    parents = {child: node for head in heads for node in ast.walk(head) for child in ast.iter_child_nodes(node)}
+    named = [node for head in heads for node in ast.walk(head) if name in (getattr(node, "id", ""), getattr(node, "attr", ""))]
+    return any(_may_change(node, parents) for node in named)
+
+
+def _may_change(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    above = parents.get(node)
+    if isinstance(above, ast.Subscript) and above.value is node:
+        return not isinstance(above.ctx, ast.Load)
+    is_handed = isinstance(above, (ast.Call, ast.keyword, ast.Starred, ast.Attribute))
+    return is_handed or not isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def run_by(heads: Sequence[ast.AST], function: str) -> list[ast.AST]:
+    """Return the parts of a statement that a frame of a function runs: of a comprehension's all but what it goes through."""
+    last = function.rpartition(".")[2]
+    nodes = [node for head in heads for node in ast.walk(head)]
+    if last == LAMBDA:
+        return [node.body for node in nodes if isinstance(node, ast.Lambda)]
+    if last not in COMPREHENSIONS:
+        return [*heads]
+    made = [node for node in nodes if isinstance(node, Comprehension) and _name(node) == last]
+    return [part for node in made for part in _run_inside(node)]
+
+
+def _run_inside(node: Comprehension) -> list[ast.AST]:
+    first, *others = node.generators
+    return [*(part for part in ast.iter_child_nodes(node) if part is not first), first.target, *first.ifs, *others]
+
+
+def called_in(parts: Sequence[ast.AST]) -> set[str]:
+    """Return the names of what parts of a statement call, and of comprehensions in them."""
+    return {name for part in parts for node in _walk(part, ()) if (name := _name(node))}
+
+
+def computed(parts: Sequence[ast.AST], entered: Collection[str] = ()) -> Computed:
+    """Return the names and results that parts of a statement compute with, but for what they only hand to functions.
+
+    Args:
+        parts: Of the statement.
+        entered: The names by which functions were called that ran in it.
+    """
+    nodes = [node for part in parts for node in _walk(part, entered)]
+    return Computed(frozenset(_reads(nodes)), frozenset(name for node in nodes if (name := _name(node)) and name in entered))
+
+
+def given(parts: Sequence[ast.AST], function: Function, parameter: str) -> list[ast.AST] | None:
+    """Return the parts of a statement that it hands to a function as a parameter: all of them where that cannot be told.
+
+    None where they hand it none, and it has its default.
+    """
+    calls = [node for part in parts for node in ast.walk(part) if _name(node) == function.called]
+    found = [_argument(call, function, parameter) for call in calls]
+    return [part for part in found if part is not None] or (None if calls and function.parameters else [*parts])
+
+
+def _argument(call: ast.AST, function: Function, parameter: str) -> ast.AST | None:
+    """Return the part of a call that it gives as a parameter; itself where that cannot be told, None where it gives none."""
+    if isinstance(call, Comprehension):
+        return call.generators[0].iter
+    if not isinstance(call, ast.Call) or parameter not in function.parameters:
+        return call
+    is_bound = function.parameters[0] in ("self", "cls")
+    place = function.parameters.index(parameter) - is_bound
+    if place < 0:
+        return call.func
+    named = next((keyword.value for keyword in call.keywords if keyword.arg == parameter), None)
+    is_plain = not any(isinstance(argument, ast.Starred) for argument in call.args)
+    is_plain = is_plain and all(keyword.arg for keyword in call.keywords)
+    if named is not None or not is_plain:
+        return named or call
+    return call.args[place] if place < len(call.args) else None
+
+
+def _walk(node: ast.AST, entered: Collection[str]) -> Iterator[ast.AST]:
+    """Yield a node and those in it, without what runs in a frame of its own or is handed to functions that were entered."""
+    yield node
+    is_entered = _name(node) in entered
+    if isinstance(node, ast.Lambda):
+        return
+    if isinstance(node, Comprehension) and is_entered:
+        # What it goes through may have no digest, and is read here, too.
+        yield from _walk(node.generators[0].iter, entered)
+    elif not is_entered:
+        for child in ast.iter_child_nodes(node):
+            yield from _walk(child, entered)
+
+
+def _name(node: ast.AST) -> str:
+    """Return the name of what a node calls, or by which the frame of a comprehension is known; empty for other nodes."""
+    if isinstance(node, ast.Call):
+        function = node.func
+        return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return next((name for name, kind in COMPREHENSIONS.items() if isinstance(node, kind)), "")
+
+
+def _reads(nodes: Sequence[ast.AST]) -> Iterator[Read]:
+    bases = {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    changed = {node.target for node in nodes if isinstance(node, ast.AugAssign)}  # in place
+    for node in nodes:
+        is_read = node in changed or isinstance(getattr(node, "ctx", None), ast.Load)
+        if isinstance(node, ast.Attribute) and is_read:
+            yield node.value.id if isinstance(node.value, ast.Name) else "", node.attr
+        elif isinstance(node, ast.Name) and is_read and node not in bases:
+            yield node.id, ""
