@@ -6,10 +6,12 @@ import numpy as np
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.data_findings import Finding, row_hashes, telling_finding
+from mltrainer.tasks.encoded import is_decided, is_encoded
 from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.reading import Numbers, Reading
-from mltrainer.tasks.telling import telling_features
+from mltrainer.tasks.telling import MOST_TELLING, telling_features
 from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_findings
+from mltrainer.tasks.windows import window_finding
 
 FEWEST = 10  # samples; of fewer, equal ones may be chance
 MOST_CLASSES = 1000  # with more distinct whole numbers, a target is a quantity
@@ -35,9 +37,11 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
         *_constant(validation, "validation"),
         *_augmented(train, validation),
         *_contradicting(train),
-        *_telling(train, limits),
+        *(_telling(train, limits) or _made_of_target(train, validation)),
         *_units(train, validation),
         *_groups(train, validation),
+        *_windows(train, validation),
+        *_numbered(train, validation, limits),
     ]
 
 
@@ -184,6 +188,38 @@ def _telling(train: Reading, limits: DataLimits) -> list[Finding]:
     return found
 
 
+def _made_of_target(train: Reading, validation: Reading) -> list[Finding]:
+    """Return a warning of features that the target decides, or that are its mean over the samples which share them."""
+    target = _one_number(train)
+    if target is None or train.rows.shape[1] < 2:
+        return []
+    names, rows = np.array(train.names, dtype=object), train.rows
+    places = np.flatnonzero(np.isfinite(rows).all(axis=0))
+    if classes_of(train.target) is None:
+        found = [place for place in places if is_decided(rows[:LEAK_ROWS, place], target[:LEAK_ROWS])]
+        if found and len(found) <= MOST_MARKS * rows.shape[1]:
+            text = f"{_listed(names[found])} of a training sample follows from the target"
+            return [Finding("warning", f"{text}: if it is made of it, leave it out of the inputs")]
+    samples, other = [(rows, target)], _one_number(validation)
+    if other is not None and train.names == validation.names:
+        samples.append((np.concatenate([rows, validation.rows]), np.concatenate([target, other])))
+    found = [place for place in places if any(is_encoded(x[:, place], y) for x, y in samples)]
+    if not found or len(found) > MOST_TELLING * rows.shape[1]:
+        return []
+    text = f"{_listed(names[found])} of a sample is the mean of the target over the samples that share it, its own among them"
+    return [Finding("warning", f"{text}: leave it out of the inputs, or make it of other samples alone")]
+
+
+def _one_number(read: Reading) -> np.ndarray | None:
+    """Return the target of each sample as one number, of two classes 0 and 1; None of other targets, which have no mean."""
+    if read.target is None or read.target.size > 1 or not np.isfinite(read.target.values).all():
+        return None
+    labels = classes_of(read.target)
+    if labels is None:
+        return read.target.values[:, 0]
+    return labels.astype(np.float64) if len(np.unique(labels)) <= 2 else None
+
+
 def _told_by_class(rows: np.ndarray, labels: np.ndarray, names: np.ndarray, limits: DataLimits) -> list[Finding]:
     """Return a warning where each class, but one perhaps, has a feature that tells it, as marks in an image's corner do."""
     classes = np.unique(labels)
@@ -254,6 +290,34 @@ def _units(train: Reading, validation: Reading) -> list[Finding]:
         is_one_kind = one.size > SINGLE or "][" in one.names[-1] or 2 * len(single) > one.size
         found |= {name: whole} if whole is not None and is_one_kind else single
     return unit_findings(found)
+
+
+def _windows(train: Reading, validation: Reading) -> list[Finding]:
+    """Return a warning of windows of one series on both sides."""
+    parts = [(part, validation.inputs.get(name)) for name, part in train.inputs.items()]
+    return next((found for one, other in parts if other is not None and (found := window_finding(one, other))), [])
+
+
+def _numbered(train: Reading, validation: Reading, limits: DataLimits) -> list[Finding]:
+    """Return a warning of validation samples that are training samples but for a number that each sample has of its own."""
+    if train.names != validation.names or train.left_out or train.rows.shape[1] < 3:
+        return []
+    both = np.concatenate([train.rows, validation.rows])
+    counts = [len(np.unique(column)) for column in both.T]
+    own = np.array([count == len(both) for count in counts]) & (both == np.floor(both)).all(axis=0)
+    rest = both[:, ~own]
+    if not own.any() or rest.shape[1] < 2:
+        return []
+    hashes = row_hashes([rest])
+    first, second = hashes[: len(train.rows)], hashes[len(train.rows) :]
+    # Where numbers have hardly a value twice, samples that agree in all of them are one sample.
+    most = max(count for count, is_own in zip(counts, own, strict=True) if not is_own)
+    copied = int(np.isin(second, first).sum())
+    if 2 * most <= len(np.unique(hashes)) or copied < max(FEWEST, limits.leak_rows * len(second)):
+        return []
+    name = _listed(np.array(train.names, dtype=object)[own])
+    text = f"but for {name}, {copied} of {len(second)} validation samples are in the training split too"
+    return [Finding("warning", f"{text}: {TOGETHER}")]
 
 
 def _columns(name: str, numbers: Numbers) -> dict[str, np.ndarray]:

@@ -396,3 +396,99 @@ def test_a_sum_of_few_features_is_told_and_one_with_noise_is_none(way):
     assert found(way(rows, total + 0.1 * torch.randn(400))) == []
     assert found(way(rows[:, :8], total)) == []  # two of eight may be what the target is made of
     assert found(way(rows, rows.sum(1))) == []
+
+
+# --- features that were made of the target -----------------------------------------------------------
+
+
+def grouped(seed, rows=600, groups=90):
+    """Return inputs without the groups' code, a target, and the group of each row."""
+    drawn = np.random.default_rng(seed)
+    codes = drawn.integers(0, groups, rows)
+    x = drawn.normal(size=(rows, 4))
+    return x, x[:, 0] + drawn.normal(size=groups)[codes] + drawn.normal(size=rows), codes
+
+
+def mean_of(target, codes, shrunk=0.0):
+    sums, counts = np.bincount(codes, target), np.bincount(codes)
+    return ((sums + shrunk * target.mean()) / (counts + shrunk))[codes]
+
+
+@pytest.mark.parametrize("shrunk", [0.0, 10.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_group_s_mean_of_the_target_is_told_and_one_of_other_samples_is_none(way, seed, shrunk):
+    x, y, codes = grouped(seed)
+    leaky, honest = mean_of(y, codes, shrunk), mean_of(y + np.random.default_rng(seed + 9).normal(size=len(y)) - x[:, 0], codes)
+    (told,) = found(*halves(way, np.c_[x, 2 * leaky + 1], y))
+    assert told.startswith("inputs[4] of a sample is the mean of the target over the samples that share it")
+    assert found(*halves(way, np.c_[x, mean_of(np.random.default_rng(seed + 5).permutation(y), codes)], y)) == []
+    assert np.corrcoef(honest, leaky)[0, 1] > 0.5
+    labels = (y > 1).astype(np.int64)
+    assert "inputs[4] of a sample is the mean" in found(*halves(way, np.c_[x, mean_of(labels.astype(float), codes)], labels))[0]
+
+
+def halves(way, x, y, share=0.7):
+    cut = int(share * len(x))
+    return way(x[:cut], y[:cut]), way(x[cut:], y[cut:])
+
+
+def test_pairs_of_both_classes_are_no_mean_of_them(way):
+    drawn = np.random.default_rng(0)
+    labels = np.tile([0, 1], 200)
+    assert (
+        found(*halves(way, np.c_[drawn.normal(size=(400, 3)) + labels[:, None], np.repeat(drawn.random(200), 2)], labels)) == []
+    )
+
+
+def test_what_follows_from_the_target_is_told_and_what_it_follows_from_with_others_is_none(way):
+    drawn = np.random.default_rng(0)
+    x = drawn.normal(size=(300, 8))
+    y = x[:, 0] + drawn.normal(size=300)
+    (told,) = found(*halves(way, np.c_[x, np.abs(y)], y))
+    assert told.startswith("inputs[8] of a training sample follows from the target")
+    assert found(*halves(way, np.c_[x, np.abs(x[:, 0])], y)) == []
+
+
+# --- windows, and numbers of samples -------------------------------------------------------------------
+
+
+def windows_of(series, length=16, stride=1):
+    starts = np.arange(0, len(series) - length, stride)
+    return np.stack([series[start : start + length] for start in starts]), series[starts + length]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "tokens", "pairs of numbers"])
+def test_windows_of_one_series_on_both_sides_are_told_and_those_of_a_split_by_time_are_none(way, kind):
+    drawn = np.random.default_rng(0)
+    series = drawn.integers(0, 30, 500) if kind == "tokens" else drawn.normal(size=500).cumsum()
+    x, y = windows_of(series, stride=2)
+    x = (
+        np.stack([x, drawn.normal(size=500)[windows_of(np.arange(500), stride=2)[0]]], axis=2)
+        if kind == "pairs of numbers"
+        else x
+    )
+    y = y % 2 if kind == "tokens" else y
+    order = drawn.permutation(len(x))
+    told = found(*halves(way, x[order], y[order]))
+    assert any("validation samples are in the training split too, shifted: windows that overlap" in one for one in told)
+    assert not any("shifted" in one for one in found(*halves(way, x, y)))
+
+
+def test_padding_and_a_common_end_are_no_overlap(way):
+    drawn = np.random.default_rng(0)
+    x, ending = drawn.integers(1, 50, (300, 24)), drawn.integers(1, 50, 10)
+    for row in x:
+        cut = drawn.integers(5, 14)
+        row[cut : cut + 10], row[cut + 10 :] = ending, 0
+    assert not any("shifted" in one for one in found(*halves(way, x, drawn.integers(0, 2, 300))))
+
+
+def test_copies_that_have_numbers_of_their_own_are_told(way):
+    drawn = np.random.default_rng(0)
+    x, y = drawn.normal(size=(300, 4)), drawn.normal(size=300)
+    again = drawn.integers(0, 300, 150)
+    order = drawn.permutation(450)
+    copied, target = np.r_[x, x[again]][order], np.r_[y, y[again]][order]
+    told = found(*halves(way, np.c_[np.arange(450), copied], target))
+    assert any(one.startswith("but for inputs[0], ") and "are in the training split too" in one for one in told)
+    assert found(*halves(way, np.c_[np.arange(300), x], y)) == []
