@@ -32,8 +32,7 @@ ARITHMETIC = (
     *("index_add_", "scatter_add_", "scatter_reduce_"),
 )
 BY_INDEX = ("index_put_", "index_copy_", "index_fill_", "scatter_", "masked_fill_", "masked_scatter_", "put_")  # write parts
-HERE = os.path.dirname(os.path.realpath(__file__))
-BEGINS = os.path.join(os.path.dirname(HERE), "wrap", "observer")  # what has this module loaded
+OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def begin(settings: Settings, process: Process) -> Trace:
@@ -55,10 +54,10 @@ class Trace:
         self._lines = process.lines("trace")
         self._program = os.path.join(os.path.realpath(program), "") if program else ""
         libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        libraries |= {*site.getsitepackages(), HERE, BEGINS}
+        libraries |= {*site.getsitepackages(), OURS}
         self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in libraries if path)
-        self._own: dict[CodeType, str | None] = {}
-        self._noted_lines: set[tuple[CodeType, int]] = set()
+        self._own: dict[str, str | None] = {}
+        self._noted_lines: set[tuple[str, int, str]] = set()
         self._modules: list[str] = []
         self._unwritten: dict[int, tuple[str, int, str]] = {}  # memory that nobody has written: which line asked for it
         self._written: dict[int, int] = {}  # bytes of it that operations have written since
@@ -136,21 +135,23 @@ class Trace:
         if event == "line" and self._values is not None and self._values.is_spent(frame):
             return self._each_line  # most lines of a slow program are such
         self._note_values(frame, event, argument)
-        if event == "line" and (frame.f_code, frame.f_lineno) not in self._noted_lines:
-            self._noted_lines.add((frame.f_code, frame.f_lineno))
+        # Not by the code object: those of two files are equal where both files are empty.
+        line = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname
+        if event == "line" and line not in self._noted_lines:
+            self._noted_lines.add(line)
             self._note("line", self._place(frame), frame.f_lineno, _qualified(frame.f_code), _drawn_from())
         return self._each_line
 
     def _place(self, frame: FrameType) -> str | None:
         """Return the file of the user's own code that a frame stands in, or None."""
-        code = frame.f_code
-        if code not in self._own:
-            self._own[code] = self._own_file(code.co_filename, frame)
-        return self._own[code]
-
-    def _own_file(self, name: str, frame: FrameType) -> str | None:
+        name = frame.f_code.co_filename
         if name.startswith("<"):
             return name if frame.f_globals.get("__name__") == "__main__" and not name.startswith("<frozen") else None
+        if name not in self._own:
+            self._own[name] = self._own_file(name)
+        return self._own[name]
+
+    def _own_file(self, name: str) -> str | None:
         path = os.path.realpath(name)
         if self._program and path.startswith(self._program) and "site-packages" not in path:
             return path

@@ -301,7 +301,8 @@ def _shared_generators() -> Iterator[tuple[str, str]]:
         state = numpy.get_state(legacy=False)["state"]
         yield NUMPY, _short(state["key"].tobytes() + bytes(str(state["pos"]), "ascii"))
     torch: Any = sys.modules.get("torch")
-    if hasattr(torch, "default_generator"):
+    # Half imported, as where another thread runs meanwhile, its generator cannot be read without a crash.
+    if hasattr(torch, "default_generator") and not getattr(torch.__spec__, "_initializing", False):
         found = torch.default_generator.get_state().untyped_storage()
         yield TORCH, _short(ctypes.string_at(found.data_ptr(), found.nbytes()))
 

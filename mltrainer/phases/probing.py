@@ -17,7 +17,7 @@ from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases.context import Context
 from mltrainer.plugins import located
-from mltrainer.records.common import Cause, Divergence
+from mltrainer.records.common import Call, Cause, Divergence
 from mltrainer.records.event import Event
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
@@ -30,6 +30,8 @@ from mltrainer.reproducibility.short_strings import named
 from mltrainer.runs.localize import HASH_SEED, HASH_SEED_VARIABLE, MEMORY, NOTHING, Change, find_cause
 from mltrainer.runs.trainer import Trainer
 from mltrainer.wrap.leavings import first_unlike
+
+MOST_CALLS = 5  # attributes that a resumed probe had not as before
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> Probe:
         identical=identical,
         first_difference=difference,
         hash_seeds=[*probes.hash_seeds],
-        cause=None if identical else _cause(ctx, fed(config, first), difference, same),
+        cause=None if identical else _cause(ctx, fed(config, first), difference, same, second.not_restored),
     )
 
 
@@ -257,7 +259,9 @@ def _not_resumed(resumed: Resumed) -> Divergence | None:
     )
 
 
-def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, resumed: bool) -> Cause:
+def _cause(
+    ctx: Context, config: TrainingConfig, difference: Divergence | None, resumed: bool, not_restored: Sequence[Call]
+) -> Cause:
     """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption."""
     steps = _settings(ctx).probe_steps
     if config.task.is_opaque:
@@ -273,7 +277,8 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
     found = find_cause(ctx.tools, _job(ctx, config.with_processes(1), "cause", steps), changes, 1) if traced else None
     step = difference.step if difference else 0
     kind = "state" if traced and step > _middle(steps) else "chance"
-    found = found or Cause(kind=kind, step=step, what="the training that was stopped and gone on with", calls=[])
+    lost = [*not_restored[:MOST_CALLS]] if kind == "state" else []
+    found = found or Cause(kind=kind, step=step, what="the training that was stopped and gone on with", calls=lost)
     ctx.note(sentence(found))
     return found
 

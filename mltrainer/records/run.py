@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from mltrainer.errors import MltrainerError
-from mltrainer.records.common import Cause, Cost, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
+from mltrainer.records.common import Call, Cause, Cost, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
@@ -758,12 +758,19 @@ class RunResult(Run):
 
 
 class ProbeResult(TrainingResult):
-    """What a few steps left. `loader`: what reading takes; `cause`: why the steps do not repeat, where the trainer finds that."""
+    """What a few steps left.
+
+    Attributes:
+        loader: What reading takes.
+        cause: Why the steps do not repeat, where the trainer finds that.
+        not_restored: Attributes that the steps before an interruption changed, and that were not so again after it.
+    """
 
     seal: str
     parent_sha256: str | None = None
     loader: dict[str, Any] | None = None
     cause: Cause | None = None
+    not_restored: tuple[Call, ...] = ()
 
 
 R = TypeVar("R", RunResult, ProbeResult)

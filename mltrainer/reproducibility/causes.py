@@ -46,7 +46,7 @@ def sentence(cause: Cause) -> str:
 
     Lines that were seen to use a clock, entropy or threads make a kind likely; a kind without them was shown by changing it.
     """
-    lines = [f"{call.where} in {call.function} calls {call.call}" for call in cause.calls]
+    lines = [f"{call.where}: {call.call} in {call.function}" for call in cause.calls]
     shown = f" ({'; '.join(lines[:5])})" if lines else ""
     differs = f"first differs at step {cause.step}" if cause.step else "differs"  # where no step was seen there is none
     return f"{cause.what} {differs}: {'likely ' if lines else ''}{KINDS[cause.kind]}{shown}"

@@ -220,9 +220,7 @@ def _launch_once(
     processes: int | None,
 ) -> None:
     folder = project.root / job.folder
-    launch, mark = new_mark()
-    write_json(folder / "job.json", job.model_copy(update={"launch": launch}).written())
-    command = _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark}, processes)
+    command = prepared(project, tool, job, variables, processes)
     with _Signals() as signals:  # before the process exists: a signal that comes while it starts is kept and passed on
         with machine_faults(str(folder / LOG_FILE)):
             process = _executor(command, forks).start(command)
@@ -232,6 +230,15 @@ def _launch_once(
         finally:
             redact_file(folder / LOG_FILE)  # once nobody writes it: what a killed command leaves, the next one on the run cleans
     _raise_for(code, end, signals.asked, project.relative(folder / LOG_FILE))
+
+
+def prepared(
+    project: Project, tool: str, job: JobBase, variables: Mapping[str, str] | None = None, processes: int | None = None
+) -> Command:
+    """Write a tool's job, and return the command that does it, with the arguments of `launch`."""
+    launch, mark = new_mark()
+    write_json(project.root / job.folder / "job.json", job.model_copy(update={"launch": launch}).written())
+    return _command(project, tool_page(tool, project.root), job, {**(variables or {}), **mark}, processes)
 
 
 def _executor(command: Command, forks: Executor | None) -> Executor:

@@ -2,6 +2,7 @@
 
 The first pair changes nothing; each later one changes one thing that must not matter. The first pair that differs names
 the kind of the cause, and the two processes' traces name the first thing that differed: samples, module, loss, gradient.
+The line of the project that made it differ is found as `mltrainer wrap` finds it, by a pair that is traced line by line.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mltrainer import leftovers
 from mltrainer.errors import InputError
+from mltrainer.executors.executor import EVENTS
 from mltrainer.records.common import Call, Cause
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
-from mltrainer.runs.launcher import Tools
+from mltrainer.runs.launcher import Tools, prepared
 from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import read_json
+from mltrainer.wrap.checking import Check, calls_in
+from mltrainer.wrap.starting import Perturbations, WrappedProgram
 
 TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
 
@@ -32,17 +37,19 @@ class Change:
         kind: What differs when only this was changed, as messages call it.
         job: Entries of its job.
         variables: Variables of its environment.
+        traced: The same where a pair is traced line by line; None: no such pair shows it.
     """
 
     kind: str
     job: Mapping[str, Any] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
+    traced: Perturbations | None = None
 
 
-NOTHING = Change("chance")
+NOTHING = Change("chance", traced=Perturbations())
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
-HASH_SEED = Change("hash order", variables={HASH_SEED_VARIABLE: HASH_SEEDS[1]})
-MEMORY = Change("unwritten memory", job={"fill_memory": True})
+HASH_SEED = Change("hash order", variables={HASH_SEED_VARIABLE: HASH_SEEDS[1]}, traced=Perturbations(hashes=True))
+MEMORY = Change("unwritten memory", job={"fill_memory": True}, traced=Perturbations(memory=True))
 
 
 def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step: int) -> Cause | None:
@@ -55,7 +62,7 @@ def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step:
         from_step: The first step that is traced.
 
     Returns:
-        The cause, its kind one of KINDS. Lines of the project are named where nothing was changed: they are the likely culprits.
+        The cause, its kind one of KINDS, with the lines of the project that are likely it.
     """
     folder = tools.project.state_dir / "cause"
     for change in changes:
@@ -63,10 +70,33 @@ def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step:
         sides = [_run(tools, job, folder / name, from_step, side) for name, side in (("a", NOTHING), ("b", change))]
         difference = first_difference(*(read_trace(side) for side in sides))
         if difference is not None:
-            calls = _calls(sides[1]) if change is NOTHING else []
             step, what = difference
-            return Cause(kind=_kind(change, calls), step=step, what=what, calls=calls)
+            calls = _traced(tools, job, folder, change, step)
+            if not calls and change is NOTHING:
+                calls = _used(sides[1])
+            return Cause(kind=calls[0].kind if calls and change is NOTHING else change.kind, step=step, what=what, calls=calls)
     return None
+
+
+def _traced(tools: Tools, job: TrainingJob, folder: Path, change: Change, step: int) -> list[Call]:
+    """Return the lines of the project that likely make a pair of processes differ, by what was traced of each of its lines."""
+    if change.traced is None:
+        return []
+    last = step + 1 if step else job.max_steps or 0
+    own = {"purpose": "probe", "folder": tools.project.relative(folder / "traced"), "max_steps": last}
+    command = prepared(tools.project, trainer_of(tools, job).page.tool, job.model_copy(update=own))
+    if command.processes > 1:
+        return []
+    program = WrappedProgram(
+        tuple(argument for argument in command.arguments if argument != EVENTS),
+        tools.project.root,
+        in_place=True,
+        hash_seeds=HASH_SEEDS,
+        environment=command.environment,
+    )
+    with leftovers.scratch("cause-") as scratch:
+        found = Check(program, Path(scratch), tools.tell).cause(change.kind, change.traced, last)
+    return calls_in(found.lines)
 
 
 def _described(change: Change) -> str:
@@ -80,15 +110,10 @@ def _run(tools: Tools, job: TrainingJob, folder: Path, from_step: int, change: C
     return folder
 
 
-def _kind(change: Change, calls: list[Call]) -> str:
-    """Return the kind; where nothing was changed, it is the likeliest of what the project's own code was seen to use."""
-    if change is not NOTHING:
-        return change.kind
-    return next((kind for kind in KINDS if any(call.kind == kind for call in calls)), change.kind)
-
-
-def _calls(folder: Path) -> list[Call]:
-    return [Call.model_validate(call) for call in read_json(folder / WITNESS_FILE)["calls"]]
+def _used(folder: Path) -> list[Call]:
+    """Return the lines of the project that were seen to use a clock, entropy or threads, those of the likeliest kind first."""
+    calls = [Call.model_validate(call) for call in read_json(folder / WITNESS_FILE)["calls"]]
+    return sorted(calls, key=lambda call: [*KINDS].index(call.kind))
 
 
 def read_trace(folder: Path) -> Trace:

@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
 from mltrainer.observe.logs import Key
 from mltrainer.observe.process import Settings
+from mltrainer.records.common import Call
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.hash_seeds import hash_seeds
@@ -113,6 +114,11 @@ class Cause:
     where: str | None
     lines: tuple[SuspectLine, ...]
     traced_s: float | None = None
+
+
+def calls_in(lines: Sequence[SuspectLine]) -> list[Call]:
+    """Return likely lines as records have them; the line's text stands in place of the function."""
+    return [Call(kind=line.kind, call=line.call, where=line.where, function=line.text) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,9 @@ class Check:
             return verdict
         failed = tuple(_tail(other, self._program)) if other.code != 0 else ()
         few = min(divergence.step + 1, steps) if divergence.step and steps else steps
-        return dataclasses.replace(verdict, cause=self._cause(mine, few), failed=failed)
+        kind, change = self._kind(mine, few)
+        cause = self.cause(kind, change, few, tries=TRIES if mine.left is None else 1)
+        return dataclasses.replace(verdict, cause=cause, failed=failed)
 
     def _hash_seeds(self, found: Subject) -> tuple[str, ...]:
         """Return the hash seeds of the runs, chosen so that the program's small sets come in different orders."""
@@ -245,11 +253,17 @@ class Check:
 
     # --- why ---
 
-    def _cause(self, undisturbed: Computed, steps: int) -> Cause:
-        """Return the cause of a difference, by the change that brings it about and the difference of two traces."""
-        kind, change = self._kind(undisturbed, steps)
+    def cause(self, kind: str, change: Perturbations, steps: int, tries: int = TRIES) -> Cause:
+        """Return the cause of a difference, by the change that brings it about and the difference of two traces.
+
+        Args:
+            kind: A key of ONE_BY_ONE.
+            change: Of that kind; for "chance" whatever may make a race show.
+            steps: Of each process that trains; 0 for all.
+            tries: Pairs of traced runs at most, where none shows a difference.
+        """
         kinds = _left_over(kind)
-        shown, one, other = self._traced(change, steps, 1 if undisturbed.left is not None else TRIES)
+        shown, one, other = self._traced(change, steps, tries)
         is_cut = max(one.seconds, other.seconds) > TRACED_S
         lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)

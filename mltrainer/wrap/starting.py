@@ -12,7 +12,7 @@ import os
 import shutil
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ class WrappedProgram:
         where: Where its user typed it, as messages name the place.
         has_terminal: Whether its standard input is a terminal of 24 lines, on which nobody types, in place of no input.
         hash_seeds: Those of an undisturbed start, and of one with another hash seed; the same where it may not be changed.
+        environment: Its variables, but for those by which it is observed.
     """
 
     command: tuple[str, ...]
@@ -86,6 +87,7 @@ class WrappedProgram:
     where: str = "the command"
     has_terminal: bool = False
     hash_seeds: tuple[str, str] = field(default_factory=lambda: usual_hash_seeds())
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,9 @@ def start(
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
         temporary = Path(short, "temporary-files-of-another-run" if perturbations.folder else "tmp")
         temporary.mkdir()
-        seed = program.hash_seeds[perturbations.hashes]
+        variables = _environment(program, perturbations, settings, temporary)
         with _standard_input(program) as given:
-            process = _started(program, place, _environment(perturbations, settings, temporary, seed), given, log)
+            process = _started(program, place, variables, given, log)
             code = _ended(process, program, lines, (settings.steps, limit_s), on_poll)
     return FinishedRun(code, lines, log, place, time.monotonic() - started, before)
 
@@ -210,8 +212,8 @@ def usual_hash_seeds() -> tuple[str, str]:
     return HASH_SEEDS if own == "random" else (own, own)
 
 
-def _environment(perturbations: Perturbations, settings: Settings, temporary: Path, hash_seed: str) -> dict[str, str]:
-    before = os.environ.get("PYTHONPATH")
+def _environment(program: WrappedProgram, perturbations: Perturbations, settings: Settings, temporary: Path) -> dict[str, str]:
+    before = program.environment.get("PYTHONPATH")
     changed = {
         # First on the path: a `sitecustomize` of the user's would be imported in place of the observer, which runs it instead.
         "PYTHONPATH": os.pathsep.join([str(OBSERVER), *([before] if before else [])]),
@@ -219,11 +221,11 @@ def _environment(perturbations: Perturbations, settings: Settings, temporary: Pa
         # Else it would still name the folder that this one is a copy of.
         "PWD": settings.program,
         VARIABLE: json.dumps(settings._asdict()),
-        "PYTHONHASHSEED": hash_seed,
+        "PYTHONHASHSEED": program.hash_seeds[perturbations.hashes],
     }
     if perturbations.memory:
         changed["MALLOC_PERTURB_"] = FILL
-    user = {name: value for name, value in os.environ.items() if name not in OURS}
+    user = {name: value for name, value in program.environment.items() if name not in OURS}
     return {**user, **changed}
 
 

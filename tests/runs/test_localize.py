@@ -56,31 +56,36 @@ WORDS = "{'red', 'green', 'blue', 'grey', 'cyan'}"
 FAULTS = {
     "an unseeded draw in the data set": (
         TASK.replace(SAMPLE, f"noise += np.random.default_rng().normal()\n        {SAMPLE}"),
-        ("random draw", "the samples that Noisy gives", 0, "in Noisy.__getitem__ calls random.SystemRandom.getrandbits"),
+        (
+            "random draw",
+            "the samples that Noisy gives",
+            0,
+            "default_rng in noise += np.random.default_rng().normal()",
+        ),
     ),
     "an unseeded draw when the samples are made": (
         TASK.replace("default_rng(7)", "default_rng()"),
-        ("random draw", "the samples that Noisy gives", 0, "in Noisy.__init__ calls random.SystemRandom.getrandbits"),
+        ("random draw", "the samples that Noisy gives", 0, "numpy.random.default_rng in g = np.random.default_rng()"),
     ),
     "a clock in the model": (
         "import time\n" + with_layer("time.time() % 1"),
-        ("clock", "the forward pass of 0 (Noise)", 1, "in Noise.forward calls time.time"),
+        ("clock", "the forward pass of 0 (Noise)", 1, "time.time in return x + time.time() % 1"),
     ),
     "a draw in the loss": (
         TASK.replace(LOSS, f"import random\n        {LOSS} * random.Random().random()"),
-        ("random draw", "the loss of Rings", 1, "in Rings.loss calls random.Random.__init__"),
+        ("random draw", "the loss of Rings", 1, "random.Random in return nn.functional.cross_entropy"),
     ),
     "a set of strings": (
         with_layer(f"0.1 * list({WORDS}).index('red')"),
-        ("hash order", "the forward pass of 0 (Noise)", 1, "the order of a set"),
+        ("hash order", "the forward pass of 0 (Noise)", 1, "set in return x + 0.1 * list("),
     ),
     "threads that race": (
         with_layer("self.race()"),
-        ("threads", "the forward pass of 0 (Noise)", None, "in Noise.race calls threading.Thread.start"),
+        ("threads", "the forward pass of 0 (Noise)", None, "threading.Thread in "),
     ),
     "memory that was never written": (
         with_layer("self.garbage(x)"),
-        ("unwritten memory", "the forward pass of 0 (Noise)", 1, "read before it is written"),
+        ("unwritten memory", "the forward pass of 0 (Noise)", 1, "torch.empty_like in return torch.empty_like(x)"),
     ),
     "state outside of the checkpoint": (
         with_layer("self.count()"),
@@ -129,5 +134,5 @@ def test_a_cause_is_told_with_the_lines_to_look_at() -> None:
     call = Call(kind="clock", call="time.time", where="my_task.py:3", function="Noise.forward")
     cause = Cause(kind="clock", what="the forward pass of 0 (Noise)", step=1, calls=[call])
     assert sentence(cause) == (
-        "the forward pass of 0 (Noise) first differs at step 1: likely the clock (my_task.py:3 in Noise.forward calls time.time)"
+        "the forward pass of 0 (Noise) first differs at step 1: likely the clock (my_task.py:3: time.time in Noise.forward)"
     )

@@ -30,6 +30,14 @@ def is_unwritten(trace: Trace, folder: Path) -> list[bool]:
     return [json.loads(line)[-1] for line in next(folder.glob("trace-*")).read_text().splitlines()]
 
 
+def test_a_library_is_not_taken_for_ones_own_code_by_a_file_that_is_as_empty(trace: Trace, tmp_path: Path) -> None:
+    code = compile("", str(tmp_path / "package" / "__init__.py"), "exec")
+    empty = compile("", str(Path(torch.__file__).parent / "cuda" / "sparse.py"), "exec")
+    assert code == empty  # as Python compares them
+    frames = [SimpleNamespace(f_code=one, f_globals={}, f_lineno=1) for one in (code, empty)]
+    assert [trace._place(frame) for frame in frames] == [code.co_filename, None]  # type: ignore[arg-type]  # frames that stand still
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

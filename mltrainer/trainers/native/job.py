@@ -92,6 +92,8 @@ def run_job(
         # After the costs were taken: reading samples here for a measurement is no part of the training's time and memory.
         if job.measure_loader is not None:
             result["loader"] = session.measure_loader(Limits(**job.measure_loader)).written()
+        if session.not_restored:
+            result["not_restored"] = [call.written() for call in session.not_restored]
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / RESULT_FILE, result)
         session.task.close()

@@ -22,7 +22,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.opened_files import OpenedFiles
-from mltrainer.records.common import Divergence
+from mltrainer.records.common import Call, Divergence
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Loader
@@ -40,6 +40,7 @@ from mltrainer.trainers.native.data.workers import Limits, workers_needed
 from mltrainer.trainers.native.evaluation import measured, writes
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.gpu import GpuWatch
+from mltrainer.trainers.native.held_state import Attributes, attributes, changed, not_restored
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
@@ -52,7 +53,7 @@ from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import require_planned_data, resident_mb
-from mltrainer.workspace import Project, append_json_lines, read_if_whole, write_json
+from mltrainer.workspace import Project, append_json_lines, read_if_whole, read_json, write_json
 
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
@@ -60,6 +61,7 @@ START_TOLD = {"loaded": "tensors loaded", "new": "begin as new ones", "unused": 
 OF_MANY = ("optimization", "ablation")  # what trains many runs on the same data
 SCALED = ("sgd",)  # optimizers whose steps are as long as the gradients are large
 REHEARSAL_SAMPLES = 512
+CHANGED_FILE = "changed.json"  # what a probe's first half changed of the user's own objects
 
 
 class Session:
@@ -90,6 +92,7 @@ class Session:
         self.ranks = ranks or Ranks()
         self.config = job.config
         self.earlier_causes: list[Interruption] = []
+        self.not_restored: list[Call] = []  # by a probe that is resumed
         self.earlier_s = 0.0  # what earlier processes worked on this run
         self._began = time.perf_counter()
         self._progress_at = 0.0
@@ -295,6 +298,8 @@ class Session:
         if self.job.purpose == "train":
             self.checkpoints.refuse_other_contract(manifest)
         self._go_on_from(tree)
+        if now := self._attributes():
+            self.not_restored = not_restored(read_json(self.folder / CHANGED_FILE), now, self.root)
         if not (self.earlier_causes and self.earlier_causes[-1].step == self.trainer.step):
             self.earlier_causes.append(Interruption(step=self.trainer.step, cause="killed"))
         self._log({"event": "resume", **self.earlier_causes[-1].written()})
@@ -458,6 +463,7 @@ class Session:
     def train(self) -> Outcome:
         """Train to the end, a stop or a failure, with every checkpoint on the disk afterwards."""
         self.events.send("start", run=self.job.run, step=self.trainer.step, steps=self.trainer.last_step, epochs=self.plan.epochs)
+        begun = self._attributes()
         observed = {"layers": self.trainer.layers, "train_samples": self.plan.samples, "start": self.at_start}
         self._log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
@@ -471,6 +477,8 @@ class Session:
             self._rehearse_row(outcome)
         if not self.ranks.writes:
             return outcome
+        if begun:
+            write_json(self.folder / CHANGED_FILE, changed(begun, self._attributes()))
         if outcome.nonfinite is not None and self.job.purpose in ("train", "explore") and self.job.phase not in OF_MANY:
             # Only here, with every checkpoint on the disk: going back to before that step reads the newest one from there.
             located = self._located(outcome.nonfinite.step)
@@ -480,6 +488,11 @@ class Session:
         nonfinite = None if outcome.nonfinite is None else outcome.nonfinite.written()
         self.callbacks.end({"reason": outcome.reason, "step": self.trainer.step, "nonfinite": nonfinite})
         return outcome
+
+    def _attributes(self) -> Attributes:
+        """Return the state of the user's own objects, of which a probe tells what no checkpoint holds."""
+        is_asked = self.job.purpose == "probe" and self.job.resumable and self.ranks.writes
+        return attributes(self.task, self.model) if is_asked else {}
 
     def _rehearse_row(self, outcome: Outcome) -> None:
         """Do once, of a few samples, all that an evaluation of the whole run adds to its steps, where a job asks for it.

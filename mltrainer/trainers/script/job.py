@@ -16,7 +16,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.process import Settings
-from mltrainer.records.common import Call, Cause
+from mltrainer.records.common import Cause
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Resumed, RunResult, sealed
@@ -27,7 +27,7 @@ from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
 from mltrainer.trainers.script.observed import Observed, observed
 from mltrainer.trainers.script.result import require_left, result_of
 from mltrainer.workspace import read_json, write_json, write_text
-from mltrainer.wrap.checking import COMPARES_LEFT, Check
+from mltrainer.wrap.checking import COMPARES_LEFT, Check, calls_in
 from mltrainer.wrap.stalls import stall_reporter
 from mltrainer.wrap.starting import WrappedProgram
 
@@ -221,7 +221,7 @@ def _cause(check: Check, steps: int) -> Cause | None:
     if verdict.cause is None:
         return None
     cause, step = verdict.cause, verdict.difference.step if verdict.difference else 0
-    calls = [Call(kind=line.kind, call=line.call, where=line.where, function=line.text) for line in cause.lines]
+    calls = calls_in(cause.lines)
     shown = cause.shown or ("the steps" if verdict.left is None else "what it leaves")
     return Cause(kind=cause.kind, step=cause.step or step, what=shown, calls=calls)
 

@@ -1,0 +1,142 @@
+"""State of the user's own objects that training changes, and that a resumed run begins without.
+
+In: the task, its data sets and the model. Out: a digest for each attribute, by its path, such as `Rows.jitter.rng`. What changed
+from the beginning of a training to where it stopped, and is not that again once it is resumed, no checkpoint holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from mltrainer.checkpointing.weights import raw_bytes
+from mltrainer.records.common import Call
+from mltrainer.tasks.opening import OpenTask
+
+DEPTH = 6  # of objects within objects
+MOST = 1000  # of a container's items: more are data
+MOST_BYTES = 1 << 20  # of an array: more is data
+PLAIN = (bool, int, float, complex, str, bytes, type(None), itertools.count)
+OF_MODULES = frozenset(vars(nn.Module()))  # a module's own bookkeeping; parameters and buffers, which a checkpoint holds
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+
+
+class Attribute(NamedTuple):
+    """An attribute: its digest, the class of the object that has it, and whether it is a generator of random numbers."""
+
+    digest: str
+    owner: type
+    is_generator: bool = False
+
+
+Attributes = dict[str, Attribute]  # by path
+
+
+def attributes(opened: OpenTask, model: nn.Module) -> Attributes:
+    """Return the attributes of a task, its data sets and its model."""
+    splits = (_whole(opened.split(name).dataset) for name in ("train", "validation"))
+    roots = [opened.task, *(dataset for dataset in splits if dataset is not None), model]
+    found: Attributes = {}
+    seen: set[int] = set()
+    for root in roots:
+        for path, attribute in _walk(root, type(root).__name__, type(root), seen, DEPTH):
+            found.setdefault(path, attribute)
+    return found
+
+
+def changed(before: Attributes, after: Attributes) -> dict[str, str]:
+    """Return the later digests of attributes that changed or came."""
+    return {path: now.digest for path, now in after.items() if path not in before or before[path].digest != now.digest}
+
+
+def not_restored(at_stop: Mapping[str, str], now: Attributes, root: Path) -> list[Call]:
+    """Return the attributes that training had changed and that are not as they were when it stopped.
+
+    Args:
+        at_stop: What `changed` gave where the training stopped.
+        now: After it was resumed, before its first step.
+        root: The project's folder; `where` is the class of the object that has the attribute, in a file of it.
+
+    Returns:
+        Generators first: what else changes is often only counted.
+    """
+    lost = [(path, now[path]) for path, digest in at_stop.items() if path in now and now[path].digest != digest]
+    lost.sort(key=lambda row: not row[1].is_generator)
+    return [Call(kind="state", call=path, where=_where(one.owner, root), function=one.owner.__name__) for path, one in lost]
+
+
+def _whole(dataset: Any) -> Any:
+    """Return the user's data set of which a split is a part."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset
+
+
+def _where(owner: type, root: Path) -> str:
+    try:
+        file, (_, line) = Path(inspect.getsourcefile(owner) or ""), inspect.getsourcelines(owner)
+    except (OSError, TypeError):  # a class without source
+        return owner.__module__
+    return f"{file.relative_to(root)}:{line}" if file.is_relative_to(root) else owner.__module__
+
+
+def _walk(value: Any, path: str, owner: type, seen: set[int], depth: int) -> Iterator[tuple[str, Attribute]]:
+    state = _state(value)
+    if state is not None:
+        yield path, Attribute(hashlib.blake2b(state, digest_size=8).hexdigest(), owner, isinstance(value, GENERATORS))
+        return
+    if depth == 0 or id(value) in seen or isinstance(value, (type, FunctionType, ModuleType)):
+        return
+    seen.add(id(value))
+    if isinstance(value, (list, tuple, deque, dict, set, frozenset)):
+        yield path, Attribute(str(len(value)), owner)
+        parts = [] if len(value) > MOST or isinstance(value, (set, frozenset)) else _items(value)
+    else:
+        owner, parts = type(value), _parts(value)
+    for name, part in parts:
+        yield from _walk(part, path + name, owner, seen, depth - 1)
+
+
+def _items(value: Any) -> list[tuple[str, Any]]:
+    rows = value.items() if isinstance(value, dict) else enumerate(value)
+    return [(f"[{key!r}]", part) for key, part in rows]
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """Return the attributes of an object; of a module those that are its class's own, and its submodules."""
+    held: dict[str, Any] = getattr(value, "__dict__", {})
+    if not isinstance(value, nn.Module):
+        return [(f".{name}", part) for name, part in held.items()]
+    own = [(f".{name}", part) for name, part in held.items() if name not in OF_MODULES]
+    return own + [(f".{name}", part) for name, part in value.named_children()]
+
+
+def _state(value: Any) -> bytes | None:
+    """Return what a value is; None for an object or a container of others, and for data."""
+    if isinstance(value, PLAIN):
+        return repr(value).encode()
+    if isinstance(value, random.Random):
+        return repr(value.getstate()).encode()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state).encode()
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state(legacy=False)).encode()
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, Tensor) and value.device.type == "cpu" and value.nbytes <= MOST_BYTES and not value.is_sparse:
+        return bytes(raw_bytes(value))
+    if isinstance(value, np.ndarray) and value.dtype != object and value.nbytes <= MOST_BYTES:
+        return value.tobytes()
+    return None
