@@ -259,10 +259,16 @@ def _not_resumed(resumed: Resumed) -> Divergence | None:
     )
 
 
-def _cause(
-    ctx: Context, config: TrainingConfig, difference: Divergence | None, resumed: bool, not_restored: Sequence[Call]
-) -> Cause:
-    """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption."""
+def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, resumed: bool, lost: Sequence[Call]) -> Cause:
+    """Return the cause of the probes' difference; where no pair of processes shows one, it is the second probe's resumption.
+
+    Args:
+        ctx: The phase.
+        config: What was probed.
+        difference: The first one.
+        resumed: Whether a program repeats, and only its resumption differs.
+        lost: Attributes that were not as before once the second probe went on.
+    """
     steps = _settings(ctx).probe_steps
     if config.task.is_opaque:
         job = _job(ctx, config, "cause", steps, trace_from=1)
@@ -277,8 +283,8 @@ def _cause(
     found = find_cause(ctx.tools, _job(ctx, config.with_processes(1), "cause", steps), changes, 1) if traced else None
     step = difference.step if difference else 0
     kind = "state" if traced and step > _middle(steps) else "chance"
-    lost = [*not_restored[:MOST_CALLS]] if kind == "state" else []
-    found = found or Cause(kind=kind, step=step, what="the training that was stopped and gone on with", calls=lost)
+    calls = [*lost[:MOST_CALLS]] if kind == "state" else []
+    found = found or Cause(kind=kind, step=step, what="the training that was stopped and gone on with", calls=calls)
     ctx.note(sentence(found))
     return found
 

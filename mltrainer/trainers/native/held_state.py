@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Subset
 
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.records.common import Call
 from mltrainer.tasks.opening import OpenTask
+from mltrainer.trainers.native.tracing import giver
 
 DEPTH = 6  # of objects within objects
 MOST = 1000  # of a container's items: more are data
@@ -46,8 +46,7 @@ Attributes = dict[str, Attribute]  # by path
 
 def attributes(opened: OpenTask, model: nn.Module) -> Attributes:
     """Return the attributes of a task, its data sets and its model."""
-    splits = (_whole(opened.split(name).dataset) for name in ("train", "validation"))
-    roots = [opened.task, *(dataset for dataset in splits if dataset is not None), model]
+    roots = [opened.task, *(giver(opened, split) for split in ("train", "validation")), model]
     found: Attributes = {}
     seen: set[int] = set()
     for root in roots:
@@ -75,13 +74,6 @@ def not_restored(at_stop: Mapping[str, str], now: Attributes, root: Path) -> lis
     lost = [(path, now[path]) for path, digest in at_stop.items() if path in now and now[path].digest != digest]
     lost.sort(key=lambda row: not row[1].is_generator)
     return [Call(kind="state", call=path, where=_where(one.owner, root), function=one.owner.__name__) for path, one in lost]
-
-
-def _whole(dataset: Any) -> Any:
-    """Return the user's data set of which a split is a part."""
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    return dataset
 
 
 def _where(owner: type, root: Path) -> str:

@@ -56,7 +56,7 @@ class Tracer:
         self._position = position
         if opened.config.compile:  # importing the compiler takes a second
             self._tensors = torch.compiler.disable(self._tensors)  # type: ignore[method-assign]  # hooks are not compiled
-        task, source = opened.task, _source(opened)
+        task, source = opened.task, type(giver(opened, "train")).__name__
         self.note("data", source, opened.data_sha256)
         forward, loss = task.forward, task.loss
 
@@ -99,13 +99,13 @@ class Tracer:
         write_json(self._folder / WITNESS_FILE, {"calls": self._witness.calls()})
 
 
-def _source(opened: OpenTask) -> str:
-    """Return the name of the class that gives the training samples."""
-    samples = opened.split("train")
+def giver(opened: OpenTask, split: str) -> Any:
+    """Return the object that gives a split's samples: the user's data set, of which the split may be a part, or the task."""
+    samples = opened.split(split)
     given: Any = opened.task if samples.dataset is None else samples.given
     while isinstance(given, Subset):
         given = given.dataset
-    return type(given).__name__
+    return given
 
 
 def tensors_digest(found: Any) -> str:
