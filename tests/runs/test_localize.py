@@ -89,7 +89,7 @@ FAULTS = {
     ),
     "state outside of the checkpoint": (
         with_layer("self.count()"),
-        ("state", "the training that was stopped and gone on with", None, "a checkpoint does not hold"),
+        ("state", "the training that was stopped and gone on with", None, "Sequential.0.seen in Noise"),
     ),
 }
 

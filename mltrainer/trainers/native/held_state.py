@@ -116,7 +116,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 
 def _state(value: Any) -> bytes | None:
-    """Return what a value is; None for an object or a container of others, and for data."""
+    """Return the bytes that tell a value from others; None for an object or a container of others, and for data."""
     if isinstance(value, PLAIN):
         return repr(value).encode()
     if isinstance(value, random.Random):

@@ -22,8 +22,8 @@ FAULTS = (
     Fault(
         "another run has the same hash seed",
         "mltrainer/wrap/starting.py",
-        "seed = program.hash_seeds[perturbations.hashes]",
-        "seed = program.hash_seeds[0]",
+        '"PYTHONHASHSEED": program.hash_seeds[perturbations.hashes],',
+        '"PYTHONHASHSEED": program.hash_seeds[0],',
         "tests/wrap/test_starting.py::test_what_is_changed_reaches_the_program_and_nothing_else_is",
     ),
     Fault(
