@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.signals import R2, Finding, Run, judged, number, percent, ratio, settled, text
+import math
+
+from mltrainer.diagnostics.signals import R2, Finding, Run, judged, median, number, percent, ratio, settled, text
 
 FIGURES = ("gap.svg",)
+TOGETHER = 3  # evaluations in a row that must show the same
 
 
 def find(
@@ -22,9 +25,11 @@ def find(
     data = run.start_data
     is_number = data is not None and data.neighbours is None
     agreeing, metric = number(data and (data.neighbour_r2 if is_number else data.neighbours)), R2 if is_number else "accuracy"
-    if data is None or agreeing != agreeing or not run.has_metric(metric):
+    curves = _curves(run, metric)
+    if data is None or agreeing != agreeing or not curves:
         return Finding("not_applicable", "Whether near samples share their class was not observed.")
-    train, validation = (settled(run.series(split, metric)) for split in ("train", "validation"))
+    # A run is observed a few times, and its curve has no level before the last.
+    train, validation = (settled(values) for values in zip(*(curves if run.has_metric(metric) else curves[-1:]), strict=True))
     evidence = {"neighbours": agreeing, "train": train, "validation": validation}
     least, most = (neighbour_r2, by_heart_r2) if is_number else (neighbours, by_heart)
     reason = (
@@ -41,6 +46,29 @@ def find(
         )
     # As a share of the validation errors: the gap in accuracy is small even where many labels are wrong.
     is_by_heart = ratio(train - validation, 1 - validation) > most and validation < agreeing + margin
-    # Where training labels alone are wrong, the model is right about more of the validation samples than of those.
-    is_worse = validation - train > worse
+    # Where training labels alone are wrong, the model is right about more of validation until it learned those by heart.
+    is_worse = _ahead(curves) > worse
     return judged(agreeing < least and (is_by_heart or is_worse), reason, evidence, FIGURES)
+
+
+def _curves(run: Run, metric: str) -> list[tuple[float, float]]:
+    """Return a metric on training and validation samples at each evaluation; of tasks without it, where the model was observed.
+
+    R2 is then the share by which the loss is below that of the best constant answer, as it is for squared errors.
+    """
+    if run.has_metric(metric):
+        return list(zip(run.series("train", metric), run.series("validation", metric), strict=True))
+    if metric == R2:
+        pairs = (
+            [(number(row.evaluating.loss), number(row.validation.loss)) for _, row in run.seen] if run.constant_loss > 0 else []
+        )
+        pairs = [(1 - train / run.constant_loss, 1 - validation / run.constant_loss) for train, validation in pairs]
+    else:
+        pairs = [(number(row.evaluating.accuracy), number(row.validation.accuracy)) for _, row in run.seen]
+    return [pair for pair in pairs if all(map(math.isfinite, pair))]
+
+
+def _ahead(curves: list[tuple[float, float]]) -> float:
+    """Return the most by which validation was ahead of training, as a median over some evaluations in a row."""
+    gaps = [validation - train for train, validation in curves]
+    return max(median(gaps[place : place + TOGETHER]) for place in range(max(1, len(gaps) - TOGETHER + 1)))

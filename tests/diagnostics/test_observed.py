@@ -424,6 +424,41 @@ def test_a_sorted_stream_of_one_class_first_is_told_by_the_validation_samples() 
     assert say("unshuffled_data", run).state == "fired"
 
 
+def test_noise_is_told_by_what_was_observed_where_the_task_has_no_accuracy() -> None:
+    def own(train: float, validation: float) -> dict[str, Any]:
+        run = observed(**{f"{DATA_AT}neighbours": 0.6})
+        for row in run["history"]:
+            row |= {"train": {"f1": 0.5}, "validation": {"f1": 0.5}}
+        seen = run["history"][-1]["signals"]
+        seen["evaluating"]["accuracy"], seen["validation"]["accuracy"] = train, validation
+        return run
+
+    assert "accuracy is 99 % on training, 50 % on validation" in say("label_noise", own(0.99, 0.5)).reason
+    assert say("label_noise", own(0.99, 0.5)).state == "fired"
+    assert say("label_noise", own(0.6, 0.58)).state == "clear"
+
+
+def test_a_loss_beside_that_of_a_constant_stands_for_r2() -> None:
+    run = of_sorted_numbers(spread=1.0)
+    run["signals"]["start"]["model"]["plain"] = {"floor": 0.0, "losses": {"constant": [2.0] * 4}}
+    for row in run["history"]:
+        row |= {"train": {"mae": 1.0}, "validation": {"mae": 1.0}}
+        row["signals"]["evaluating"]["loss"], row["signals"]["validation"]["loss"] = 0.2, 1.8
+    assert "R2 is 0.9 on training, 0.1 on validation" in say("label_noise", run).reason
+    assert say("label_noise", run).state == "fired"
+
+
+def test_wrong_labels_of_training_alone_are_told_though_they_are_learned_by_heart_in_the_end() -> None:
+    def learned(*train: float) -> str:
+        run = observed(**{f"{DATA_AT}neighbours": 0.6})
+        for row, one in zip(run["history"], [*train, *[1.0] * 10], strict=False):
+            row["train"]["accuracy"], row["validation"]["accuracy"] = one, 0.85
+        return say("label_noise", run).state
+
+    assert learned(0.55, 0.6, 0.65, 0.7, 0.8, 0.9) == "fired"
+    assert learned(0.6, 0.8, 0.85, 0.9) == "clear"
+
+
 def test_noise_in_targets_that_are_numbers_is_told_where_it_is_learned_by_heart() -> None:
     def learned(train: float, validation: float) -> dict[str, Any]:
         run = of_sorted_numbers()

@@ -306,6 +306,22 @@ def seen(rows: Tensor, labels: Tensor) -> dict[str, Any] | None:
     return of_data(SimpleNamespace(split=lambda _: samples, task=Task(), root=Path(), config=SimpleNamespace(data_seed=1)))
 
 
+def test_texts_are_judged_by_their_tokens_in_a_data_set_and_in_memory() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    labels = torch.arange(600) % 3
+    texts = torch.where(torch.rand(600, 12, generator=drawn) < 0.6, labels[:, None] * 10, 0)
+    texts = texts + torch.randint(10, (600, 12), generator=drawn)
+    wrong = torch.where(torch.rand(600, generator=drawn) < 0.4, torch.randint(3, (600,), generator=drawn), labels)
+    found = [seen(texts, labels) or {}, seen(texts, wrong) or {}, seen(texts, labels[torch.randperm(600, generator=drawn)]) or {}]
+    assert found[0]["neighbours"] > 0.95
+    assert found[1]["neighbours"] < 0.75
+    assert "neighbours" not in found[2]
+    samples = Samples(np.arange(600), tensors=(texts, labels))
+    kept = of_data(SimpleNamespace(split=lambda _: samples, task=Task(), root=Path(), config=SimpleNamespace(data_seed=1)))
+    assert kept is not None
+    assert kept["neighbours"] == pytest.approx(found[0]["neighbours"], abs=0.02)  # of other ties
+
+
 def test_a_data_sets_labels_are_judged_by_their_neighbours() -> None:
     """40 % wrong labels of a data set were silent, as only samples in memory were looked at."""
     torch.manual_seed(0)

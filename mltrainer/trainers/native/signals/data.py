@@ -21,6 +21,7 @@ from mltrainer.trainers.native.signals.observing import as_classes, is_classes
 ROWS = 500  # of which neighbours are looked for
 READING_S = 1.0  # seconds that reading them may take, where they are not in memory
 NEIGHBOURS = 5
+TELLING = 0.1  # chosen by us: so much more than the largest class neighbours by their tokens name, or the order of tokens decides
 MOST_FEATURES = 1024  # that are looked at one by one
 
 
@@ -29,7 +30,9 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     samples = task.split("train")
     if samples.tensors is None:
         return None if samples.is_stream else _of_data_set(task, samples)
-    if not samples.tensors[0].is_floating_point() or not samples.tensors[0].numel():
+    if not samples.tensors[0].is_floating_point():
+        return None if isinstance(task.task, BuiltinTask) else _of_data_set(task, samples)
+    if not samples.tensors[0].numel():
         return None
     inputs, target = samples.tensors[0], as_classes(samples.tensors[-1])
     counts = {"counts": [int(n) for n in target.bincount()]} if is_classes(target) else {}
@@ -62,11 +65,22 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
         found |= {"counts": np.bincount(labels).tolist()}
     # Samples with like tokens at like places are not alike; those of an image have several indices.
     is_comparable = not first.is_whole or "][" in first.names[-1]
-    if bad or len(rows) <= NEIGHBOURS or not is_comparable or read.target is None:
+    if bad or len(rows) <= NEIGHBOURS or read.target is None:
         return found
+    if not is_comparable:
+        return found | ({} if labels is None else _of_tokens(rows, torch.from_numpy(labels)))
     if labels is not None:
         return found | {"neighbours": neighbours(rows, torch.from_numpy(labels))}
     return found | _of_numbers(rows, torch.from_numpy(read.target.values))
+
+
+def _of_tokens(tokens: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return the accuracy of a vote of the samples with the most tokens in common; nothing where they hardly name a class."""
+    _, places = tokens.unique(return_inverse=True)
+    counts = torch.zeros(len(tokens), int(places.max()) + 1, dtype=torch.float64)
+    # Roots of counts, whose distance is Hellinger's: those of frequent tokens would decide all.
+    told = _voted(counts.scatter_add_(1, places, torch.ones_like(tokens)).sqrt(), labels)
+    return {"neighbours": told} if told >= float(labels.bincount().max() / len(labels)) + TELLING else {}
 
 
 def _of_numbers(rows: Tensor, targets: Tensor) -> dict[str, float]:
@@ -96,17 +110,24 @@ def telling(rows: Tensor, labels: Tensor) -> float:
 
 def neighbours(rows: Tensor, labels: Tensor) -> float:
     """Return the accuracy, from 0 to 1, of a vote of the nearest samples by their standardized features."""
+    return _voted(_standardized(rows), labels)
+
+
+def _voted(rows: Tensor, labels: Tensor) -> float:
     return float((labels[_nearest(rows)].mode(1).values == labels).double().mean())
 
 
 def neighbour_r2(rows: Tensor, targets: Tensor) -> float:
     """Return the R2 of the mean of the nearest samples' targets, by their standardized features; NaN of targets all alike."""
-    errors = (targets[_nearest(rows)].mean(1) - targets).square().mean()
+    errors = (targets[_nearest(_standardized(rows))].mean(1) - targets).square().mean()
     return float(1 - errors / targets.var(correction=0))
+
+
+def _standardized(rows: Tensor) -> Tensor:
+    return (rows - rows.mean(0)) / rows.std(0).clamp_min(1e-12)
 
 
 def _nearest(rows: Tensor) -> Tensor:
     """Return the places of each sample's nearest others."""
-    scaled = (rows - rows.mean(0)) / rows.std(0).clamp_min(1e-12)
-    distances = torch.cdist(scaled, scaled).fill_diagonal_(math.inf)
+    distances = torch.cdist(rows, rows).fill_diagonal_(math.inf)
     return distances.topk(min(NEIGHBOURS, len(rows) - 1), largest=False).indices
