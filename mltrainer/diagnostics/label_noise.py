@@ -47,7 +47,8 @@ def find(
     # As a share of the validation errors: the gap in accuracy is small even where many labels are wrong.
     is_by_heart = ratio(train - validation, 1 - validation) > most and validation < agreeing + margin
     # Where training labels alone are wrong, the model is right about more of validation until it learned those by heart.
-    is_worse = _ahead(curves) > worse
+    # R2 knows no end below, and leaps where a run is unstable.
+    is_worse = (validation - train if is_number else _ahead(curves)) > worse
     return judged(agreeing < least and (is_by_heart or is_worse), reason, evidence, FIGURES)
 
 
@@ -69,6 +70,6 @@ def _curves(run: Run, metric: str) -> list[tuple[float, float]]:
 
 
 def _ahead(curves: list[tuple[float, float]]) -> float:
-    """Return the most by which validation was ahead of training, as a median over some evaluations in a row."""
+    """Return the most by which validation was ahead of training, the median over some evaluations in a row."""
     gaps = [validation - train for train, validation in curves]
     return max(median(gaps[place : place + TOGETHER]) for place in range(max(1, len(gaps) - TOGETHER + 1)))

@@ -471,6 +471,10 @@ def test_noise_in_targets_that_are_numbers_is_told_where_it_is_learned_by_heart(
     assert say("label_noise", learned(0.3, 0.15)).state == "clear"
     assert say("label_noise", learned(0.5, 0.7)).state == "fired"  # of training alone
     assert say("label_noise", learned(0.9, 0.8)).state == "clear"
+    unstable = learned(0.3, 0.15)
+    for row in unstable["history"][:4]:
+        row["train"]["r2"] = -3.0
+    assert say("label_noise", unstable).state == "clear"
 
 
 @pytest.mark.parametrize(("logits", "state"), [(2.31, "fired"), (4.0, "clear")])
