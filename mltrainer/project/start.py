@@ -175,7 +175,7 @@ def make_project(
         raise InputError("give one of --example, --data and --script")
     if script is not None:
         _require_no_secret(script.command)
-    found = _from_script(script) if script is not None else _beginning(folder, example, data, target, held_out or {})
+    found = _from_script(folder, script) if script is not None else _beginning(folder, example, data, target, held_out or {})
     if arguments is not None:
         found = _with_arguments(found, arguments)
     content = {"name": _name(folder), "id": _new_id(), "seed": 42, **found.values, "budget": {"minutes": 60}}
@@ -323,13 +323,15 @@ def _typed(command: str) -> str:
     return f"python {command}" if re.match(r"[^/\s]+\.py(\s|$)", command) else command
 
 
-def _from_script(script: Script) -> Beginning:
+def _from_script(folder: Path, script: Script) -> Beginning:
     """Return the starting values of a project whose training is a program of the user."""
     task = {"script": _typed(script.command), "metrics": script.metrics}
     shown = f"{{{json.dumps(script.metric)}: 0.93}}"
     told = [f"at its end the program writes {script.metrics}, such as {shown}; nothing else of it changes"]
     if SEED not in places(script.command):
         told.append("it is given no seed: write {seed} in task.script where it takes one, or a search can promote nothing")
+    missing = [word for word in script.command.split() if word.endswith(".py") and not (folder / word).exists()]
+    told += [f"{name} is not there yet: put it into {folder} before you type mltrainer run" for name in missing]
     told.append(
         "add its arguments, the files that it leaves and the command that resumes it: mltrainer guide tools/script_runner/README"
     )

@@ -770,7 +770,7 @@ class ProbeResult(TrainingResult):
     parent_sha256: str | None = None
     loader: dict[str, Any] | None = None
     cause: Cause | None = None
-    not_restored: tuple[Call, ...] = ()
+    not_restored: list[Call] = Field(default_factory=list)
 
 
 R = TypeVar("R", RunResult, ProbeResult)

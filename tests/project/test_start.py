@@ -11,6 +11,7 @@ import yaml
 from mltrainer.configs.yaml import parse
 from mltrainer.project import start
 from mltrainer.project.start import Script, make_project
+from tests.conftest import Cli
 
 
 @pytest.mark.parametrize("drawn", ["5e2855886828", "012345678901", "1e0000000000"])
@@ -19,6 +20,14 @@ def test_an_id_stays_a_text_whoever_writes_the_file_again(monkeypatch: pytest.Mo
     found = start._new_id()
     assert parse(yaml.safe_dump({"id": found}), "mltrainer.yaml").value == {"id": found}
     assert found[1:] == drawn[1:]
+
+
+def test_a_program_that_is_not_there_yet_is_told(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "there.py").write_text("")
+    for name, is_told in (("there", False), ("missing", True)):
+        told = cli("init", tmp_path, "--script", f"{name}.py --lr 1").out
+        assert ("is not there yet: put it into" in told) is is_told
+        (tmp_path / "mltrainer.yaml").unlink()
 
 
 @pytest.mark.parametrize(

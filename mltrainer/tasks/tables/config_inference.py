@@ -30,6 +30,7 @@ FEW = 50  # chosen by us: distinct texts that are categories still
 MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
 LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
+CODE = re.compile(r"[A-Za-z]+[-_]?0\d+")  # letters and a number with zeros in front
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
 
@@ -185,7 +186,10 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     # Evenly spaced, as the texts are sorted: the first ones alone may all begin with a digit.
     looked = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), LOOKED_AT)).astype(np.int64))
     some, weights = [column.texts[nr] for nr in looked], counts[looked]
-    read_as: tuple[ColumnKind, ...] = ("boolean", "date", "date_day_first", "formatted", "decimal_comma")
+    dates: tuple[ColumnKind, ...] = ("boolean", "date", "date_day_first")
+    # An amount has no zero before its first digit, as SKU0007 has, whose letters look like a currency's.
+    are_codes = any(CODE.fullmatch(text) for text in some)
+    read_as: tuple[ColumnKind, ...] = dates if are_codes else (*dates, "formatted", "decimal_comma")
     read = {kind: int(weights @ [PARSERS[kind](text) is not None for text in some]) for kind in read_as}
     for kind in read_as:
         # Yes and no in two spellings are two categories already: this kind is for more spellings, and suffers no other text.

@@ -147,6 +147,14 @@ def test_a_name_in_a_suggestion_can_be_copied_into_the_project_file(name):
     assert yaml.parse(f"split: {{time: {as_key(name)}}}", "p.yaml").value == {"split": {"time": name}}
 
 
+@pytest.mark.parametrize(
+    ("cell", "kind"), [("SKU{:04d}", None), ("A-{:03d}", None), ("EUR {:d}", "formatted"), ("${:d}", "formatted")]
+)
+def test_a_code_with_zeros_in_front_is_no_amount(cell, kind):
+    found = inferred(repeated("c,t", lambda i: f"{cell.format(i % 60)},{i % 60 + 0.5}", 400))
+    assert found.columns.get("c") == kind
+
+
 def test_several_currencies_are_told():
     assert ambiguities(column(["$1.50", "€2.50"]), "formatted") == [
         "column 'c' mixes $ and €: its numbers are taken as they stand"
