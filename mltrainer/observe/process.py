@@ -26,6 +26,8 @@ class Settings(NamedTuple):
         kill: After so many, the process is killed; 0 for never.
         files: Whether opened files are noted.
         trace: Whether all that is computed is noted.
+        near: The step before which each line is looked at anew, however often it was; 0 for none.
+        quiet: Whether nothing is noted from the end of the first step until then.
         signals: Whether steps are looked at more closely than their bits.
         by_position: Whether weights stand in their optimizer's order in place of their model's.
         listing: Whether folders list their entries in the opposite order.
@@ -42,6 +44,8 @@ class Settings(NamedTuple):
     by_position: bool = False
     listing: bool = False
     pause: bool = False
+    near: int = 0
+    quiet: bool = False
 
 
 class Process:

@@ -37,7 +37,7 @@ OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 def begin(settings: Settings, process: Process) -> Trace:
     """Return the observer of this process; its own lines are noted from here on."""
-    trace = Trace(process, settings.program)
+    trace = Trace(process, settings.program, settings.near, is_quiet=settings.quiet)
     trace.install()
     return trace
 
@@ -48,9 +48,12 @@ class Trace:
     Args:
         process: Its name, and where the lines go.
         program: The folder that the program runs in: a library that lies in it is the user's own code.
+        near: The step before which lines are looked at anew; 0 for none.
+        is_quiet: Whether nothing but generators is noted from the end of the first step until then.
     """
 
-    def __init__(self, process: Any, program: str) -> None:
+    def __init__(self, process: Any, program: str, near: int = 0, *, is_quiet: bool = False) -> None:
+        self._near, self._first_quiet = near, 2 if is_quiet else near
         self._lines = process.lines("trace")
         self._program = os.path.join(os.path.realpath(program), "") if program else ""
         libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -65,6 +68,7 @@ class Trace:
         self._names: dict[int, str] = {}
         self._step, self._count = 1, 0
         self._busy = threading.local()
+        self._rests = False
         self._values: Any = None
         process.on_fork(self._reset)
 
@@ -175,7 +179,7 @@ class Trace:
     # --- what is computed ---
 
     def _operation(self, function: Any, args: Any, kwargs: Any) -> Any:
-        if getattr(self._busy, "now", False):
+        if self._rests or getattr(self._busy, "now", False):
             return function(*args, **kwargs)
         name, where = str(function), self._where()
         if where is None:
@@ -260,13 +264,39 @@ class Trace:
     def _leave(self, module: Any, _inputs: Any, outputs: Any) -> None:
         name = self._modules.pop() if self._modules else ""
         # In which order threads come here is chance; their operations, which modes do not see there, are not noted either.
-        if getattr(module, "training", True) and threading.get_ident() == self._thread:
+        if not self._rests and getattr(module, "training", True) and threading.get_ident() == self._thread:
             self._note("module", self._step, name, self._digest(outputs))
 
     def _before(self, _optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._generators()
 
     def _after(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        if not self._rests:
+            self._note_update(optimizer)
+        self._step += 1
+        if self._first_quiet <= self._step < self._near and not self._rests:
+            self._rest()
+        elif self._step == self._near:
+            self._look_anew()
+        # At each step and not at each operation, which would cost a system call for each.
+        self._lines.flush()
+
+    def _rest(self) -> None:
+        """Note nothing more but generators, as lines cost much; memory that is asked for meanwhile counts as written."""
+        self._rests = True
+        sys.settrace(None)
+        threading.settrace(None)
+        self._unwritten.clear()
+
+    def _look_anew(self) -> None:
+        if self._values is not None:
+            self._values.look_anew()
+        if self._rests:
+            self._rests = False
+            threading.settrace(self._calls)
+            sys.settrace(self._calls)  # frames that have begun before go on as they did
+
+    def _note_update(self, optimizer: Any) -> None:
         parameters = self._parameters(optimizer)
         # All gradients before all weights: the first line that differs counts, and weights differ because gradients do.
         for name, parameter in parameters:
@@ -274,9 +304,6 @@ class Trace:
                 self._note("gradient", self._step, name, self._digest(parameter.grad))
         for name, parameter in parameters:
             self._note("weights", self._step, name, self._digest(parameter))
-        self._step += 1
-        # At each step and not at each operation, which would cost a system call for each.
-        self._lines.flush()
 
     def _parameters(self, optimizer: Any) -> list[tuple[str, Any]]:
         rows = [

@@ -66,6 +66,12 @@ class Values:
         """Begin anew: a fork has none of the rows that its parent has written, and is ended before it writes what it holds."""
         self._frames, self._thread, self._is_fork = {}, threading.local(), True
 
+    def look_anew(self) -> None:
+        """Look at each line as often as from the beginning on; what has changed meanwhile, lines may have that were not seen."""
+        self._thread = threading.local()
+        for frame in self._frames.values():
+            frame.is_skipped = True
+
     def is_spent(self, frame: FrameType) -> bool:
         """Return True where the line of a frame has been looked at often enough; quickly, as each line that runs asks."""
         try:

@@ -58,6 +58,7 @@ COMPARES_LEFT = f"{NO_STEP}: the whole program runs, and what it leaves is compa
 SCRIPT = "task.script"  # where a project's program is typed, which is always run in a copy
 MISSING = re.compile(r"No such file or directory: '([^']+)'")
 NOTHING = Perturbations()
+UNTRACED, TRACED = Settings(), Settings(trace=True)
 ALL = Perturbations(hashes=True, memory=True, listing=True, folder=True, pause=True)
 # Nothing is changed first: of steps that differ by themselves, no change could be blamed.
 ONE_BY_ONE = {
@@ -235,7 +236,7 @@ class Check:
         failed = tuple(_tail(other, self._program)) if other.code != 0 else ()
         few = min(divergence.step + 1, steps) if divergence.step and steps else steps
         kind, change = self._kind(mine, few)
-        cause = self.cause(kind, change, few, tries=TRIES if mine.left is None else 1)
+        cause = self.cause(kind, change, few, TRIES if mine.left is None else 1, divergence.step)
         return dataclasses.replace(verdict, cause=cause, failed=failed)
 
     def _hash_seeds(self, found: Subject) -> tuple[str, ...]:
@@ -253,7 +254,7 @@ class Check:
 
     # --- why ---
 
-    def cause(self, kind: str, change: Perturbations, steps: int, tries: int = TRIES) -> Cause:
+    def cause(self, kind: str, change: Perturbations, steps: int, tries: int = TRIES, step: int = 0) -> Cause:
         """Return the cause of a difference, by the change that brings it about and the difference of two traces.
 
         Args:
@@ -261,10 +262,15 @@ class Check:
             change: Of that kind; for "chance" whatever may make a race show.
             steps: Of each process that trains; 0 for all.
             tries: Pairs of traced runs at most, where none shows a difference.
+            step: The first that differed; 0 where that is not known.
         """
         kinds = _left_over(kind)
-        shown, one, other = self._traced(change, steps, tries)
+        near = step - 1 if step > 2 else 0
+        shown, one, other = self._traced(change, steps, tries, near)
         is_cut = max(one.seconds, other.seconds) > TRACED_S
+        if is_cut and shown is None and near > 2:
+            shown, one, other = self._traced(change, steps, 1, near, is_quiet=True)
+            is_cut = max(one.seconds, other.seconds) > TRACED_S
         lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
@@ -297,13 +303,25 @@ class Check:
         what = "nothing" if change is NOTHING else kind
         return compared_like(like, self._run(f"the cause: {what} changed", change, steps), self._program)
 
-    def _traced(self, change: Perturbations, steps: int, tries: int) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
-        """Return the first difference of two traced runs, or None, and both runs; a race may take several tries."""
-        one = self._run(f"the cause: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=True)
+    def _traced(
+        self, change: Perturbations, steps: int, tries: int, near: int, *, is_quiet: bool = False
+    ) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
+        """Return the first difference of two traced runs, or None, and both runs; a race may take several tries.
+
+        Args:
+            change: The other run's from the first.
+            steps: Of each.
+            tries: The most runs beside the first.
+            near: The step before which lines are looked at anew; 0 for none.
+            is_quiet: Whether from the first step until then nothing is traced.
+        """
+        trace = Settings(trace=True, near=near, quiet=is_quiet)
+        what = f"steps 1 and {near} on" if is_quiet else "the cause"
+        one = self._run(f"{what}: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=trace)
         if one.code != 0:
             self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
         for _ in range(tries):
-            other = self._run("the cause: traced beside it", change, steps, trace=True)
+            other = self._run(f"{what}: traced beside it", change, steps, trace=trace)
             shown = first_difference(traces(one.lines), traces(other.lines))
             if shown is not None or max(one.seconds, other.seconds) > TRACED_S:
                 break
@@ -382,9 +400,9 @@ class Check:
 
     def _first_resumed(self, went_on: int, after: int, again: WrappedProgram) -> str | None:
         """Return the first difference, in words, of the first resumed step from the undisturbed run's; None where none shows."""
-        whole = self._run("the cause: traced", NOTHING, went_on + 1, trace=True)
+        whole = self._run("the cause: traced", NOTHING, went_on + 1, trace=TRACED)
         killed = self._run("the cause: killed once more", NOTHING, 0, kill=after)
-        rest = self._run("the cause: resumed, traced", NOTHING, 1, trace=True, program=again, place=killed.place)
+        rest = self._run("the cause: resumed, traced", NOTHING, 1, trace=TRACED, program=again, place=killed.place)
         one, other = (_of_step(traces(ended.lines), step) for ended, step in ((whole, went_on + 1), (rest, 1)))
         shown = first_difference(one, other)
         return shown.what if shown is not None else None
@@ -397,7 +415,7 @@ class Check:
         change: Perturbations,
         steps: int,
         *,
-        trace: bool = False,
+        trace: Settings = UNTRACED,
         files: bool = False,
         kill: int = 0,
         program: WrappedProgram | None = None,
@@ -406,8 +424,8 @@ class Check:
         self._starts += 1
         self._tell({"event": "note", "text": what})
         scratch = self._scratch / f"run-{self._starts}"
-        settings = Settings(steps=steps, trace=trace, files=files, kill=kill)
-        limit_s = TRACED_S if trace else 0.0
+        settings = trace._replace(steps=steps, files=files, kill=kill)
+        limit_s = TRACED_S if trace.trace else 0.0
         ended = start(program or self._program, scratch, change, settings, self._polled(steps), place, limit_s)
         # Not where it goes on in a folder: what the failed start left there cannot be taken back.
         if self._program.has_terminal or place is not None or not lacks_terminal(ended):

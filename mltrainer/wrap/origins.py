@@ -23,6 +23,7 @@ class Origin(NamedTuple):
 
     Attributes:
         place: File and line.
+        event: The event at which it begins.
         is_given_same: Whether the line was given the same in both runs.
         generator: The shared generator that stood otherwise, where the line drew from one.
         thread: The thread that ran it.
@@ -32,6 +33,7 @@ class Origin(NamedTuple):
     """
 
     place: Place
+    event: int
     is_given_same: bool
     generator: str
     thread: str
@@ -77,7 +79,7 @@ class Origins:
             return self._back([self._givers.whole(parted)], asks, is_way=True)
         if moment.event is None or not self._givers.is_known(moment.event):
             return []
-        return [Origin(place, True, "", self._values.events[moment.event].thread)]
+        return [Origin(place, moment.event, True, "", self._values.events[moment.event].thread)]
 
     def of_written(self, opened: list[tuple[Place, int]], asks: Collection[Place]) -> list[Origin]:
         """Return the lines at which the difference begins of what is written to files, the nearest first.
@@ -134,8 +136,8 @@ class Origins:
                 if giver not in users:
                     users[giver] = line
                     waiting.append(giver)
-        if found:
-            return list(found.values())
+        if found:  # of those that ask the latest first: that a program notes when it began does no harm by itself
+            return sorted(found.values(), key=lambda origin: -origin.event if origin.place in asks else 0)
         beside = [line for line in users if self._values.events[line.event].thread != MAIN]  # that gave it to each other
         return [self._origin(min(beside), users, "", is_given_same=False)] if beside else []
 
@@ -167,7 +169,7 @@ class Origins:
         late_seed = self._late_seed(generator, line.event) if generator and is_given_same else None
         thread, used = self._values.events[line.event].thread, self._used(line, users)
         place, pairs = self._values.place(line.event), self._pairs(line, users)
-        return Origin(place, is_given_same, generator, thread, used, late_seed, pairs)
+        return Origin(place, line.event, is_given_same, generator, thread, used, late_seed, pairs)
 
     def _used(self, line: Giver, users: Mapping[Giver, Giver | None]) -> Place | None:
         """Return the last line, on the way from one to where the difference shows, that is given what is also used elsewhere.

@@ -47,6 +47,7 @@ class Moment(NamedTuple):
 
     time: int
     frame: int
+    kind: str
     line: int
     event: int | None
 
@@ -119,9 +120,9 @@ class PairedValues:
             partner = next(partners.get(keys[frame], iter(())), None) if frame not in self.parting else None
             if partner is None or row[5:7] != partner[5:7]:
                 self.parting.setdefault(frame, self.in_frame.get(frame, [-1])[-1])
-                self._moments.append(Moment(row[0], frame, row[6], None))
+                self._moments.append(Moment(row[0], frame, row[5], row[6], None))
                 continue
-            self._moments.append(Moment(row[0], frame, row[6], len(self.events)))
+            self._moments.append(Moment(row[0], frame, row[5], row[6], len(self.events)))
             self._add(row, partner, seen.setdefault(frame, {}))
 
     def _add(self, row: list[Any], partner: list[Any], seen: dict[str, Pair]) -> None:
@@ -152,7 +153,7 @@ class PairedValues:
         if name == RETURNED:
             return Variable(frame, "", name)
         if name.startswith(":"):
-            return Variable(0, self._files.get(frame, ""), name)
+            return Variable(0, self._file(frame), name)
         if name.startswith("<") or "." in name[1:]:
             return Variable(0, "", name)
         if (frame, name) not in self._homes:
@@ -174,9 +175,13 @@ class PairedValues:
         return Variable(self._homes.get((frame, name), frame), "", name)
 
     def moment(self, place: Place, time: int) -> Moment | None:
-        """Return the last time before a moment, of the first run's clock, at which a line began; None for never."""
-        before = (moment for moment in reversed(self._moments) if moment.time <= time)
-        return next((one for one in before if (self._files.get(one.frame, ""), one.line) == place), None)
+        """Return the beginning of the line that runs at a moment, on the first run's clock; None where none does."""
+        last: dict[int, str] = {}
+        for moment in reversed(self._moments[: bisect_right(self._moments, time, key=lambda moment: moment.time)]):
+            # A frame of which a return is the last that is seen has ended, or waits to be gone on with.
+            if last.setdefault(moment.frame, moment.kind) != "return" and (self._file(moment.frame), moment.line) == place:
+                return moment
+        return None
 
     def number_at(self, time: int) -> int:
         """Return the last event at a moment, on the first run's clock; -1 where there was none by then."""
@@ -197,9 +202,12 @@ class PairedValues:
         """Return True where an event is a line that begins."""
         return self.events[event].kind == "line"
 
+    def _file(self, frame: int) -> str:
+        return self._files.get(frame, "")
+
     def function(self, frame: int) -> tuple[str, str]:
         """Return the file and the name of a frame's function."""
-        return self._files.get(frame, ""), self.functions.get(frame, NO_FUNCTION).name
+        return self._file(frame), self.functions.get(frame, NO_FUNCTION).name
 
     def frame(self, event: int) -> int:
         """Return the frame of an event."""
@@ -207,7 +215,7 @@ class PairedValues:
 
     def place(self, event: int) -> Place:
         """Return the file and line of an event."""
-        return self._files.get(self.events[event].frame, ""), self.events[event].line
+        return self._file(self.events[event].frame), self.events[event].line
 
     def end(self, event: int) -> int:
         """Return the event at which the line that begins at one has ended."""

@@ -13,7 +13,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.reports.wrap import cause_lines
 from mltrainer.wrap import checking
-from mltrainer.wrap.checking import NOTHING, Cause, Check, changed, computed, rate
+from mltrainer.wrap.checking import NOTHING, TRACED, Cause, Check, changed, computed, rate
 from mltrainer.wrap.starting import WrappedProgram
 
 
@@ -85,7 +85,7 @@ def test_a_file_beside_the_folder_is_told_with_the_exact_flag(tmp_path: Path, mo
 def test_a_traced_run_ends_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "TRACED_S", 0.3)
     checked, _ = check(tmp_path / "mine", "import time; time.sleep(60)")
-    ended = checked._run("it", NOTHING, 0, trace=True)
+    ended = checked._run("it", NOTHING, 0, trace=TRACED)
     assert (ended.code, ended.seconds < 30) == (0, True)
 
 

@@ -29,13 +29,15 @@ def ran(
     signals: bool = False,
     trace: bool = False,
     files: bool = False,
+    near: int = 0,
+    quiet: bool = False,
     **more: object,
 ) -> FinishedRun:
     folder = tmp_path / "mine"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "program.py").write_text(code)
     program = WrappedProgram((sys.executable, "program.py", *arguments), folder, **more)  # type: ignore[arg-type]
-    settings = Settings(steps=steps, signals=signals, trace=trace, files=files)
+    settings = Settings(steps=steps, signals=signals, trace=trace, files=files, near=near, quiet=quiet)
     return start(program, tmp_path / f"scratch-{time.monotonic_ns()}", perturbations, settings)
 
 
@@ -416,3 +418,16 @@ def test_values_that_a_constructor_is_given_are_written_memory(tmp_path: Path) -
         row for found in rows_of(ended.lines, "trace").values() for row in found if row[1] == "op" and row[3] == "aten.mul.Tensor"
     ]
     assert [(row[8], row[-1]) for row in rows] == [(3, False), (4, True)]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_near_a_step_lines_are_looked_at_anew_and_until_then_nothing_is_noted_where_that_is_asked_for(tmp_path: Path) -> None:
+    code = (
+        BEFORE + "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor step in range(6):\n    for turn in range(500):\n"
+    )
+    code += "        seen = step\n    model(x).sum().backward(); optimizer.step()\n"
+    [rows] = rows_of(ran(tmp_path, code, trace=True, near=5, quiet=True).lines, "trace").values()
+    assert sorted({row[2] for row in rows if row[1] == "op"}) == [1, 5, 6]
+    assert [row[2] for row in rows if row[1] == "generators"] == [*range(1, 7)]
+    assert len([row for row in rows if row[1] == "value" and row[6] == code.splitlines().index("        seen = step") + 1]) == 800
