@@ -160,6 +160,8 @@ class Values:
         if isinstance(value, (str, os.PathLike)):
             sha.update(self._text(str(value)).encode("utf-8", "replace"))
             return True
+        if kind is slice:
+            return self._all(sha, [value.start, value.stop, value.step], depth)
         if isinstance(value, tuple):  # named ones, too, whose own code is not called
             return self._all(sha, [tuple.__len__(value), *tuple.__iter__(value)], depth)
         if kind is list or kind.__name__ == "deque":

@@ -61,12 +61,13 @@ class Givers:
             asks: Lines that ask for something which differs from run to run.
         """
         event, variable, until = line
-        begin = self._begin(event)
-        found = self._computed_from(line, begin, self._parts(line))
-        found = found or self._computed_from(line, begin, self._run_by(event))
-        found += self._unseen_givers(line, asks)
-        if not found or self._is_changed_within(variable, event):
-            found += self._left(variable, begin, until)
+        begin, is_within = self._begin(event), self._is_changed_within(variable, event)
+        left = self._left(variable, begin, until)
+        found = [giver for giver in left if is_within and giver.variable == variable]
+        if not found:
+            found = self._computed_from(line, begin, self._parts(line)) or self._computed_from(line, begin, self._run_by(event))
+            found += self._unseen_givers(line, asks)
+            found += left if is_within or not found else []
         found = found or self._loop(event)
         # What a line drew before it gave something is seen at the next event.
         seen = min(until + 1, self._values.end(event))
@@ -316,6 +317,7 @@ class Givers:
     def worked(self, before: int, beside: str = "") -> list[Giver]:
         """Return the lines by which functions returned something different before an event, in other threads than one."""
         ended = {e.frame for e in self._values.events[:before] if e.thread != beside and self._has_ended(e)}
+        ended = {frame for frame in ended if not self._called(frame).startswith("__")}  # such as what `with` begins with
         returned = [giver for frame in sorted(ended) for giver in self._returned(frame, -1, before)]
         return [giver for giver in returned if giver.variable == RESULT]
 

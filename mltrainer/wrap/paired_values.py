@@ -107,7 +107,7 @@ class PairedValues:
 
     def _read(self, one: list[list[Any]], other: list[list[Any]]) -> None:
         mine, others = _works(one), _works(other)
-        shared = {*mine.values()} & {*others.values()}
+        shared = {work for each in mine.values() for work in each} & {work for each in others.values() for work in each}
         keys, theirs = _frame_keys(one, mine, shared), _frame_keys(other, others, shared)
         by_key: dict[Any, list[list[Any]]] = {}
         for row in _of_values(other):
@@ -257,24 +257,29 @@ def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:
     return (row for row in rows if row[1] == "value")
 
 
-def _works(rows: list[list[Any]]) -> dict[int, Any]:
-    """Return the frames of threads, and those that a fork begins with, by what they do: function, what it is given, number."""
+def _works(rows: list[list[Any]]) -> dict[int, list[Any]]:
+    """Return the frames of threads, and those that a fork begins with, by what they do, more closely and less.
+
+    That is the function, what it is given, the attributes of its object, or not those, and its number.
+    """
     named = {row[2]: row[2:] for row in rows if row[1] == "frame"}
     is_fork = all(row[2] != "<module>" for row in named.values())
-    found: dict[int, Any] = {}
+    found: dict[int, list[Any]] = {}
     counts: Counter[Any] = Counter()
     for _, _, thread, frame, caller, kind, _, changes, _ in _of_values(rows):
         if frame in found or frame not in named or kind != "call" or not (thread != MAIN or (is_fork and not caller)):
             continue
         _, file, *function = named[frame]
         parameters = _function(*function).parameters or changes
-        work = os.path.basename(file or ""), function[0], tuple((name, changes.get(name, "")) for name in parameters)
-        found[frame] = (*work, counts[work])
-        counts[work] += 1
+        held = [name for name in changes if name.startswith(f"{function[0].rpartition('.')[0]}.")]
+        place, given = (os.path.basename(file or ""), function[0]), [(name, changes.get(name, "")) for name in parameters]
+        works = [(*place, (*given, *((name, changes[name]) for name in held))), (*place, tuple(given))]
+        found[frame] = [(*work, number, counts[number, work]) for number, work in enumerate(works)]
+        counts.update(enumerate(works))
     return found
 
 
-def _frame_keys(rows: list[list[Any]], works: dict[int, Any], shared: Collection[Any]) -> dict[int, Any]:
+def _frame_keys(rows: list[list[Any]], works: dict[int, list[Any]], shared: Collection[Any]) -> dict[int, Any]:
     """Return the keys by which the same frame is found in each run: its caller, its function, and its number among those.
 
     Args:
@@ -287,8 +292,8 @@ def _frame_keys(rows: list[list[Any]], works: dict[int, Any], shared: Collection
     keys: dict[int, Any] = {}
     counts: Counter[Any] = Counter()
     for _, _, _, frame, caller, *_ in _of_values(rows):
-        if frame in works and works[frame][:2] in done_alike:
-            keys[frame] = works[frame]
+        if frame in works and works[frame][0][:2] in done_alike:
+            keys[frame] = next((work for work in works[frame] if work in shared), works[frame][0])
         elif frame not in keys:
             key = keys.get(caller), functions.get(frame)
             keys[frame] = (*key, counts[key])

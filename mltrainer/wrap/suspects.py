@@ -313,12 +313,12 @@ class _SourceReader:
         return False
 
     def _is_kept(self, node: ast.AST) -> bool:
-        """Return True where a moment, a difference of moments or a name is only given on, also as text, or as a share."""
+        """Return True where a moment, a sum or difference of moments, or a name is only given on, also as text or a share."""
         parent = self._parents[node]
         while not isinstance(parent, (ast.stmt, ast.withitem)):
             is_part = isinstance(parent, (ast.Attribute, ast.Subscript)) or (isinstance(parent, ast.Call) and parent.func is node)
             is_text = isinstance(parent, TEXT_MADE) or (isinstance(parent, ast.Call) and called(parent) in TEXT)
-            if not (is_part or is_text or (isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Sub, ast.Div)))):
+            if not (is_part or is_text or (isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Add, ast.Sub, ast.Div)))):
                 return False
             node, parent = parent, self._parents[parent]
         return isinstance(parent, (ast.Assign, ast.AnnAssign, ast.Return, ast.withitem))

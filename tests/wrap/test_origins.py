@@ -322,6 +322,7 @@ def test_nothing_of_the_programs_own_is_called() -> None:
         (Pair(1, 2), Pair(1, 2), Pair(1, 3)),
         (Slots(1), Slots(1), Slots(2)),
         (range(3), range(3), range(4)),
+        (slice(1, 3), slice(1, 3), slice(2, 3)),
         (iter([1, 2]), iter([1, 2]), iter([1, 3])),
         (zip("ab", [1, 2], strict=True), zip("ab", [1, 2], strict=True), zip("ab", [1, 3], strict=True)),
         (argparse.Namespace(seed=1), argparse.Namespace(seed=1), argparse.Namespace(seed=2)),

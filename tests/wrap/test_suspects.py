@@ -147,6 +147,7 @@ def test_a_draw_from_a_shared_generator_names_it() -> None:
     [
         ("now = time.time()", True),
         ("took = time.time() - began", True),
+        ("took = took + time.time() - began", True),
         ("key = f'run-{os.getpid()}'", True),
         ("with tempfile.TemporaryDirectory() as folder: pass", True),
         ("seed = int(time.time())", False),
