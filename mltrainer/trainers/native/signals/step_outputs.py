@@ -6,7 +6,7 @@ Between a step's kernels the same few lines of Python take several times as long
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,9 @@ from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.signals.margins import Margins
 from mltrainer.trainers.native.signals.recent_outputs import HELD, Pass, RecentOutputs, numbers, seen
 
-
-class _Taken(NamedTuple):
-    """A step's number, its epoch from 1, and what `Step` has of it; what its passes gave."""
-
-    number: int
-    epoch: int
-    ids: np.ndarray
-    shards: Sequence[int]
-    of: int
-    passes: list[Pass | None]
+# A step's number, its epoch from 1, the ids of its samples, its shards and their count as `Step` has them, what its passes gave.
+# A plain tuple: one with names takes several times as long to make.
+_Taken = tuple[int, int, np.ndarray, Sequence[int], int, list[Pass | None]]
 
 
 class StepOutputs:
@@ -50,14 +43,16 @@ class StepOutputs:
 
     def saw(self, outputs: Any, targets: Any) -> None:
         """Take in what the loss gets in a pass."""
-        found = seen(outputs, targets)
-        self._passes.append(found)
-        self._held += numbers(outputs) if found is not None else 0
+        self._passes.append(seen(outputs, targets))
 
     def took(self, number: int, epoch: int, step: Step) -> None:
         """Keep what the passes gave of a step that was taken."""
-        if self._passes:
-            self._taken.append(_Taken(number, epoch, step.ids, step.shards, step.count, self._passes))
+        passes = self._passes
+        if not passes:
+            return
+        self._taken.append((number, epoch, step.ids, step.shards, step.count, passes))
+        if passes[0] is not None:
+            self._held += len(passes) * numbers(passes[0][0])
         if self._held >= HELD:
             self.hand_on()
 
