@@ -45,7 +45,8 @@ class Values:
     Rows are `value, thread, frame, caller's frame, event, line, changes, skipped`, where line is the one that begins, changes are
     those since the frame's row before, and skipped tells that lines between them were not looked at; and `frame, frame, file,
     function, parameters, free variables` once for each frame. Names that begin with `<` are generators that all libraries share,
-    those with a dot attributes of an object, by its class, those with a colon global ones.
+    those with a dot attributes of an object, by its class, and with a number where a frame has several objects of that class;
+    those with a colon global ones.
 
     Args:
         lines: Where the rows go.
@@ -132,11 +133,14 @@ class Values:
         if not is_module:
             rows += [(f":{name}", frame.f_globals[name]) for name in sorted(used & frame.f_globals.keys())]
         rows = [(name, value) for name, value in rows if not name.startswith((":__", ":_mltrainer"))]
+        seen: dict[str, set[int]] = {}
         for name, value in [part for row in rows for part in _parts(*row, used)]:
             if type(value).__name__ not in NO_VALUE:
                 digest = self._digest(value)
-                if digest:
-                    yield name, digest
+                others = seen.setdefault(name, set())
+                if digest and id(value) not in others:
+                    others.add(id(value))
+                    yield f"{name}#{len(others)}" if len(others) > 1 else name, digest
         yield from _shared_generators()
 
     def _digest(self, value: Any) -> str:

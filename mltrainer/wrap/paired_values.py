@@ -241,7 +241,8 @@ class PairedValues:
         if found is None or variable.frame or "." not in variable.name:
             return found
         # Of an attribute of several objects, which one after the other are looked at, the first time that it was this one's.
-        return next(c for c in known if c.pair == found.pair)
+        of_class = [v for v in self.attributes[plain(variable)] if _unnumbered(v) == _unnumbered(variable)]
+        return min((c for v in of_class for c in self.changes[v] if c.pair == found.pair), key=lambda change: change.event)
 
 
 def _function(name: str, parameters: Iterable[str] = (), free: Iterable[str] = ()) -> Function:
@@ -250,7 +251,11 @@ def _function(name: str, parameters: Iterable[str] = (), free: Iterable[str] = (
 
 def plain(variable: Variable) -> str:
     """Return a variable's name as its source has it; of an attribute its own."""
-    return variable.name.lstrip(":").rpartition(".")[2]
+    return _unnumbered(variable).lstrip(":").rpartition(".")[2]
+
+
+def _unnumbered(variable: Variable) -> str:
+    return variable.name.partition("#")[0]
 
 
 def _of_values(rows: list[list[Any]]) -> Iterator[list[Any]]:

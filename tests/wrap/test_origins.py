@@ -573,3 +573,19 @@ def test_memory_beside_what_a_tensor_shows_is_no_part_of_its_value() -> None:
     assert values._digest(one[:2]) == values._digest(other[:2])
     assert values._digest(one[::2]) != values._digest(other[::2])
     assert values._digest(one[:0]) == values._digest(other[:0]) != ""
+
+
+def test_attributes_of_two_objects_of_a_class_in_one_function_are_told_apart() -> None:
+    source = """class Mean:
+    def __init__(self):
+        self.mean = 0
+    def add(self, value):
+        self.mean += value
+def clip(speed, sizes):
+    return sizes.mean + 2 * speed.mean
+speed, sizes = Mean(), Mean()
+speed.add(ask())
+sizes.add(3)
+compute(clip(speed, sizes))
+"""
+    assert origins(source) == [9]
