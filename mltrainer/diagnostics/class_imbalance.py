@@ -31,7 +31,7 @@ def _worst_recall(run: Run, answers: float) -> float:
 def _of_answers(run: Run, times: float, recall: float, answers: float) -> Finding:
     """Return the finding on classes of places, and on labels that hold or do not: many are rare by nature, and found."""
     rows = [row for row in run.last_seen.by_class or [] if row[0] >= answers]
-    if not rows:
+    if not rows or run.shows_no_signal:  # where nothing tells a class, none can be found
         return Finding("not_applicable", "The training samples' classes were not counted.")
     rare = [(ratio(right, count), ratio(others, count)) for count, right, others in rows if ratio(others, count) > times]
     worst, ratio_found = min(rare, default=(NAN, max(ratio(others, count) for count, _, others in rows)))

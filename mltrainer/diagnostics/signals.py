@@ -268,7 +268,9 @@ class Run:
 
         Empty where they were not counted, or the whole numbers are counts or ids.
         """
-        counts = max((self.start_data and self.start_data.counts) or [], self._fairly_drawn, key=sum)
+        counts = (self.start_data and self.start_data.counts) or []
+        if sum(count > 0 for count in counts) < 2:  # some hundred samples may have none of a rare class
+            counts = self._fairly_drawn or counts
         output = self.start.output if self.start else None
         # A classifier has an output for each class, of two classes perhaps one for both.
         is_named = output is None or len(counts) <= max([2, *output.shape])

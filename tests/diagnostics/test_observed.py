@@ -305,10 +305,15 @@ def test_rare_classes_of_places_and_labels_that_hold_seldom_are_told_where_they_
     for rows in ([[3000, 2990, 3000], [60, 40, 3000]], [[3000, 2990, 3000], [400, 2, 3000]], [[90, 80, 90], [3, 0, 90]]):
         assert say("class_imbalance", counted_answers(*rows)).state == "clear"
     assert say("class_imbalance", counted_answers([5, 2, 5], [3, 0, 5])).state == "not_applicable"
+    unforeseen = counted_answers([3000, 2990, 3000], [100, 90, 3000], [60, 2, 3000])
+    unforeseen["signals"]["start"]["model"]["plain"] = {"floor": 0.0, "losses": {"constant": [2.3] * 4, "linear": [2.3] * 4}}
+    for row in unforeseen["history"]:
+        row["signals"]["validation"]["losses"] = [2.3] * 4
+    assert say("class_imbalance", unforeseen).state == "not_applicable"
 
 
 def test_a_class_that_most_batches_have_none_of_is_no_order() -> None:
-    run = observed(evaluation=None, signals__early__labels=[0.0] * 20 + [0.08] * 12, **{f"{DATA_AT}counts": [499, 1]})
+    run = observed(evaluation=None, signals__early__labels=[0.0] * 20 + [0.08] * 12, **{f"{DATA_AT}counts": [500]})
     run["signals"]["early"]["counts"] = [2035, 13]
     assert say("unshuffled_data", run).state == "clear"
     assert "157 times" in say("class_imbalance", run).reason

@@ -542,6 +542,9 @@ def test_no_answers_are_counted_of_tokens_that_come_next_of_inputs_given_back_an
     assert recalled(logits, tokens[:, 1:], by_class(logits, tokens[:, 1:]), (tokens,)) is None
     flat, targets = logits.flatten(0, 1), tokens[:, 1:].flatten()
     assert recalled(flat, targets, by_class(flat, targets), (tokens,)) is None
+    padded = torch.where(torch.arange(9) < 5, tokens[:, 1:], -100)
+    assert answered(logits, padded, tokens) is None
+    assert answered(logits, tokens[:, :-1].clone(), tokens[:, :-1]) is None  # asked for what it sees
     pixels = torch.tensor([[0.0, 1, 1], [0, 0, 1]])
     assert answered(pixels - 0.5, pixels) is None
     assert answered(pixels - 0.5, pixels, pixels.clone()) is None

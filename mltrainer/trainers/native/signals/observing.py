@@ -35,7 +35,8 @@ from mltrainer.workspace import MACHINE_ERRNOS
 SHARE = 0.02  # of a run's training may be spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
 MOST_NAMED = 32  # classes, or labels of a sample, whose answers are counted: more are a vocabulary
-GOES_ON = 0.9  # chosen by us: the share of the targets that are the next tokens; padding, or masks, are the others
+GOES_ON = 0.9  # chosen by us: the share of the targets that are tokens of the text; padding, or masks, are the others
+SHIFTS = range(-3, 4)  # places by which targets may be shifted against the tokens
 MOST_ONE_HOT = 1000  # classes of a target that has a number for each
 LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
 FITTED = 128  # training samples, at least, to which plain answers are fitted
@@ -338,17 +339,20 @@ def gives_back(target: Tensor, batch: Any) -> bool:
 
 
 def goes_on(target: Tensor, batch: Any) -> bool:
-    """Return True if targets are the tokens of a batch that come next, as a language model's are."""
+    """Return True if targets are tokens of a batch, but for a shift, as a language model's are."""
     places = target.reshape(length(batch), -1) if target.numel() % length(batch) == 0 else target[:0, None]
-    for tokens in tensors_in(batch):
-        if tokens.dim() != 2 or tokens.is_floating_point() or len(tokens) != len(places):
-            continue
-        if tokens.shape == places.shape and torch.equal(tokens, places):  # the targets themselves
-            continue
-        width = min(places.shape[1], tokens.shape[1] - 1)
-        if width and float((places[:, :width] == tokens[:, 1 : width + 1]).float().mean()) >= GOES_ON:
-            return True
-    return False
+    known = [one for one in tensors_in(batch) if one.dim() == 2 and not one.is_floating_point() and len(one) == len(places)]
+    own = next((one for one in known if one.shape == places.shape and torch.equal(one, places)), None)
+    return any(_are_alike(places, tokens, shift) for tokens in known if tokens is not own for shift in SHIFTS)
+
+
+def _are_alike(targets: Tensor, tokens: Tensor, shift: int) -> bool:
+    """Return True if the targets that a loss looks at are the tokens so many places later."""
+    tokens, targets = tokens[:, max(0, shift) :], targets[:, max(0, -shift) :]
+    width = min(targets.shape[1], tokens.shape[1])
+    is_told = targets[:, :width] >= 0
+    same = (targets[:, :width] == tokens[:, :width])[is_told]
+    return bool(len(same)) and float(same.float().mean()) >= GOES_ON
 
 
 def _loss_with(task: Task, outputs: Any, target: Tensor) -> float | None:
