@@ -62,12 +62,14 @@ class Givers:
         """
         event, variable, until = line
         begin, is_within = self._begin(event), self._is_changed_within(variable, event)
-        left = self._left(variable, begin, until)
+        left = self._left(begin, until)
         found = [giver for giver in left if is_within and giver.variable == variable]
         if not found:
             found = self._computed_from(line, begin, self._parts(line)) or self._computed_from(line, begin, self._run_by(event))
             found += self._unseen_givers(line, asks)
-            found += left if is_within or not found else []
+            own = [giver for giver in left if variable.frame and giver.variable.frame == self._values.frame(giver.event)]
+            found += own if is_within else []
+            found = found or left
         found = found or self._loop(event)
         # What a line drew before it gave something is seen at the next event.
         seen = min(until + 1, self._values.end(event))
@@ -205,16 +207,16 @@ class Givers:
         function = self._values.functions.get(frame, NO_FUNCTION)
         names = self._names(computed(self._parts(line)).reads) | ({GOES_THROUGH} & {*function.parameters})
         for name in sorted(names):
-            variable = self._values.variable(frame, name)
-            if self._values.changes.keys() & {variable, Variable(0, file, f":{name}")}:
+            if self._values.changes.keys() & {self._values.variable(frame, name), Variable(0, file, f":{name}")}:
                 continue
-            lines = self._statements.giving(file, name)
-            before = (n for n in reversed(self._values.in_frame[frame]) if n < event and self._values.events[n].line in lines)
-            giver = next(before, None)
+            owner = self._values.owner(frame, name)
+            lines, in_owner = self._statements.giving(file, name), self._values.in_frame.get(owner, [])
+            giver = next((n for n in reversed(in_owner) if n < event and self._values.events[n].line in lines), None)
+            is_given = name != "self" and name in self._values.functions.get(owner, NO_FUNCTION).parameters
             if giver is not None:
                 yield self.whole(giver)
-            elif name in function.parameters and name != "self" and (caller := self._calling(frame)) is not None:
-                yield Giver(caller, variable, self._values.in_frame[frame][0])
+            elif is_given and (caller := self._calling(owner)) is not None:
+                yield Giver(caller, Variable(owner, "", name), in_owner[0])
 
     def _calling(self, frame: int) -> int | None:
         """Return the line that called a frame's function; None where none is known."""
@@ -271,6 +273,8 @@ class Givers:
                 if self._values.is_line(n) and variable.frame in (0, self._values.frame(n))
             )
             line = next((n for n in earlier if self._may_change(plain(variable), n)), line)
+        if line is None and not variable.frame and (parted := self._parted_since(variable, last.event)) is not None:
+            return self.whole(parted)
         if line is None:
             line = next((n for n in reversed(self._values.in_frame.get(changed.caller, [])) if n < last.event), None)
         if line is None:
@@ -279,6 +283,11 @@ class Givers:
         changing = line if is_given else self._by_another_thread(variable, line, last.event)
         until = last.event if changing == line and not last.is_skipped else self._values.end(changing)
         return Giver(changing, variable, until)
+
+    def _parted_since(self, variable: Variable, event: int) -> int | None:
+        """Return the line after which a function took another way in each run, of which nothing more was seen, since a change."""
+        before = max((c.event for c in self._values.changes[variable] if c.event < event), default=0)
+        return max((n for n in self._values.parting.values() if before <= n < event and self._values.is_line(n)), default=None)
 
     def _by_another_thread(self, variable: Variable, event: int, seen: int) -> int:
         """Return the line that changed a variable: where the line that saw it does not name it, another thread's last one."""
@@ -350,16 +359,15 @@ class Givers:
         if begin < parted <= until and self._values.is_line(parted):
             yield self.whole(parted)
 
-    def _left(self, variable: Variable, event: int, end: int) -> list[Giver]:
-        """Return the lines, called by a line, that left something different: in a variable, else in what they got, else any."""
+    def _left(self, event: int, end: int) -> list[Giver]:
+        """Return the lines, called by a line, that left something different in attributes, in what they got, or around them."""
         frame, left = self._values.frame(event), list[Giver]()
         for number in range(event + 1, min(end + 1, len(self._values.events))):
             seen = self._values.events[number]
             if seen.caller == frame and seen.kind != "call" and seen.began is not None:
                 parted = self._values.parted_at.get(number, [])
                 left += [Giver(seen.began, changed, number) for changed in parted if self._outlasts(changed, seen.frame)]
-        same = [giver for giver in left if giver.variable == variable]
-        return same or [giver for giver in left if variable.frame and giver.variable.frame] or left
+        return left
 
     def _outlasts(self, variable: Variable, frame: int) -> bool:
         """Return True for what others have when a frame has returned: attributes, what it was given, variables around it."""

@@ -170,6 +170,12 @@ class PairedValues:
         known = [variable for variable in found if variable in self._last_pair]
         return next((v for v in known if self._last_pair[v] == pair), known[0] if known else Variable(frame, "", name)).frame
 
+    def owner(self, frame: int, name: str) -> int:
+        """Return the frame that has a variable without a digest: of a free one the last of the function around it."""
+        function = self.functions.get(frame, NO_FUNCTION)
+        around = self._frames_of.get((self._file(frame), function.around), []) if name in function.free else []
+        return self.owner(around[-1], name) if around and around[-1] != frame else frame
+
     def variable(self, frame: int, name: str) -> Variable:
         """Return the variable that a name is in a frame: a free one is that of the function around it."""
         return Variable(self._homes.get((frame, name), frame), "", name)

@@ -589,3 +589,46 @@ sizes.add(3)
 compute(clip(speed, sizes))
 """
     assert origins(source) == [9]
+
+
+def test_what_a_function_changed_after_it_took_another_way_leads_to_its_decision() -> None:
+    source = """class Lake:
+    def __init__(self):
+        self.place = 0
+    def step(self, slips):
+        if slips > 1:
+            self.place += 1
+        return 0
+    def seen(self):
+        return self.place
+lake = Lake()
+slips = ask()
+lake.step(slips)
+compute(lake.seen())
+"""
+    assert origins(source) == [11]
+
+
+def test_what_has_no_digest_leads_from_a_closure_to_where_it_was_made() -> None:
+    source = """def jitter(noise):
+    def change(x):
+        return x + noise.draw()
+    return change
+change = jitter(opened(ask()))
+compute(change(1))
+"""
+
+    class File:
+        __slots__ = ("number",)
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def draw(self) -> int:
+            return self.number
+
+    File.__module__ = "io"
+    both = [rows_of(source, ask=lambda value=value: value, opened=File) for value in (1, 2)]
+    (one, time), (other, _) = both
+    found = Origins(one, other, lambda file: source).of_computed((FILE, 6), time, [(FILE, 5)])
+    assert [origin.place[1] for origin in found] == [5]
