@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -44,6 +45,8 @@ class Givers:
         self._values, self._statements = values, statements
         self.inherited: set[Variable] = set()
         self._leading: dict[Giver, bool] = {}
+        self._changes: dict[tuple[Place, str], bool] = {}  # by line and name
+        self._elsewhere: dict[tuple[str, str], list[int]] = {}  # by name and thread
 
     def whole(self, event: int) -> Giver:
         """Return a line with all that it did."""
@@ -295,16 +298,21 @@ class Givers:
         if variable.name in GENERATORS or self._may_change(name, event):
             return event
         thread = self._values.events[event].thread
+        changing = self._changing_elsewhere(name, thread)
+        later = bisect.bisect_right(changing, seen)
         # Before it was seen, else after that: the other run's thread may have come earlier.
-        others = (
-            n
-            for n in [*range(seen, -1, -1), *range(seen + 1, len(self._values.events))]
-            if self._values.events[n].thread != thread
-        )
-        named = [n for n in others if self._values.is_line(n) and self._may_change(name, n)]
+        named = [*reversed(changing[:later]), *changing[later:]]
         different = (n for n in named if not self._leaves_equal(variable, n))
         # Each may see the same at each of its own lines, and when they meet still differs.
         return next(different, next((n for n in named if self._values.events[n].thread != MAIN), event))
+
+    def _changing_elsewhere(self, name: str, thread: str) -> list[int]:
+        """Return the lines, as they ran, of all threads but one that may change a variable or attribute of a name."""
+        if (name, thread) not in self._elsewhere:
+            events = enumerate(self._values.events)
+            others = (n for n, event in events if event.thread != thread and self._values.is_line(n))
+            self._elsewhere[name, thread] = [n for n in others if self._may_change(name, n)]
+        return self._elsewhere[name, thread]
 
     def _leaves_equal(self, variable: Variable, event: int) -> bool:
         """Return True where a line left a variable the same in both runs; one that functions share is one of each frame."""
@@ -331,8 +339,11 @@ class Givers:
         return [giver for giver in returned if giver.variable == RESULT]
 
     def _may_change(self, name: str, event: int) -> bool:
-        statement = self._statement(event)
-        return name in statement.gives or may_change(statement.heads, name)
+        place = self._values.place(event)
+        if (place, name) not in self._changes:
+            statement = self._statement(event)
+            self._changes[place, name] = name in statement.gives or may_change(statement.heads, name)
+        return self._changes[place, name]
 
     def _ended(self, event: int, begin: int, until: int) -> list[int]:
         """Return the frames of functions that a line called and that have returned, or taken another way in each run."""
