@@ -5,11 +5,11 @@ from __future__ import annotations
 from mltrainer.diagnostics.signals import NAN, Finding, Run, judged, percent, ratio, text
 
 
-def find(run: Run, *, times: float, recall: float, answers: float) -> Finding:
+def find(run: Run, *, times: float, recall: float, answers: float, named: float) -> Finding:
     """Fire where one class has far more samples than another, unless every class is found nevertheless."""
     counts = [count for count in run.train_counts if count]
     if len(counts) < 2:
-        return _of_answers(run, times, recall, answers)
+        return _of_answers(run, times, answers, named)
     ratio_found, worst = ratio(max(counts), min(counts)), _worst_recall(run, answers)
     evidence = {"times": ratio_found, "largest": max(counts), "smallest": min(counts), "worst_recall": worst, "since_step": 0}
     # False of NaN: where no recall is known, nothing excuses the imbalance.
@@ -28,8 +28,8 @@ def _worst_recall(run: Run, answers: float) -> float:
     return min(recalls, default=NAN)
 
 
-def _of_answers(run: Run, times: float, recall: float, answers: float) -> Finding:
-    """Return the finding on classes of places, and on labels that hold or do not: many are rare by nature, and found."""
+def _of_answers(run: Run, times: float, answers: float, named: float) -> Finding:
+    """Return the finding on classes of places, and on labels that hold or do not: many are rare by nature, and named at times."""
     rows = [row for row in run.last_seen.by_class or [] if row[0] >= answers]
     if not rows or run.shows_no_signal:  # where nothing tells a class, none can be found
         return Finding("not_applicable", "The training samples' classes were not counted.")
@@ -37,4 +37,4 @@ def _of_answers(run: Run, times: float, recall: float, answers: float) -> Findin
     worst, ratio_found = min(rare, default=(NAN, max(ratio(others, count) for count, _, others in rows)))
     reason = f"A class has {text(ratio_found)} times the answers of another (at most {times:g} expected)"
     reason += f"; of the rare one that is found least, {percent(worst)} are" if rare else ""
-    return judged(worst < recall, reason + ".", {"times": ratio_found, "worst_recall": worst, "since_step": 0})
+    return judged(worst < named, reason + ".", {"times": ratio_found, "worst_recall": worst, "since_step": 0})

@@ -302,7 +302,7 @@ def test_rare_classes_of_places_and_labels_that_hold_seldom_are_told_where_they_
     found = say("class_imbalance", counted_answers([3000, 2990, 3000], [100, 90, 3000], [60, 2, 3000]))
     assert (found.state, found.evidence["times"]) == ("fired", 50)
     assert "found least, 3.33 % are" in found.reason
-    for rows in ([[3000, 2990, 3000], [60, 40, 3000]], [[3000, 2990, 3000], [400, 2, 3000]], [[90, 80, 90], [3, 0, 90]]):
+    for rows in ([[3000, 2990, 3000], [60, 12, 3000]], [[3000, 2990, 3000], [400, 2, 3000]], [[90, 80, 90], [3, 0, 90]]):
         assert say("class_imbalance", counted_answers(*rows)).state == "clear"
     assert say("class_imbalance", counted_answers([5, 2, 5], [3, 0, 5])).state == "not_applicable"
     unforeseen = counted_answers([3000, 2990, 3000], [100, 90, 3000], [60, 2, 3000])
