@@ -277,7 +277,9 @@ def _parts(name: str, value: Any, used: set[str], depth: int = 0) -> list[tuple[
 def _is_own(kind: type) -> bool:
     """Return True for a class that is neither Python's nor a library's."""
     module = kind.__module__
-    if module.partition(".")[0] in sys.stdlib_module_names and module != "__main__":
+    if module == "__main__":  # also of `python -m`, whose module may be a library's that runs the user's file
+        return True
+    if module.partition(".")[0] in sys.stdlib_module_names:
         return False
     return "site-packages" not in (getattr(sys.modules.get(module), "__file__", None) or "")
 
