@@ -122,7 +122,7 @@ def test_a_tie_that_is_none_is_told_with_its_modules(make: type[nn.Module], word
     assert "head.weight = embedding.weight" in found
 
 
-@pytest.mark.parametrize("make", [scaled, grown, normed, Own, lambda: Autoencoder(copied=True)], ids=str)
+@pytest.mark.parametrize("make", [scaled, grown, normed, Own, lambda: Autoencoder(copied=True)])
 def test_a_copy_is_known_scaled_turned_or_of_more_rows(make: Callable[[], nn.Module]) -> None:
     assert "begin with the same values" in told(make())[0]
 
