@@ -164,7 +164,12 @@ def likely_causes(
     if shown is not None and shown.place is not None and not _is_explained(shown, rows):
         here = LikelyCause(shown.place, shown.kind or kinds[0], shown.what)
         lines.insert(sum(found.certain for _, found in rows), here)
-    return [*traced, *(line for line in lines if line.place not in {found.place for found in traced})]
+    rest = [line for line in lines if line.place not in {found.place for found in traced}]
+    asked = [LikelyCause(place, found.kind, found.call) for place, found in rows if found.certain]
+    if kinds == ("hash order",) and asked and not {line.place for line in traced} & {line.place for line in asked}:
+        # Who asks for a set's order or a hash stands in the text: a line that does not was only the last that could be followed.
+        return [*asked, *traced, *(line for line in rest if line not in asked)]
+    return [*traced, *rest]
 
 
 def _unwritten(shown: FirstDifference | None, kinds: tuple[str, ...], one: dict[Key, Trace]) -> list[LikelyCause]:
