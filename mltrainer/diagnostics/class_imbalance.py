@@ -33,8 +33,10 @@ def _of_answers(run: Run, times: float, answers: float, named: float) -> Finding
     rows = [row for row in run.last_seen.by_class or [] if row[0] >= answers]
     if not rows or run.shows_no_signal:  # where nothing tells a class, none can be found
         return Finding("not_applicable", "The training samples' classes were not counted.")
-    rare = [(ratio(right, count), ratio(others, count)) for count, right, others in rows if ratio(others, count) > times]
+    # By Zipf's law the commonest of so many words has as many times the answers of the rarest one.
+    expected = max(times, len(run.last_seen.by_class or []))
+    rare = [(ratio(right, count), ratio(others, count)) for count, right, others in rows if ratio(others, count) > expected]
     worst, ratio_found = min(rare, default=(NAN, max(ratio(others, count) for count, _, others in rows)))
-    reason = f"A class has {text(ratio_found)} times the answers of another (at most {times:g} expected)"
+    reason = f"A class has {text(ratio_found)} times the answers of another (at most {expected:g} expected)"
     reason += f"; of the rare one that is found least, {percent(worst)} are" if rare else ""
     return judged(worst < named, reason + ".", {"times": ratio_found, "worst_recall": worst, "since_step": 0})

@@ -312,6 +312,12 @@ def test_rare_classes_of_places_and_labels_that_hold_seldom_are_told_where_they_
     assert say("class_imbalance", unforeseen).state == "not_applicable"
 
 
+@pytest.mark.parametrize(("rarest", "state"), [(20, "clear"), (11, "fired")])
+def test_of_many_words_some_are_rare_by_nature(rarest: int, state: str) -> None:
+    words = [[320 // place, 0 if place > 20 else 40, 320] for place in range(1, 25)]
+    assert say("class_imbalance", counted_answers(*words, [rarest, 0, 320])).state == state
+
+
 def test_a_class_that_most_batches_have_none_of_is_no_order() -> None:
     run = observed(evaluation=None, signals__early__labels=[0.0] * 20 + [0.08] * 12, **{f"{DATA_AT}counts": [500]})
     run["signals"]["early"]["counts"] = [2035, 13]
