@@ -142,7 +142,7 @@ class Difference(Part):
 
 
 class Call(Part):
-    """A line of the project's own that uses a clock, entropy or threads."""
+    """A line of the project's own that likely makes steps differ, or an attribute that a checkpoint does not hold, at its class."""
 
     kind: str
     call: str
