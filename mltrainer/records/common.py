@@ -142,7 +142,7 @@ class Difference(Part):
 
 
 class Call(Part):
-    """A line of the project's own that likely makes steps differ, or an attribute that a checkpoint does not hold, at its class."""
+    """A line of the project's own that likely makes steps differ; or an attribute that no checkpoint holds, at its class."""
 
     kind: str
     call: str
