@@ -28,6 +28,8 @@ from mltrainer.trainers.native.tracing import giver
 DEPTH = 6  # of objects within objects
 MOST = 1000  # of a container's items: more are data
 MOST_BYTES = 1 << 20  # of an array: more is data
+MOST_ATTRIBUTES = 20_000  # of one object and all within it: planning must not wait for lists of lists
+LONGEST_KEY = 64  # characters of a dict's key; others, and those that are no texts or numbers, name nothing
 PLAIN = (bool, int, float, complex, str, bytes, type(None), itertools.count)
 OF_MODULES = frozenset(vars(nn.Module()))  # a module's own bookkeeping; parameters and buffers, which a checkpoint holds
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
@@ -50,7 +52,7 @@ def attributes(opened: OpenTask, model: nn.Module) -> Attributes:
     found: Attributes = {}
     seen: set[int] = set()
     for root in roots:
-        for path, attribute in _walk(root, type(root).__name__, type(root), seen, DEPTH):
+        for path, attribute in itertools.islice(_walk(root, type(root).__name__, type(root), seen, DEPTH), MOST_ATTRIBUTES):
             found.setdefault(path, attribute)
     return found
 
@@ -102,8 +104,8 @@ def _walk(value: Any, path: str, owner: type, seen: set[int], depth: int) -> Ite
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
-    rows = value.items() if isinstance(value, dict) else enumerate(value)
-    return [(f"[{key!r}]", part) for key, part in rows]
+    rows = value.copy().items() if isinstance(value, dict) else enumerate(list(value))  # another thread may go on with it
+    return [(f"[{key!r}]", part) for key, part in rows if isinstance(key, (int, str)) and len(str(key)) <= LONGEST_KEY]
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
@@ -127,8 +129,9 @@ def _state(value: Any) -> bytes | None:
         return repr(value.get_state(legacy=False)).encode()
     if isinstance(value, torch.Generator):
         return value.get_state().numpy().tobytes()
-    if isinstance(value, Tensor) and value.device.type == "cpu" and value.nbytes <= MOST_BYTES and not value.is_sparse:
-        return bytes(raw_bytes(value))
-    if isinstance(value, np.ndarray) and value.dtype != object and value.nbytes <= MOST_BYTES:
+    if type(value) in (Tensor, nn.Parameter):  # those of libraries need not have bytes
+        is_plain = value.layout is torch.strided and value.device.type == "cpu" and not (value.is_quantized or value.is_nested)
+        return bytes(raw_bytes(value)) if is_plain and value.nbytes <= MOST_BYTES else None
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject and value.nbytes <= MOST_BYTES:
         return value.tobytes()
     return None

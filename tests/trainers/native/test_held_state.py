@@ -121,6 +121,19 @@ def test_a_value_has_a_state(value: Any) -> None:
     assert held_state._state(value) == held_state._state(value) is not None
 
 
-@pytest.mark.parametrize("value", [Tensor, np.array([None]), torch.zeros(1 << 19), open])
+def test_lists_of_lists_and_keys_of_any_kind_are_gone_through_in_a_moment() -> None:
+    opened = Opened()
+    opened.rows.table = [[[0] * 900] * 900] * 900  # type: ignore[attr-defined]  # as a user's data set may hold it
+    opened.rows.each = [[number] * 900 for number in range(900)]  # type: ignore[attr-defined]  # the same, of lists of their own
+    opened.rows.named = {("a", 1): 1, "k" * 100: 2, "short": 3}  # type: ignore[attr-defined]  # keys of any kind
+    found = state(opened, Counting())
+    assert len(found) <= 3 * held_state.MOST_ATTRIBUTES
+    assert not [path for path in found if "k" * 65 in path or "('a'" in path]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Tensor, np.array([None]), torch.zeros(1 << 19), open, torch.eye(2).to_sparse(), torch.empty(2, device="meta")],
+)
 def test_data_and_code_have_none(value: Any) -> None:
     assert held_state._state(value) is None
