@@ -15,7 +15,7 @@ LITSERVE := build/litserve
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -37,7 +37,9 @@ demo: $(STAMP)  ## the digits example through all five phases, in a scratch fold
 	echo; echo "Reports:"; find "$$dir/phases" -name '*.md' | sort | sed 's/^/  /'; \
 	echo; $(BIN)/mltrainer status --project "$$dir"
 
-test: lint types suite slow trackio-test wheel-test  ## everything that CI runs
+test: lint suite  ## style and the quick tests: what to type before a commit
+
+check: types slow trackio-test services wheel-test  ## the rest of what CI runs: types, slow tests, Trackio, services, the built wheel
 
 lint: $(STAMP)  ## style
 	$(BIN)/ruff check .
@@ -46,7 +48,7 @@ lint: $(STAMP)  ## style
 types: $(STAMP)  ## static types
 	$(BIN)/mypy
 
-suite: $(STAMP)  ## the tests but the slow ones
+suite: $(STAMP)  ## the quick tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 coverage: $(STAMP)  ## the same with coverage, at least 90 %: takes twice as long
