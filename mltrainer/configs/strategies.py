@@ -152,7 +152,12 @@ class Adversarial(Strict):
     )
     steps: int = Field(10, ge=1, le=1000, description="of pgd and trades, and of the attack by which robust metrics are measured")
     step_size: float | None = Field(None, gt=0, description="in the unit of epsilon; null: 2.5 * epsilon / steps")
-    weight: float = Field(1.0, gt=0, le=1, description="the moved inputs' share of the loss; the rest is the given ones'")
+    weight: float = Field(
+        1.0, gt=0, le=1, description="of pgd and fgsm, the moved inputs' share of the loss; the rest is the given ones'"
+    )
+    beta: float = Field(
+        6.0, gt=0, le=1000, description="of trades, the factor of its term beside the loss of the given inputs (arXiv 1901.08573)"
+    )
     columns: list[str] | None = Field(None, min_length=1, description="of a table those that may be moved; null: all numbers")
     limits: list[float] | None = Field(
         None, min_length=2, max_length=2, description="in a task of your own, between which two numbers inputs lie"
@@ -163,6 +168,14 @@ class Adversarial(Strict):
     def _limits_ascend(self) -> Self:
         if self.limits is not None and self.limits[0] >= self.limits[1]:
             raise ValueError(f"limits: {self.limits} lie in no order; the smaller one comes first")
+        return self
+
+    @model_validator(mode="after")
+    def _weighs_by_the_methods_own_key(self) -> Self:
+        other, default = ("weight", 1.0) if self.method == "trades" else ("beta", 6.0)
+        if getattr(self, other) != default:
+            own = "beta" if self.method == "trades" else "weight"
+            raise ValueError(f"{other}: {getattr(self, other)} has no meaning for method: {self.method}; give {own} instead")
         return self
 
 

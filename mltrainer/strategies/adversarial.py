@@ -40,7 +40,12 @@ class Adversarial(Strategy[configs.Adversarial]):
 
     def __init__(self, settings: configs.Adversarial, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
-        self.share = settings.weight
+        self.share = settings.beta if settings.method == "trades" else settings.weight
+
+    @property
+    def left(self) -> float:
+        """The factor of the loss of the given inputs: all of it beside the term of TRADES."""
+        return 1.0 if self.settings.method == "trades" else super().left
 
     def begin(self, training: Training) -> str:
         """Return a line on the attack."""

@@ -63,7 +63,7 @@ class Strategies:
     def __init__(self, each: Sequence[Strategy[Any]] = ()) -> None:
         self._each = each
         self._with_term = [strategy for strategy in each if strategy.share]
-        self._left = math.prod(1 - strategy.share for strategy in each)
+        self._left = math.prod(strategy.left for strategy in each)
         self._copies = False
         self.address = 0  # of the draws of the terms in a micro-batch
         self._weighs: Strategy[Any] | None = None

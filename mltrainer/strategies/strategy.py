@@ -108,8 +108,7 @@ class Strategy(ABC, Generic[Settings]):
 
     Attributes:
         name: Of the strategy and its term of the loss, in history and figures.
-        share: The share of the loss that its term has; the rest is left to the strategies after it, and to the task's own
-            loss. 0: it has no term.
+        share: The factor of its term in the loss. 0: it has no term.
         files: What it is read from, of which each has its digest in the data's.
         adapts: Whether it changes the model.
         alters: Whether it changes the training batches.
@@ -129,6 +128,11 @@ class Strategy(ABC, Generic[Settings]):
 
     def __init__(self, settings: Settings, key: str, root: Path) -> None:
         self.settings, self.key, self.root = settings, key, root
+
+    @property
+    def left(self) -> float:
+        """The factor of the task's own loss beside its term: what its share leaves."""
+        return 1 - self.share
 
     def library(self, module: str, role: str, extra: str) -> Any:
         """Return a module of a package that belongs to an extra.

@@ -16,7 +16,9 @@ from torch.nn import functional
 import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
 from mltrainer.strategies.adversarial import Adversarial, Inputs
+from mltrainer.strategies.joined import Strategies
 from mltrainer.strategies.strategy import MicroBatch, Training
 from mltrainer.tasks.opening import OpenTask, open_task
 from tests.trainers.native.digits_runs import config
@@ -161,6 +163,41 @@ def test_the_term_of_trades_is_the_distance_from_what_the_given_inputs_are_told_
     assert term.requires_grad
 
 
+@pytest.mark.parametrize(("changes", "beta"), [({}, 6.0), ({"beta": 2.5}, 2.5)], ids=["default", "given"])
+def test_the_loss_of_trades_is_that_of_the_given_inputs_and_beta_times_the_distance(changes: dict[str, Any], beta: float) -> None:
+    strategy, training = made(method="trades", **changes)
+    model = training.model.eval()
+    joined = Strategies([strategy])
+    joined.begin(training)
+    joined.address = 8
+    objective, reported = joined.join(training.task.loss(model(X), Y), MicroBatch((X, Y), model(X), Y))
+    seeds.seed_everything(8)
+    moved = strategy._moved((X, Y))
+    given, seen = (functional.softmax(model(x), 1) for x in (X, (X + EPSILON * moved).clamp(0, 1)))
+    natural, far = functional.cross_entropy(model(X), Y), (given * (given.log() - seen.log())).sum(1).mean()
+    assert objective.item() == pytest.approx((natural + beta * far).item(), rel=1e-4)
+    assert reported.tolist() == pytest.approx([objective.item(), natural.item(), far.item()], rel=1e-4)
+
+
+def test_trades_with_its_default_learns_the_labels() -> None:
+    draws = torch.Generator().manual_seed(5)
+    x = torch.rand(256, 1, 6, 6, generator=draws)
+    y = (x.flatten(1)[:, :18].mean(1) > x.flatten(1)[:, 18:].mean(1)).long()  # the brighter half, of which the bound hides little
+    strategy, training = made(method="trades", epsilon=0.02, steps=3)
+    joined, model = Strategies([strategy]), training.model.train()
+    joined.begin(training)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for step in range(60):
+        joined.address = step
+        outputs = model(x)
+        objective, _ = joined.join(functional.cross_entropy(outputs, y), MicroBatch((x, y), outputs, y))
+        optimizer.zero_grad()
+        objective.backward()
+        optimizer.step()
+    accuracy = (model.eval()(x).argmax(1) == y).float().mean()
+    assert accuracy > 0.8
+
+
 def test_trades_moves_inputs_further_from_what_they_were_told_as_than_chance_does() -> None:
     strategy, training = made(method="trades", steps=10)
     model = training.model.eval()
@@ -283,11 +320,19 @@ def test_trades_of_numbers_is_refused() -> None:
     [
         ({"strategies": [{"name": "adversarial", "epsilon": 0.1, "limits": [1, 0]}]}, "lie in no order"),
         (
+            {"strategies": [{"name": "adversarial", "epsilon": 0.1, "method": "trades", "weight": 0.5}]},
+            "weight: 0.5 has no meaning for method: trades; give beta instead",
+        ),
+        (
+            {"strategies": [{"name": "adversarial", "epsilon": 0.1, "beta": 3}]},
+            "beta: 3.0 has no meaning for method: pgd; give weight instead",
+        ),
+        (
             {"strategies": [{"name": "adversarial", "epsilon": 0.1, "layer": "codes"}], "gradient_checkpointing": ["codes"]},
             "adversarial, which changes what a layer gives, does not go with gradient_checkpointing",
         ),
     ],
-    ids=["limits", "recomputed"],
+    ids=["limits", "weight", "beta", "recomputed"],
 )
 def test_moves_that_would_be_other_ones_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -269,6 +269,13 @@ FAULTS = (
         f"{ATTACK_TESTS} -k foolbox",
     ),
     Fault(
+        "trades leaves the labels out of the loss",
+        ATTACK,
+        'return 1.0 if self.settings.method == "trades" else super().left',
+        'return 0.0 if self.settings.method == "trades" else super().left',
+        f"{ATTACK_TESTS} -k trades",
+    ),
+    Fault(
         "moved inputs lie beyond their limits while an attack looks for them",
         ATTACK,
         "torch.where(bound > 0, (self._limited(given, given + moved * bound) - given) / bound, 0.0)",
