@@ -165,7 +165,7 @@ class Lamb(_Adam):
     name: Literal["lamb"] = "lamb"
     lr: float = Field(2.0e-3, gt=0, description="learning rate")
     eps: float = Field(1.0e-6, gt=0, description="added to the denominator")
-    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay, within the update that the trust ratio scales")
 
 
 class Lars(_Optimizer):

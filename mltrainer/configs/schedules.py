@@ -92,7 +92,10 @@ class CosineRestarts(_Schedule):
 
 
 class OneCycle(_Schedule):
-    """Up from a fraction of the learning rate and down to almost nothing, by half cosines (Smith, 2018, arXiv 1803.09820)."""
+    """Up from a fraction of the learning rate and down to almost nothing, by half cosines (Smith, 2018, arXiv 1803.09820).
+
+    The same rates as PyTorch's `OneCycleLR`, whose peak is a step before `rise` of the steps.
+    """
 
     name: Literal["one_cycle"] = "one_cycle"
     rise: float = Field(0.3, gt=0, lt=1, description="share of the steps in which it rises")
@@ -101,10 +104,10 @@ class OneCycle(_Schedule):
 
     def share(self, step: int, steps: int, per_epoch: int) -> float:
         """Return the half cosine up to the peak, or the one down from it."""
-        progress = (step - 1) / max(1, steps - 1)
-        if progress < self.rise:
-            return _cosine(self.start, 1.0, progress / self.rise)
-        return _cosine(1.0, self.final, (progress - self.rise) / (1 - self.rise))
+        place, peak = step - 1, self.rise * steps - 1
+        if place < peak:
+            return _cosine(self.start, 1.0, place / peak)
+        return _cosine(1.0, self.final, (place - peak) / (steps - 1 - peak))
 
 
 class Polynomial(_Schedule):

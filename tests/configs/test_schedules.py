@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+from torch.optim import Optimizer, lr_scheduler
 
 from mltrainer.configs.loading import assign, parse_assignment
 from mltrainer.configs.project import Metric
@@ -81,11 +84,54 @@ def test_a_schedule_follows_its_closed_form(case: str) -> None:
 
 
 def test_one_cycle_peaks_once_at_the_base_rate() -> None:
-    rate = learning_rate(schedule("one_cycle", rise=0.25), 1.0, steps=101, steps_per_epoch=10)
-    values = [rate(step) for step in range(1, 102)]
-    assert values[25] == max(values) == 1.0
-    assert values[:26] == sorted(values[:26])
-    assert values[25:] == sorted(values[25:], reverse=True)
+    rate = learning_rate(schedule("one_cycle", rise=0.25), 1.0, steps=100, steps_per_epoch=10)
+    values = [rate(step) for step in range(1, 101)]
+    assert values[24] == max(values) == 1.0
+    assert values[:25] == sorted(values[:25])
+    assert values[24:] == sorted(values[24:], reverse=True)
+
+
+# Our options, and PyTorch's scheduler of the same rates where a step is one of its steps; 12 epochs of 5 steps.
+PYTORCHS: dict[str, tuple[Schedule, Callable[[Optimizer], lr_scheduler.LRScheduler]]] = {
+    "one cycle": (schedule("one_cycle"), lambda o: lr_scheduler.OneCycleLR(o, 2.0, total_steps=60)),
+    "another cycle": (
+        schedule("one_cycle", rise=0.17, start=0.1, final=0.002),
+        lambda o: lr_scheduler.OneCycleLR(o, 2.0, total_steps=60, pct_start=0.17, div_factor=10, final_div_factor=50),
+    ),
+    "a peak before the first step": (
+        schedule("one_cycle", rise=0.01),
+        lambda o: lr_scheduler.OneCycleLR(o, 2.0, total_steps=60, pct_start=0.01),
+    ),
+    "restarts": (
+        schedule("cosine_restarts", first_epochs=2, growth=2, final=0.1),
+        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 10, 2, eta_min=0.2),
+    ),
+    "triangles": (
+        schedule("cyclical", period_epochs=4, low=0.25),
+        lambda o: lr_scheduler.CyclicLR(o, 0.5, 2.0, step_size_up=10, cycle_momentum=False),
+    ),
+    "exponential": (schedule("exponential", gamma=0.8), lambda o: lr_scheduler.StepLR(o, 5, 0.8)),
+    "step": (schedule("step", every_n_epochs=3, gamma=0.2), lambda o: lr_scheduler.StepLR(o, 15, 0.2)),
+}
+
+
+@pytest.mark.parametrize("case", PYTORCHS)
+def test_a_schedule_has_the_rates_of_pytorchs(case: str) -> None:
+    ours, make = PYTORCHS[case]
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    scheduler, rates = make(optimizer), []
+    for _ in range(60):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if len(rates) < 60:
+            scheduler.step()
+    rate = learning_rate(ours, 2.0, steps=60, steps_per_epoch=5)
+    assert [rate(step) for step in range(1, 61)] == pytest.approx(rates, abs=1e-12)
+
+
+def test_a_cycle_of_one_step_and_one_that_peaks_at_its_first_step_have_a_rate() -> None:
+    assert learning_rate(schedule("one_cycle"), 1.0, 1, 1)(1) == pytest.approx(4e-6)
+    assert learning_rate(schedule("one_cycle", rise=0.25), 1.0, 4, 1)(1) == 1.0
 
 
 @given(st.sampled_from(NAMES), st.integers(1, 60), st.integers(1, 9), st.floats(0, 12))

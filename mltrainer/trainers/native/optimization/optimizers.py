@@ -1,4 +1,4 @@
-"""A model's optimizer: PyTorch's own kinds and pytorch_optimizer's, in groups, and what is wrapped around them."""
+"""A model's optimizer: PyTorch's own kinds, pytorch_optimizer's and LAMB, in groups, and what is wrapped around them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "radam": ("torch.optim", "RAdam", {"foreach": True}),
     "adamax": ("torch.optim", "Adamax", {"foreach": True}),
     "rmsprop": ("torch.optim", "RMSprop", {"foreach": True}),
-    "lamb": ("pytorch_optimizer", "Lamb", {"foreach": True, "adam_debias": True}),  # else its first steps are ten times too long
+    "lamb": ("mltrainer.trainers.native.optimization.lamb", "Lamb", {}),  # pytorch_optimizer's differs from the paper's
     "lars": ("pytorch_optimizer", "LARS", {"foreach": True}),
     "lion": ("pytorch_optimizer", "Lion", {"foreach": True}),
     "ranger": ("pytorch_optimizer", "Ranger", {"foreach": True, "degenerated_to_sgd": True}),  # else its first steps climb
