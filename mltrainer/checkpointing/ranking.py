@@ -33,8 +33,12 @@ def rank_of(row: Evaluation, metric: Metric) -> Rank:
 
 
 def rank(metrics: Mapping[str, Any], metric: Metric) -> Rank:
-    """Return the chosen metric of an evaluation, and what decides between equal ones: nothing, or the loss. Larger is better."""
-    tie = larger_is_better(metrics["loss"], "min") if metric.ties == "loss" else 0.0
+    """Return the chosen metric of an evaluation, and what decides between equal ones: the loss, or nothing. Larger is better.
+
+    A program may report no loss; of its evaluations with equal metrics the first is the best.
+    """
+    loss = metrics.get("loss") if metric.ties == "loss" else None
+    tie = larger_is_better(math.nan if loss is None else loss, "min")
     return larger_is_better(metrics[metric.name], metric.mode), tie
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mltrainer.runs.fork import Fork
     from mltrainer.runs.reproduce import Reproduced
 
+OF_LAST_STEP = " (the weights after the last step; the delivered ones have a digest of their own)"
+
 app = group()
 runs = group("runs", help="List, show and compare runs.", epilog="Example: mltrainer runs list")
 app.add_typer(runs)
@@ -98,7 +100,9 @@ def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
         return 0
     stops = ["step {step}: {cause}".format_map(stop) for stop in row.interruptions or []]
     shown = {**row.written(), "metrics": f"{metrics_text(row.validation)} (on validation)", "interruptions": stops}
-    print(printable(table([[key, _plain(value)] for key, value in shown.items()], ["", ""])))
+    of_weights = {key for key in ("weights_sha256", "weights_tree_sha256") if row.steps and shown[key]}
+    rows = [[key, _plain(value) + (OF_LAST_STEP if key in of_weights else "")] for key, value in shown.items()]
+    print(printable(table(rows, ["", ""])))
     return 0
 
 

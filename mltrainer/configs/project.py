@@ -323,6 +323,14 @@ class Metric(Strict):
     )
 
 
+class ProjectMetric(Metric):
+    """The metric as a project file names it."""
+
+    ties: Literal["first", "loss"] = Field(
+        "loss", description="of evaluations with the same value, the best is that with the smallest validation loss, or the first"
+    )
+
+
 class Budget(Strict):
     """What a run may cost."""
 
@@ -507,7 +515,7 @@ class ProjectConfig(Strict):
     strategies: Annotated[list[Strategy], Later("0.3")] = Field(
         [], description="what the training does beside the task, such as to follow a teacher: see configs/strategies"
     )
-    metric: Metric
+    metric: ProjectMetric
     acceptance: Annotated[dict[str, str], Decides.NOTHING] = Field(
         {}, description='metric: criterion, such as accuracy: ">= 0.95"'
     )
@@ -675,6 +683,7 @@ class ProjectConfig(Strict):
 class TrainingConfig(ProjectConfig):
     """`training_config.yaml`: everything that decides a run, complete and explicit."""
 
+    metric: Metric  # type: ignore[assignment]  # a plan says ties; one that does not is older, and took the first
     epochs: int = Field(20, ge=1, description="passes over the training data")
     batch_size: int = Field(64, ge=1, description="samples per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")

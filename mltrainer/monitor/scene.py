@@ -240,8 +240,7 @@ def _best(rows: Sequence[Evaluation], config: KnownConfig) -> Evaluation | None:
     told, given = metric_of(config.metric), config.metric
     ties: Literal["first", "loss"] = "loss" if isinstance(given, dict) and given.get("ties") == "loss" else "first"
     metric = Metric.model_construct(name=told.name, mode=told.mode, ties=ties)  # type: ignore[arg-type]  # as its file has it
-    needed = (metric.name, "loss") if ties == "loss" else (metric.name,)
-    return best_row((row for row in rows if all(row.validation.get(name) is not None for name in needed)), metric)
+    return best_row((row for row in rows if row.validation.get(metric.name) is not None), metric)
 
 
 def _last_step(folder: Path) -> int:

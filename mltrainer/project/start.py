@@ -418,16 +418,10 @@ def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) ->
             "largest_repeat": LARGEST_REPEAT,
         },
         "model": _model(found),
-        "metric": _metric(found.metric, classification),
+        "metric": {"name": found.metric, "mode": "min" if found.metric in LOWER_IS_BETTER else "max"},
     }
     told = [*found.explanation, *(f"warning: {w}" for w in found.warnings), NO_CRITERION]
     return Beginning(values, told, _templates(found), found.doubted)
-
-
-def _metric(name: str, classification: bool) -> dict[str, str]:
-    """Return the metric's keys; shares of few rows tie often."""
-    mode = "min" if name in LOWER_IS_BETTER else "max"
-    return {"name": name, "mode": mode, **({"ties": "loss"} if classification else {})}
 
 
 def _model(found: InferredConfig) -> Values:

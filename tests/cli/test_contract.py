@@ -132,10 +132,16 @@ def test_outside_a_project_the_name_alone_shows_help(tmp_path: Path, cli: Cli, m
     assert said.out == cli("--help").out
 
 
+def test_runs_show_says_which_weights_its_digest_is_of(project: Project, cli: Cli) -> None:
+    shown = cli("runs", "show", "finalization", "--project", project.root).out
+    last = cli("runs", "show", "finalization", "--json", "--project", project.root).json["weights_sha256"]
+    assert f"{last} (the weights after the last step" in shown
+
+
 def test_the_model_card_names_the_weights_that_lie_beside_it(project: Project) -> None:
     folder = project.phase_dir("finalization") / "final_model"
     weights = json.loads((folder / "manifest.json").read_bytes())["weights_sha256"]
-    assert f"| weights digest | `{weights}` |" in (folder / "README.md").read_text("utf-8")
+    assert f"| digest of the delivered weights | `{weights}` |" in (folder / "README.md").read_text("utf-8")
 
 
 def test_the_record_tells_on_how_many_samples_the_metrics_were_measured(project: Project) -> None:

@@ -516,7 +516,7 @@ def test_the_model_card_says_how_often_the_test_split_was_opened_and_how_many_ru
 def test_the_model_card_has_the_digest_of_the_delivered_weights_and_not_of_the_last_steps() -> None:
     found = records.finalization()
     card = model_card(found, [])
-    assert f"| weights digest | `{found['evidence']['delivered_sha256']}` |" in card
+    assert f"| digest of the delivered weights | `{found['evidence']['delivered_sha256']}` |" in card
     assert found["evidence"]["run"]["weights_sha256"] not in card
     assert f"| digest of the delivered weights | `{found['evidence']['delivered_sha256'][:16]}` |" in report(found)
 

@@ -88,7 +88,7 @@ def infer_pictures(path: Path, source: str, target: str | None) -> InferredImage
         "data": {"source": source, **of_table, "image": {"size": size, "fit": fit, "colour": colour}},
         "split": {"validation": 0.2, "test": 0.1, "stratify": True},
         "model": {"name": "cnn", "channels": channels(size)},
-        "metric": {"name": metric, "mode": "max", "ties": "loss"},
+        "metric": {"name": metric, "mode": "max"},
     }
     what = f"{len(listed.paths)} pictures in {len(counts)} classes: image_classification, stratified, with a small CNN"
     return InferredImageConfig(values, [what, why, *(f"warning: {line}" for line in warnings)], len(listed.paths))

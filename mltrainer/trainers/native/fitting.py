@@ -140,7 +140,8 @@ def fit(
         (2, False)
     """
     given, named = (task, {"use": _name_of(task)}) if isinstance(task, Task) else (None, dict(task))
-    start = {**shipped_template(named.get("use")), "name": NAME, "metric": {"name": "loss", "mode": "min"}, "task": named}
+    metric = {"name": "loss", "mode": "min", "ties": "loss"}
+    start = {**shipped_template(named.get("use")), "name": NAME, "metric": metric, "task": named}
     values = assign(overlay(start, keys), (set or {}).items())
     config = validate_values(TrainingConfig, values, "fit")
     if config.tracking is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.configs.project import Metric, TrainingConfig
+from mltrainer.configs.project import Metric, ProjectConfig, TrainingConfig
 from mltrainer.trainers.native.stopping import CurvePoint, patience_is_over
 
 BASE: dict[str, Any] = {"name": "x", "task": {"use": "m:T"}, "metric": {"name": "accuracy", "mode": "max"}}
@@ -35,6 +35,17 @@ def test_of_equal_rows_the_one_with_the_smallest_loss_is_the_best_where_that_is_
     rows = losses((0.9, 0.5), (1, 0.4), (1, 0.2), (1, 0.3), (1, 0.2))
     assert best_row(rows, Metric(name="accuracy", mode="max", ties="loss")) == rows[2]
     assert best_row(rows, Metric(name="accuracy", mode="max")) == rows[1]
+
+
+def test_of_equal_rows_without_a_loss_the_first_is_the_best() -> None:
+    rows = [*history(0.5, 0.9, 0.9)]
+    assert best_row(rows, Metric(name="accuracy", mode="max", ties="loss")) == rows[1]
+
+
+def test_the_loss_decides_in_new_projects_and_the_first_where_a_file_says_so() -> None:
+    metric = {"name": "accuracy", "mode": "max"}
+    said = [ProjectConfig.model_validate({**BASE, "metric": one}) for one in (metric, {**metric, "ties": "first"})]
+    assert [one.metric.ties for one in said] == ["loss", "first"]
 
 
 def test_a_tie_that_is_won_renews_patience() -> None:

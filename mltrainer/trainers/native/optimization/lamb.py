@@ -10,11 +10,13 @@ from torch import Tensor
 
 
 class Lamb(torch.optim.Optimizer):
-    """Algorithm 2 of You et al., 2020, arXiv 1904.00962: r = m / (sqrt(v) + eps) of the corrected moments, and
+    """Algorithm 2 of You et al., 2020, arXiv 1904.00962.
 
-        x <- x - lr * |x| / |r + weight_decay * x| * (r + weight_decay * x),
+    With r = m / (sqrt(v) + eps) of the corrected moments, and |.| the Euclidean norm over a parameter:
 
-    where |.| is the Euclidean norm over a parameter. A norm of zero gives a trust ratio of 1, as in the authors' code.
+        x <- x - lr * |x| / |r + weight_decay * x| * (r + weight_decay * x)
+
+    A norm of zero gives a trust ratio of 1, as in the authors' code.
 
     Args:
         params: Parameters, or their groups.
@@ -62,7 +64,7 @@ class Lamb(torch.optim.Optimizer):
         return list(updates)
 
     def _entry(self, p: Tensor) -> dict[str, Tensor]:
-        """Return a parameter's state, which begins at zero; the count of steps is on the CPU, where reading it waits for nothing."""
+        """Return a parameter's state, which begins at zero; its count of steps is on the CPU, where reading is no wait."""
         entry: dict[str, Tensor] = self.state[p]
         if not entry:
             entry.update(step=torch.zeros(()), exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
