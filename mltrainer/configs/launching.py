@@ -35,6 +35,13 @@ class Launching(Strict):
     restarts: int = Field(
         0, ge=0, le=1000, description="how often a training that was killed, or lost one of its processes, goes on by itself"
     )
+    life_sign_s: Annotated[float, Later("0.3")] = Field(
+        60.0,
+        ge=5,
+        le=86_400,
+        description="seconds after which one of several processes that neither shows life nor uses CPU time is taken for hung, "
+        "and the training ended",
+    )
     parallel: Literal["ddp", "zero1", "fsdp", "pipeline"] = Field(
         "ddp",
         description="what several processes share: the samples of a step (ddp), also the optimizer's state (zero1), also "

@@ -31,6 +31,7 @@ class Command:
         descriptors: Open files that it has too, under the same numbers.
         processes: How many of it are started, to work together: each has its `RANK` and their number, `WORLD_SIZE`.
         machines: How many machines share these, each as many, in the order of ranks; the first is this one.
+        life_sign_s: One of several that showed no life for more seconds than this is taken for hung, and all are ended.
         forks: Whether it starts such processes itself; they find imported what it does.
     """
 
@@ -46,6 +47,7 @@ class Command:
     descriptors: Sequence[int] = ()
     processes: int = 1
     machines: int = 1
+    life_sign_s: float = 60.0
 
 
 class Process(Protocol):

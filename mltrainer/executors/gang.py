@@ -16,11 +16,13 @@ from mltrainer.errors import KilledError, ended_with
 from mltrainer.executors import local, machine_agent
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, LOCAL_SIZE, RANK, RENDEZVOUS, WORLD_SIZE, Command
 from mltrainer.executors.machine_agent import RemoteMachine, RemoteProcess
+from mltrainer.executors.work import DOUBT_S, Work
 from mltrainer.leftovers import new_folder, scratch
 
-SILENT_S = 15.0  # chosen by us: a process shows life every second, unless it is stopped, or its machine too busy
 STARTING_S = 10.0  # more for the first sign, while the interpreter starts
-PAUSED_S = 5.0  # who has not looked for so long was stopped too, as by Ctrl-Z, and cannot blame the others
+LOOK_S = (
+    1.0  # the most that counts between two looks: who was stopped too, as by Ctrl-Z, or kept waiting, cannot blame the others
+)
 WAIT_S = 0.01  # between looks at whether they have ended
 AGAIN = "type the same command again to go on from the last checkpoint, with the same or another number of processes"
 
@@ -34,7 +36,7 @@ def start(command: Command) -> Gang:
     """
     others = machine_agent.machines(command.machines) if command.machines > 1 else []
     # Made before its processes: whichever of them cannot be started, those before it are ended by it.
-    gang = Gang(_shared_folder(command) if others else scratch("ranks-"))
+    gang = Gang(_shared_folder(command) if others else scratch("ranks-"), command.life_sign_s)
     try:
         gang.begin(command, others)
     except OSError:
@@ -57,20 +59,23 @@ class Gang:
 
     Args:
         meeting: The folder where they find each other, until they have ended.
+        life_sign_s: One that showed no life for more seconds than this is taken for hung.
 
     Attributes:
         children: In the order of their ranks. Each has a pipe of its own, since long lines of several would mix in one.
     """
 
-    def __init__(self, meeting: AbstractContextManager[Path]) -> None:
+    def __init__(self, meeting: AbstractContextManager[Path], life_sign_s: float) -> None:
         self.children: list[local.LocalProcess | RemoteProcess] = []
         self._machines: list[RemoteMachine] = []
         self._life, self._write_end = os.pipe()  # of their signs of life
         os.set_blocking(self._life, False)
         self._left = contextlib.ExitStack()
         self._meeting = self._left.enter_context(meeting)
-        self._looked = time.monotonic()
-        self._signed: dict[int, float] = {}  # when each showed life, or was to show it at the latest
+        self._life_sign_s = life_sign_s
+        self._looked, self._watched_s = time.monotonic(), 0.0  # when it was last looked, and for how long so far
+        self._signed: dict[int, float] = {}  # at which of these seconds each showed life, or was to show it at the latest
+        self._work = Work()
         self._code: int | None = None  # of the first one that failed
         self._has_error = False
         self._last_words: list[bytes] = []
@@ -122,22 +127,27 @@ class Gang:
     def _look(self) -> None:
         """Read the signs of life."""
         now = time.monotonic()
-        if not self._signed:
-            self._signed = dict.fromkeys(range(len(self.children)), now + STARTING_S)
-        elif now - self._looked > PAUSED_S:
-            self._signed = dict.fromkeys(self._signed, now)
+        self._watched_s += min(now - self._looked, LOOK_S)
         self._looked = now
+        if not self._signed:
+            self._signed = dict.fromkeys(range(len(self.children)), self._watched_s + STARTING_S)
         with contextlib.suppress(OSError):  # nothing came, or the pipe is closed
-            self._signed |= {int(rank): now for rank in os.read(self._life, 1 << 16).split()}
+            self._signed |= {int(rank): self._watched_s for rank in os.read(self._life, 1 << 16).split()}
+        for rank, child in enumerate(self.children):
+            # Of a process on another machine, its agent there tells.
+            if self._silent_s(rank) > DOUBT_S and isinstance(child, local.LocalProcess) and self._work.goes_on(child.pid):
+                self._signed[rank] = self._watched_s
 
     def _end_after(self, codes: list[int | None]) -> None:
         """Kill all where one has failed, or shows no life any more; keep the reason where it cannot give one itself."""
         failed = next(((rank, code) for rank, code in enumerate(codes) if code), None)
-        silent = next((rank for rank, code in enumerate(codes) if code is None and self._silent_s(rank) > SILENT_S), None)
+        silent = next(
+            (rank for rank, code in enumerate(codes) if code is None and self._silent_s(rank) > self._life_sign_s), None
+        )
         if failed is not None:
             self._end(*failed)
         elif silent is not None:
-            self._say(silent, f"gave no sign of life for {SILENT_S:.0f} s")
+            self._say(silent, f"gave no sign of life and used no CPU time for {self._life_sign_s:g} s (launch.life_sign_s)")
             self.kill()
 
     def _end(self, rank: int, code: int) -> None:
@@ -154,7 +164,7 @@ class Gang:
         self._last_words.append(json.dumps(row).encode())
 
     def _silent_s(self, rank: int) -> float:
-        return self._looked - self._signed[rank]
+        return self._watched_s - self._signed[rank]
 
     def _leave(self) -> None:
         """Close and remove what they shared, once."""

@@ -22,6 +22,7 @@ from mltrainer.errors import InputError
 from mltrainer.executors import local
 from mltrainer.executors.executor import LIFE, LOCAL_RANK, PIPE, RANK, Command
 from mltrainer.executors.running import answered
+from mltrainer.executors.work import DOUBT_S, Work
 
 MODULE = "mltrainer.executors.machine_agent"
 ANSWER_S = 60.0  # a busy controller takes its time
@@ -207,6 +208,8 @@ class Agent:
         self._order = order
         self._processes: dict[int, local.LocalProcess] = {}
         self._told: set[int] = set()
+        self._signed: dict[int, float] = {}  # when each last showed life
+        self._work = Work()
 
     def run(self) -> None:
         """Start them, report, and leave none behind, also where nobody listens any more."""
@@ -234,10 +237,14 @@ class Agent:
 
     def _is_left(self, life: int) -> bool:
         """Wait a moment for news, hand on the signs of life, and return True where the order's giver is gone."""
-        running = [process.fileno() for rank, process in self._processes.items() if rank not in self._told]
-        ready, _, _ = select.select([0, life, *running], [], [], LOOK_S)
-        if life in ready:
-            alive = {int(rank) for rank in os.read(life, READ_BYTES).split()}
+        running = {rank: process for rank, process in self._processes.items() if rank not in self._told}
+        ready, _, _ = select.select([0, life, *(process.fileno() for process in running.values())], [], [], LOOK_S)
+        alive = {int(rank) for rank in os.read(life, READ_BYTES).split()} if life in ready else set()
+        now = time.monotonic()
+        silent = [rank for rank in running if now - self._signed.get(rank, 0.0) > DOUBT_S]
+        alive |= {rank for rank in silent if self._work.goes_on(running[rank].pid)}
+        self._signed |= dict.fromkeys(alive, now)
+        if alive:
             _say(alive=sorted(alive))
         return 0 in ready and not os.read(0, READ_BYTES)
 

@@ -274,6 +274,7 @@ def _command(project: Project, page: ToolPage, job: JobBase, variables: Mapping[
         forks=page.entry_point in POOLED,
         processes=(count := _processes(page, job, processes)),
         machines=_machines(job, count),
+        life_sign_s=job.config.launch.life_sign_s,
     )
 
 

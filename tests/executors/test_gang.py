@@ -27,7 +27,7 @@ while True:
 
 def started(folder: Path, code: str, processes: int = 3) -> gang.Gang:
     arguments = [sys.executable, "-c", code, EVENTS]
-    own = {"environment": dict(os.environ), "output": folder / "log.txt", "processes": processes}
+    own = {"environment": dict(os.environ), "output": folder / "log.txt", "processes": processes, "life_sign_s": 15.0}
     return gang.start(Command(arguments=arguments, folder=folder, **own))
 
 
@@ -107,8 +107,8 @@ def goes_by(seconds: float, clock: Clock, process: gang.Gang, alive: list[int]) 
     """Set the clock forward in steps that are no pause, in each of which those that live show it, until a gang has ended."""
     late = clock.monotonic() + seconds
     while process.poll() is None and clock.monotonic() < late:
-        clock.ahead += gang.PAUSED_S - 1
-        step = clock.monotonic()
+        clock.ahead += gang.LOOK_S
+        step = process._watched_s
         until(lambda step=step: process.poll() is not None or all(process._signed[rank] > step for rank in alive))
 
 
@@ -121,8 +121,44 @@ def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: P
     goes_by(60, clock, process, [0, 2])
     assert process.wait(30) == -signal.SIGKILL
     (error,) = told(process)
-    assert error["message"] == "process 1 of 3 gave no sign of life for 15 s; the others were ended with it"
+    how = "gave no sign of life and used no CPU time for 15 s (launch.life_sign_s)"
+    assert error["message"] == f"process 1 of 3 {how}; the others were ended with it"
     assert are_gone(numbers)
+
+
+# Its own thread that shows life is never run: what computes holds the interpreter, or the machine is too busy.
+COMPUTES = "while True: sum(range(10_000))"
+SLEEPS = "import time\ntime.sleep(600)"
+
+
+def test_one_that_computes_without_a_sign_of_life_goes_on(tmp_path: Path, clock: Clock) -> None:
+    process = started(tmp_path, COMPUTES, processes=2)
+    late = clock.monotonic() + 60
+    while clock.monotonic() < late:
+        clock.ahead += 0.5
+        time.sleep(0.03)  # some ticks of the clock by which CPU time is counted
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    process.close()
+
+
+def test_one_that_sleeps_for_ever_is_named_and_ends_the_others(tmp_path: Path, clock: Clock) -> None:
+    process = started(tmp_path, f"import os\nif os.environ['RANK'] == '1':\n    {SLEEPS.replace(chr(10), '; ')}\n{ALIVE}")
+    goes_by(90, clock, process, [0, 2])
+    assert process.wait(30) == -signal.SIGKILL
+    (error,) = told(process)
+    assert error["message"].startswith("process 1 of 3 gave no sign of life and used no CPU time for 15 s")
+
+
+def test_a_supervisor_that_was_kept_waiting_counts_a_second_for_each_look(tmp_path: Path, clock: Clock) -> None:
+    process = started(tmp_path, SLEEPS, processes=2)
+    for _ in range(20):  # 20 looks in 20 minutes
+        clock.ahead += 60
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    process.close()
 
 
 def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path: Path, clock: Clock) -> None:

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -21,7 +20,7 @@ from mltrainer.executors import gang, machine_agent
 from mltrainer.executors.executor import EVENTS, Command
 from mltrainer.workspace import read_json
 from tests.executors.engines import slurm_is_here, until
-from tests.executors.test_gang import ALIVE, WAITS, are_gone, told
+from tests.executors.test_gang import ALIVE, COMPUTES, WAITS, are_gone, told
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_ranks import SETTING, bits, train_on
 
@@ -105,12 +104,12 @@ def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path: Path
 
 
 @pytest.mark.usefixtures("two_machines")
-def test_signs_of_life_come_from_the_other_machine_too(tmp_path: Path) -> None:
-    process = started(tmp_path, ALIVE)
+@pytest.mark.parametrize("code", [ALIVE, COMPUTES], ids=["by signs", "by CPU time"])
+def test_the_other_machine_says_which_of_its_processes_live(tmp_path: Path, code: str) -> None:
+    process = started(tmp_path, code)
     there(process)
-    process.poll()
-    begun = time.monotonic()
-    until(lambda: process.poll() is None and all(sign > begun for sign in process._signed.values()))
+    process.poll()  # of which the first sign is expected ten seconds later
+    until(lambda: process.poll() is None and all(process._signed[rank] <= process._watched_s for rank in (2, 3)))
     process.kill()
     assert process.wait(30) is not None
     process.close()

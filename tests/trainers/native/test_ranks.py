@@ -18,7 +18,6 @@ from torch._C._distributed_c10d import FileStore
 import mltrainer
 from mltrainer.configs.project import require_shared_steps
 from mltrainer.errors import InputError, KilledError, MltrainerError, StoppedError
-from mltrainer.executors import gang
 from mltrainer.records.job import TrainingJob
 from mltrainer.runs.launcher import Placement, launch, tools_of
 from mltrainer.trainers.native.ranks import Group, Ranks, joined, measure_alone, padded, require_no_synchronized_norm
@@ -186,8 +185,7 @@ def test_a_training_that_is_killed_once_more_than_it_may_ends(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gang, "SILENT_S", 4.0)
+def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     root = make(tmp_path)
     begun: list[float] = []
 
@@ -195,8 +193,8 @@ def test_a_frozen_process_is_named_and_nothing_is_left(tmp_path: Path, monkeypat
         begun.append(time.monotonic())
         killed(root, 1, signal.SIGSTOP)
 
-    with pytest.raises(MltrainerError, match="process 1 of 2 gave no sign of life for 4 s"):
-        train_on(root, 2, at_step(5, freeze), epochs=400, early_stopping=None)
+    with pytest.raises(MltrainerError, match="process 1 of 2 gave no sign of life and used no CPU time for 5 s"):
+        train_on(root, 2, at_step(5, freeze), launch={"life_sign_s": 5}, epochs=400, early_stopping=None)
     assert time.monotonic() - begun[0] < 30
     assert not ranks_of(root)
 
