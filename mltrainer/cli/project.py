@@ -36,6 +36,9 @@ def init(
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="A separate data set to test on, in --data's form.")
     ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="What learns from the table of --data: network, or boosting (gradient boosting).")
+    ] = "network",
     script: Annotated[
         str | None, typer.Option(metavar="COMMAND", help="Start from a program that trains by itself, as you type it.")
     ] = None,
@@ -58,7 +61,7 @@ def init(
         raise typer.BadParameter(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
     program = Script(script, metrics, metric) if script is not None else None
     held_out = {"validation": validation, "test": test}
-    for line in make_project(folder or named or Path(), example, data, target, held_out, program, arguments):
+    for line in make_project(folder or named or Path(), example, data, target, held_out, program, arguments, model):
         print(printable(line))
     return 0
 

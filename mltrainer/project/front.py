@@ -24,7 +24,7 @@ from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, asked, derive
 from mltrainer.project import engine
 from mltrainer.project.review import review
-from mltrainer.project.start import Script, make_project
+from mltrainer.project.start import NETWORK, Script, make_project
 from mltrainer.project.upgrade import Upgrade, upgrade_of
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status
 from mltrainer.questions.exploration import present_config
@@ -91,6 +91,7 @@ class Project:
         target: str | None = None,
         validation: str | Path | None = None,
         test: str | Path | None = None,
+        model: str = NETWORK,
         script: str | None = None,
         metrics: str = "metrics.json",
         metric: str = "accuracy",
@@ -105,6 +106,7 @@ class Project:
             target: The column of `data` to predict.
             validation: Data of its own to validate on, in the form of `data`.
             test: Data of its own to test on.
+            model: What learns from a table: "network", or "boosting" (gradient boosting, as a program).
             script: A program that trains by itself, as it is typed.
             metrics: Where it writes its metrics, as JSON.
             metric: The one of them that it is judged by.
@@ -116,7 +118,8 @@ class Project:
         held_out = {name: None if path is None else Path(path) for name, path in {"validation": validation, "test": test}.items()}
         program = None if script is None else Script(script, metrics, metric)
         with shown(tell) as taker:
-            for line in make_project(Path(folder), example, None if data is None else Path(data), target, held_out, program):
+            table = None if data is None else Path(data)
+            for line in make_project(Path(folder), example, table, target, held_out, program, model=model):
                 taker({"event": "note", "text": line})
         return cls(folder)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, T
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, BaselineTemplate
 from mltrainer.errors import InputError, MachineError
-from mltrainer.project import model_size_defaults, text_corpora
+from mltrainer.project import boosting, model_size_defaults, text_corpora
 from mltrainer.project.argument_files import read_arguments
 from mltrainer.project.from_training_arguments import imported
 from mltrainer.project.model_size_defaults import Values
@@ -32,6 +33,8 @@ from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic, writ
 if TYPE_CHECKING:
     from mltrainer.tasks.tables.config_inference import InferredConfig
 
+NETWORK, BOOSTING = "network", "boosting"
+SEED_VALUE = 42
 NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml now, or `mltrainer run` asks after the baseline"
 ELSEWHERE = "ANOTHER_FOLDER"
 ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")  # as a path has it, with one stroke
@@ -151,6 +154,7 @@ def make_project(
     held_out: Mapping[str, Path | None] | None = None,
     script: Script | None = None,
     arguments: Path | None = None,
+    model: str = NETWORK,
 ) -> list[str]:
     """Write a project's first files and return what to tell the person.
 
@@ -162,6 +166,7 @@ def make_project(
         held_out: Data of their own that splits have, by split.
         script: A program that trains by itself, or None.
         arguments: A file of `TrainingArguments` of transformers, which planning is to start from, or None.
+        model: What learns from `data`: the default network, or gradient boosting as a program.
 
     Raises:
         InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
@@ -175,10 +180,13 @@ def make_project(
         raise InputError("give one of --example, --data and --script")
     if script is not None:
         _require_no_secret(script.command)
+    _require_known(model)
     found = _from_script(folder, script) if script is not None else _beginning(folder, example, data, target, held_out or {})
+    if model != NETWORK:
+        found = _boosted(folder, found, model, has_data=data is not None)
     if arguments is not None:
         found = _with_arguments(found, arguments)
-    content = {"name": _name(folder), "id": _new_id(), "seed": 42, **found.values, "budget": {"minutes": 60}}
+    content = {"name": _name(folder), "id": _new_id(), "seed": SEED_VALUE, **found.values, "budget": {"minutes": 60}}
     text = yaml.dump(content)
     # Before anything is written: what does not fit leaves no half a project in the way of the next attempt.
     config = validate(ProjectConfig, yaml.parse(text, PROJECT_FILE))
@@ -337,6 +345,35 @@ def _from_script(folder: Path, script: Script) -> Beginning:
     )
     mode = "min" if script.metric.endswith(LOWER_IS_BETTER) else "max"
     return Beginning({"task": task, "metric": {"name": script.metric, "mode": mode}}, [*told, NO_CRITERION])
+
+
+def _require_known(model: str) -> None:
+    if model not in (NETWORK, BOOSTING):
+        near = difflib.get_close_matches(model, (NETWORK, BOOSTING), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {NETWORK}, which is the default, and {BOOSTING}"
+        raise InputError(
+            f"no model {model!r} to begin with; {hint}", where="--model", mend=f"--model {BOOSTING}, or leave it out"
+        )
+
+
+def _boosted(folder: Path, found: Beginning, model: str, *, has_data: bool) -> Beginning:
+    """Return the beginning of a project whose program boosts trees on the rows that a network would learn from.
+
+    Raises:
+        InputError: There is no table with one target, or a file of the program's is there already.
+    """
+    kind = str(found.values["task"].get("kind"))
+    if not has_data or kind not in boosting.KINDS:
+        what = f"{model} learns from a table with one target" + (f", and this is {kind}" if has_data else "")
+        raise InputError(what, where="--model", mend=f"mltrainer init --data table.csv --target COLUMN --model {model}")
+    there = [name for name in (boosting.PROGRAM, boosting.TABLE) if (folder / name).exists()]
+    if there:
+        raise InputError(f"there is a {there[0]} already", where=str(folder), mend=f"move it, or mltrainer init {ELSEWHERE} ...")
+    library = boosting.library()
+    table = boosting.ABOUT + _commented(boosting.table_text(found.values, SEED_VALUE), found.doubts)
+    files = {boosting.PROGRAM: boosting.program_text(kind, library), boosting.TABLE: table, **boosting.templates()}
+    told = [*found.told, *boosting.told(library)]
+    return Beginning(boosting.program_values(found.values), told, files)
 
 
 def _example_templates(example: str) -> dict[str, str]:

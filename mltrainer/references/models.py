@@ -23,12 +23,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from mltrainer.integrations.tables import outputs_of
 from mltrainer.references.packages import Setting, catboost, lightgbm
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 Inputs = np.ndarray | list[str]
 MOST_CATEGORIES = 255  # scikit-learn's gradient boosting bins no more; a column of more counts as a number
-LEAST_PROBABILITY = 1e-15  # of a class that a model rules out: its logarithm must be a number
 LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 stops short on standardized columns
 
 
@@ -73,12 +73,7 @@ def predict(model: Any, inputs: Inputs, classes: int) -> Tensor:
         The logarithms of the probabilities [rows, classes], or values [rows]; float32.
     """
     with _quiet():
-        if not classes:
-            return torch.from_numpy(np.asarray(model.predict(inputs), dtype=np.float32))
-        found = np.full((len(inputs), classes), LEAST_PROBABILITY)
-        # A class that no training row has is missing in the model, and keeps the least probability.
-        found[:, model.classes_] = np.maximum(model.predict_proba(inputs), LEAST_PROBABILITY)
-    return torch.from_numpy(np.log(found).astype(np.float32))
+        return torch.from_numpy(outputs_of(model, inputs, classes))
 
 
 @contextlib.contextmanager

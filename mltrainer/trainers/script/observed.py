@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -169,7 +170,7 @@ def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[FileRow
 
 
 def _declared(name: str, root: Path) -> list[str]:
-    path = root / name
+    path = Path(os.path.normpath(root / name))  # as it was seen to be opened: else it would be recorded twice
     if not path.exists():
         raise InputError(f"{name} is not there", where="task.reads", mend="bring it, or take the name away")
     files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]

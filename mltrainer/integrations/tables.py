@@ -1,0 +1,170 @@
+"""A project's table for a program of one's own, such as gradient boosting: the same rows, splits and metrics as a network's project.
+
+Cells are read by `data`, and rows fall into splits by `split`, exactly as a built-in task has them; statistics and categories come
+from the training rows alone, and the test rows stay sealed until they are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mltrainer.checkpointing import inference_script
+from mltrainer.configs import yaml
+from mltrainer.configs.loading import read_text, validate_values
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.opening import OpenTask, open_task
+from mltrainer.tasks.samples import Samples
+
+METRICS = {"tabular_classification": "accuracy", "tabular_regression": "r2"}  # the kinds, each with a metric that it has
+LEAST_PROBABILITY = 1e-15  # of a class that a model rules out: its logarithm must be a number
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a split.
+
+    Attributes:
+        cells: float32 [rows, columns]; categories as their numbers, NaN for a missing cell and for a category that no training row
+            has.
+        target: Class numbers, or values to predict.
+    """
+
+    cells: np.ndarray
+    target: np.ndarray
+
+
+class Table:
+    """A table, read and split.
+
+    Attributes:
+        categories: Places of the columns whose numbers stand for categories.
+        classes: The classes' names; None for values to predict.
+        train: The training rows.
+        validation: The validation rows.
+    """
+
+    def __init__(self, opened: OpenTask, task: BuiltinTask) -> None:
+        self._opened, self._task = opened, task
+        self.classes = task.classes
+        self.train, self.validation = (self._rows(opened.split(name)) for name in ("train", "validation"))
+        self.categories = list(self._inputs(opened.split("train").ids[:1]).categories)
+
+    def open_test(self) -> Rows:
+        """Return the test rows, which decide nothing any more once they were looked at.
+
+        Raises:
+            InputError: There are none.
+        """
+        return self._rows(self._opened.open_test())
+
+    def declared(self, most: int) -> list[int]:
+        """Return the places of the category columns with at most so many categories in training."""
+        return [place for place in self.categories if len(np.unique(self.train.cells[:, place])) <= most]
+
+    def metrics(self, model: Any, rows: Rows) -> dict[str, float]:
+        """Return the task's metrics of a model's answers; those that are no number for these rows are left out.
+
+        Args:
+            model: Fitted, with scikit-learn's `predict`, and of classes `predict_proba`.
+            rows: The rows that it answers.
+        """
+        outputs = torch.from_numpy(outputs_of(model, rows.cells, len(self.classes or [])))
+        dtype = torch.int64 if self.classes else torch.float32
+        found = self._task.metrics(outputs, torch.from_numpy(rows.target).to(dtype))
+        return {name: float(value) for name, value in found.items() if math.isfinite(value)}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `read_rows` and `print_answers` must know of the table, for JSON."""
+        return {**self._task.inference(), "category_places": self.categories}  # type: ignore[attr-defined]
+
+    def _inputs(self, ids: np.ndarray) -> Any:
+        return self._task.reference_inputs(ids)
+
+    def _rows(self, samples: Samples) -> Rows:
+        found = self._inputs(samples.ids)
+        return Rows(found.inputs, found.targets)
+
+
+def open_table(path: Path, sources: Sequence[str] = ()) -> Table:
+    """Read and split the table that a file describes.
+
+    Args:
+        path: A file with `task: {kind: ...}`, `data` and `split` of a project; other paths in it are relative to its folder.
+        sources: Where its data lie, in place of `data.source`, and after that of `data.validation` and `data.test` where these are
+            given.
+
+    Raises:
+        InputError: The file, the data or the split has a mistake.
+    """
+    values = yaml.parse(read_text(path, "the table's description"), path.name).value or {}
+    kind = (values.get("task") or {}).get("kind")
+    if kind not in METRICS:
+        what = f"{kind!r} was found, {' or '.join(METRICS)} was expected"
+        raise InputError(what, where=f"{path.name}: task.kind", mend="name the kind of the task")
+    places = (name for name in ("source", "validation", "test") if values["data"].get(name))
+    given = {**values, "data": {**values["data"], **dict(zip(places, sources, strict=False))}}
+    metric = {"name": METRICS[kind], "mode": "max"}
+    whole = {"name": "table", "model": {"name": "linear"}, "metric": metric, **given}
+    opened = open_task(validate_values(TrainingConfig, whole, path.name), path.parent)
+    assert isinstance(opened.task, BuiltinTask)
+    return Table(opened, opened.task)
+
+
+def outputs_of(model: Any, cells: np.ndarray | list[str], classes: int) -> np.ndarray:
+    """Return a fitted model's outputs as metrics and answers are made of them.
+
+    Args:
+        model: With scikit-learn's `predict`, and of classes `predict_proba` and `classes_`.
+        cells: The rows' cells.
+        classes: The number of classes; 0 for values to predict.
+
+    Returns:
+        The logarithms of the probabilities [rows, classes], or values [rows]; float32.
+    """
+    if not classes:
+        return np.asarray(model.predict(cells), dtype=np.float32)
+    found = np.full((len(cells), classes), LEAST_PROBABILITY)
+    # A class that no training row has is missing in the model, and keeps the least probability.
+    found[:, model.classes_] = np.maximum(model.predict_proba(cells), LEAST_PROBABILITY)
+    return np.log(found).astype(np.float32)
+
+
+def read_rows(path: Path, described: Mapping[str, Any]) -> np.ndarray:
+    """Return the cells of new rows as `Rows.cells` has them.
+
+    Args:
+        path: A table with the columns of the training rows.
+        described: By `Table.describe`.
+
+    Raises:
+        InvalidInputError: A column is missing, or a cell is not of its column's kind.
+    """
+    cells = np.asarray(inference_script.read_input(path, dict(described)), dtype=np.float32)
+    for place in described["category_places"]:
+        cells[cells[:, place] < 0, place] = np.nan
+    return cells
+
+
+def print_answers(model: Any, path: Path, described: Mapping[str, Any]) -> None:
+    """Print the answer to each row of a file as JSON on a line, as `mltrainer predict` reads it.
+
+    Raises:
+        SystemExit: The file does not suit the model.
+    """
+    try:
+        cells = read_rows(path, described)
+    except (inference_script.InvalidInputError, OSError, ValueError) as error:
+        raise SystemExit(f"error: {inference_script.told(error)}") from error
+    outputs = outputs_of(model, cells, len(described["classes"] or []))
+    for answer in inference_script.answers(outputs, dict(described)):
+        print(json.dumps(answer))
