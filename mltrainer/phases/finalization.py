@@ -19,7 +19,7 @@ from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
-from mltrainer.phases.context import Context, Result, file_row, rows_with_role
+from mltrainer.phases.context import Context, Result, file_row, rows_with_role, where_there_is
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
 from mltrainer.records.common import Acceptance, InputRow, Metrics
@@ -34,7 +34,7 @@ from mltrainer.reproducibility.packs import packed
 from mltrainer.runs.combining import combined, refuse_impossible
 from mltrainer.runs.contract import key_changes
 from mltrainer.runs.exporting import Exported, ExportSettings, run_manager
-from mltrainer.runs.references import measure_references
+from mltrainer.runs.references import boosting_ahead, measure_references
 from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.untaught import untaught
 from mltrainer.workspace import MODEL_FOLDER, files_of_model, machine_faults, write_atomic, write_json
@@ -69,6 +69,9 @@ def run(ctx: Context) -> Result:
     sealed = why_sealed(config, validated, again.row, combination)
     exported = _delivered(ctx, result) if ctx.task.is_opaque else _export(ctx, config, result, export, sealed, delivered)
     test = _tested(ctx, exported.test, sealed)
+    # After the look at the test rows, by which nothing is chosen any more; a combination's members were not looked at alone.
+    is_open = bool(test.samples) and delivered is None
+    tested = measure_references(ctx.tools, result, ctx.with_workers(config), "test") if is_open else None
     files = [file_row(ctx.project, path, _role(path)) for path in files_of_model(ctx.folder / MODEL_FOLDER)]
     judged = Run(result, references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
@@ -92,10 +95,12 @@ def run(ctx: Context) -> Result:
         expected_diagnostics=sorted(RULES),
         assessment=assess(rows, judged),
         changes=changes_to_try(rows, config.model_dump()),
-        **_where_there_is(
+        **where_there_is(
             delivered_tree_sha256=exported.weights_tree_sha256,
             conformal=exported.conformal,
             combination=combination,
+            tested_references=tested,
+            boosting=boosting_ahead(config, references, tested),
             untaught=untaught(ctx.project, result, config, TrainingConfig.model_validate(ctx.tuning.evidence.config)),
         ),
     )
@@ -114,11 +119,6 @@ def _ledger(ctx: Context) -> list[InputRow]:
     """Return the row of the openings of the test split; none where it was never opened."""
     path = ctx.folder / LEDGER_FILE
     return [file_row(ctx.project, path, "ledger")] if path.exists() else []
-
-
-def _where_there_is(**parts: Any) -> dict[str, Any]:
-    """Return the parts that are not None: a record without them has the bytes of versions that knew none."""
-    return {name: part for name, part in parts.items() if part is not None}
 
 
 # --- what the model is judged by ------------------------------------------------------------------

@@ -19,7 +19,7 @@ from mltrainer.errors import InputError
 from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
 from mltrainer.phases.baseline import run_source
 from mltrainer.phases.comparisons import known_comparisons
-from mltrainer.phases.context import Context, Result, file_row
+from mltrainer.phases.context import Context, Result, file_row, where_there_is
 from mltrainer.phases.planning import config_text, planned_config
 from mltrainer.records.common import InputRow, KeyChange, MetricChoice
 from mltrainer.records.diagnostics import Diagnostics
@@ -74,7 +74,8 @@ def _skip(ctx: Context) -> Result:
     config = ctx.planned_config().model_dump()
     rule = "the baseline meets every acceptance criterion, so there is nothing that tuning must reach"
     ctx.note(f"skipped: {rule}")
-    evidence = Skipped(skipped=True, rule=rule, acceptance=ctx.diagnosis.evidence.acceptance, config=config)
+    acceptance, boosting = ctx.diagnosis.evidence.acceptance, where_there_is(boosting=ctx.baseline.evidence.boosting)
+    evidence = Skipped(skipped=True, rule=rule, acceptance=acceptance, config=config, **boosting)
     return Result(evidence, ctx.diagnosis.source, [_write_config(ctx, config)], [])
 
 
@@ -309,6 +310,7 @@ def _collect(ctx: Context, job: SearchJob, content: dict[str, Any], cheaper: lis
         promoted="candidate" if promoted else "baseline",
         acceptance=diagnosis.evidence.acceptance,
         config=config.model_dump(),
+        **where_there_is(boosting=ctx.baseline.evidence.boosting),
     )
     if job.objectives:
         evidence = evidence.model_copy(update={"objectives": job.objectives})

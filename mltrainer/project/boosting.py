@@ -1,4 +1,4 @@
-"""The files of `mltrainer init --model boosting`: a program that boosts trees on the rows of the very project that `init` would write."""
+"""The files of `mltrainer init --model boosting`: a program that boosts trees on the rows of the project that `init` writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LIBRARIES = {
 }
 TEXT = '''"""Boosts trees on the table of {table}: `python {program}` trains, `python {program} FILE` answers the rows of a file.
 
-Written by `mltrainer init --model boosting`, and yours to change. Cells are read, and rows are split, as in the project of a network
+Written by `mltrainer init --model boosting`, and yours to change. Cells are read, and rows are split, as in a network's project
 on the same table; the metrics are that project's, too. Rounds are not stopped by the validation rows, which judge the model.
 The test rows stay sealed; `python {program} --open-test` trains and measures on them, for you to look at once, at the end.
 """
@@ -115,7 +115,7 @@ def library() -> str:
 
 
 def told(of: str) -> list[str]:
-    """Return what a person should know of the program, in sentences."""
+    """Return sentences on the program, for the person who began the project."""
     better = [] if of == "lightgbm" else ['LightGBM is not installed here (pip install "mltrainer[boosting]")']
     return [
         *better,

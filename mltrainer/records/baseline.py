@@ -1,9 +1,8 @@
 """The baseline's evidence: the run, and how it stands to criterion and budget."""
 
-from typing import Literal
-
 from mltrainer.records.common import Acceptance, Measured, Metrics, Number, Part
 from mltrainer.records.diagnostics import Change, Diagnosis
+from mltrainer.records.references import BoostingAhead, References
 from mltrainer.records.run import Run
 
 
@@ -13,63 +12,6 @@ class Waiting(Part):
     share: Measured
     limit: Number
     starved: bool
-
-
-class Reference(Part):
-    """A plain model on the run's own splits; one that could not be measured has a `reason` in place of metrics.
-
-    Attributes:
-        name: What it is, in one word.
-        title: The same for a report.
-        rows: How many training rows it was fitted on.
-        seconds: How long that took, with predicting the validation rows.
-        metrics: Of the validation rows.
-        interval: Of the run's own metric, lower and upper end.
-        lead: The run's over this model in that metric, likewise; above zero where the run is better.
-        verdict: How the run stands to it.
-        reason: Why there are no metrics.
-    """
-
-    name: str
-    title: str
-    rows: int
-    seconds: Measured
-    metrics: Metrics
-    interval: list[Number] | None
-    lead: list[Number] | None
-    verdict: Literal["ahead", "level", "behind"] | None
-    reason: str | None
-
-
-class Network(Part):
-    """The run's best checkpoint, measured again beside them."""
-
-    metrics: Metrics
-    interval: list[Number] | None
-
-
-class References(Part):
-    """What plain models reach on the run's own splits.
-
-    Attributes:
-        metric: The run's own.
-        samples: Validation rows, on which all are measured.
-        train_samples: Training rows.
-        level: Of the intervals.
-        resamples: Behind each interval.
-        network: The run.
-        rows: The plain models, the weakest kind first.
-        reason: Why there is no comparison.
-    """
-
-    metric: str
-    samples: int
-    train_samples: int
-    level: Number
-    resamples: int
-    network: Network | None
-    rows: list[Reference]
-    reason: str | None
 
 
 class UntaughtRun(Part):
@@ -113,7 +55,7 @@ class Baseline(Part):
 
     `diagnostics`: what they find in the run; before version 0.3 in one that failed alone.
     `references`: what plain models reach; None for a task of one's own, and in earlier records. `folds`: None without them.
-    `untaught`: of a run with a teacher, those without.
+    `boosting`: gradient boosting that is ahead of the run. `untaught`: of a run with a teacher, those without.
     `unplanned`: the files that the run opened and planning did not bind; None where nobody looked.
     """
 
@@ -124,6 +66,7 @@ class Baseline(Part):
     diagnostics: list[Diagnosis] | None = None
     changes: list[Change] | None = None
     references: References | None = None
+    boosting: BoostingAhead | None = None
     folds: Folds | None = None
     unplanned: list[str] | None = None
     untaught: Untaught | None = None

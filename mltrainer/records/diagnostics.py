@@ -3,6 +3,7 @@
 from typing import Any
 
 from mltrainer.records.common import Acceptance, Metrics, Number, Part
+from mltrainer.records.references import BoostingAhead
 from mltrainer.records.run import Errors, Program, Run
 
 
@@ -65,7 +66,7 @@ class Diagnostics(Part):
 
     `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's, `numerics` is its
     profile; records that lack them hold the `run` itself. `errors` are the run's; `mistakes` the most frequent ones.
-    `program` is what trained, where that is one of its own.
+    `program` is what trained, where that is one of its own. `boosting`: gradient boosting that is ahead of the run.
     """
 
     run_id: str
@@ -84,6 +85,7 @@ class Diagnostics(Part):
     errors: Errors | None = None
     mistakes: list[Mistake] | None = None
     program: Program | None = None
+    boosting: BoostingAhead | None = None
 
     @property
     def evaluation_count(self) -> int:

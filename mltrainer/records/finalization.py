@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mltrainer.records.baseline import References, Untaught
+from mltrainer.records.baseline import Untaught
 from mltrainer.records.common import (
     Acceptance,
     Cost,
@@ -20,6 +20,7 @@ from mltrainer.records.common import (
 )
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
 from mltrainer.records.planning import Data, Environment
+from mltrainer.records.references import BoostingAhead, References
 from mltrainer.records.run import Run
 
 
@@ -244,7 +245,11 @@ class Combination(Part):
 
 
 class Finalization(Part):
-    """The final model; `combination`: what was made of several models, where that was asked for."""
+    """The final model; `combination`: what was made of several models, where that was asked for.
+
+    `references`: plain models on the validation rows, `tested_references`: on the test rows, once they were opened. `boosting`:
+    gradient boosting that is ahead of the run; None where none is.
+    """
 
     run: Run
     config: dict[str, Any]
@@ -266,6 +271,8 @@ class Finalization(Part):
     changes: list[Change] | None = None
     way_back: WayBack | None = None
     references: References | None = None
+    tested_references: References | None = None
+    boosting: BoostingAhead | None = None
     conformal: Conformal | None = None
     combination: Combination | None = None
     untaught: Untaught | None = None

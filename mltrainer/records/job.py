@@ -234,12 +234,14 @@ class ReferencesJob(JobBase):
     Attributes:
         run_folder: The run's folder.
         checkpoint: Its best checkpoint.
+        split: On whose rows they are measured; of the test split only after the run's own look at it.
         kept: The folder of the fits, which runs on the same rows share.
         settings: The numbers of the tool's page.
     """
 
     run_folder: str
     checkpoint: str
+    split: Literal["validation", "test"] = "validation"
     kept: str
     settings: dict[str, Number]
 

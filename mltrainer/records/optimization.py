@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Metrics, Number, Part
+from mltrainer.records.references import BoostingAhead
 
 Evaluated = Annotated[tuple[Number, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
 
@@ -141,12 +142,13 @@ class Forecast(Part):
 
 
 class Skipped(Part):
-    """No search, because of `rule`; `config` is the planned one."""
+    """No search, because of `rule`; `config` is the planned one. `boosting`: gradient boosting that is ahead of the baseline."""
 
     skipped: Literal[True]
     rule: str
     acceptance: list[Acceptance]
     config: dict[str, Any]
+    boosting: BoostingAhead | None = None
 
 
 class Searched(Part):
@@ -156,7 +158,8 @@ class Searched(Part):
     stopped, `search_s` is the search's wall time, and `ended` says what ended it: the planned trials, or the time, `minutes`,
     after which none begins. `forecast` is what was said of `search_s` and `comparison_s` before them. `points` says how many
     different trials a space has that a search goes through one by one; None of any other. `objectives` are further metrics with
-    their direction: `best` is then the trial of the Pareto set that `records.pareto` takes.
+    their direction: `best` is then the trial of the Pareto set that `records.pareto` takes. `boosting`: gradient boosting that
+    is ahead of the baseline; None where none is.
     """
 
     skipped: Literal[False]
@@ -183,3 +186,4 @@ class Searched(Part):
     forecast: Forecast | None = None
     points: int | None = None
     objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)
+    boosting: BoostingAhead | None = None

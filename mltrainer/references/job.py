@@ -1,4 +1,4 @@
-"""One job: plain models fitted on a run's training rows and measured on its validation rows, beside the run's own model."""
+"""One job: plain models fitted on a run's training rows and measured on rows held out, beside the run's own model."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
-from mltrainer.records.baseline import Network, Reference, References
 from mltrainer.records.common import Metrics
 from mltrainer.records.job import ReferenceSettings, ReferencesJob
 from mltrainer.records.partial import partial
+from mltrainer.records.references import Network, Reference, References
 from mltrainer.redaction import shortened
 from mltrainer.references.comparing import Asked, Lead, compare
 from mltrainer.references.models import PlainModel, fit, predict, references
@@ -31,6 +31,7 @@ from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.reference_inputs import ReferenceInputs
+from mltrainer.tasks.samples import Samples
 from mltrainer.tools.loading import check_data, open_untrained, recorded_files
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.evaluation import as_numbers, evaluate
@@ -51,7 +52,7 @@ def work(job: ReferencesJob, root: Path, events: Events) -> int:
 
 
 def compared(job: ReferencesJob, root: Path, events: Events) -> References:
-    """Return the run's own model and the plain ones, measured on the validation rows.
+    """Return the run's own model and the plain ones, measured on the job's split, which must be open to be seen by now.
 
     There are no rows where the task has nothing that a plain model reads.
     """
@@ -77,13 +78,17 @@ def compared(job: ReferencesJob, root: Path, events: Events) -> References:
 
 
 def _network(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[OpenTask, Tensor, Tensor]:
-    """Return the task, and the run's own model's outputs and targets of the validation rows."""
+    """Return the task, and the run's own model's outputs and targets of the job's rows."""
     tree, manifest = load(root / job.checkpoint, recorded_files(root, job.run_folder, job.checkpoint))
     opened, model = open_untrained(config, root)
     check_data(opened, manifest)
     model.load_state_dict(delivered(tree), strict=True)
-    found = evaluate(opened.task, model.to(config.device), config, opened.split("validation"), "validation", hold=True)
+    found = evaluate(opened.task, model.to(config.device), config, _held_out(opened, job.split), job.split, hold=True)
     return opened, found.outputs, found.targets
+
+
+def _held_out(opened: OpenTask, split: str) -> Samples:
+    return opened.open_test() if split == "test" else opened.split(split)
 
 
 def _metrics(task: BuiltinTask, found: Tensor, targets: Tensor) -> Metrics:
@@ -107,8 +112,8 @@ class Fit:
         name: The model's.
         title: After that.
         rows: Number of training rows that it was fitted on.
-        seconds: Duration of the fit, with predicting the validation rows.
-        outputs: Of the validation rows; None where it has none.
+        seconds: CPU time of the fit, with predicting the rows held out.
+        outputs: Of these rows; None where it has none.
         reason: Why there are no outputs, else None.
     """
 
@@ -132,9 +137,9 @@ def _fits(
     found = []
     data: tuple[Setting, ReferenceInputs] | None = None
     for reference in references(rows.form, classification=task.classes is not None):
-        place = root / job.kept / reference.name
+        place = root / job.kept / (reference.name if job.split == "validation" else f"{reference.name}-{job.split}")
         if (kept := _stored_fit(place)) is None:
-            data = data or _data(task, train, np.asarray(opened.split("validation").ids), config)
+            data = data or _data(task, train, np.asarray(_held_out(opened, job.split).ids), config)
             events.send("note", text=f"{reference.title}, to compare with: {len(train)} training rows")
             kept = _fitted(reference, *data, len(task.classes or []), limits.fit_seconds)
             _store_fit(place, kept)
@@ -149,20 +154,18 @@ def _some(train: np.ndarray, one: ReferenceInputs, limits: ReferenceSettings, se
     return train if len(train) <= most else np.sort(seeds.generator(seed, "references").permutation(train)[:most])
 
 
-def _data(
-    task: BuiltinTask, train: np.ndarray, validation: np.ndarray, config: TrainingConfig
-) -> tuple[Setting, ReferenceInputs]:
-    rows, held_out = task.reference_inputs(train), task.reference_inputs(validation)
+def _data(task: BuiltinTask, train: np.ndarray, held_out: np.ndarray, config: TrainingConfig) -> tuple[Setting, ReferenceInputs]:
+    rows, others = task.reference_inputs(train), task.reference_inputs(held_out)
     assert rows is not None
-    assert held_out is not None
+    assert others is not None
     weights = None if config.class_weights == "none" else config.class_weights
     # scikit-learn takes seeds of 32 bits.
-    return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF, weights), held_out
+    return Setting(rows, seeds.key(config.seed, "references") & 0x7FFFFFFF, weights), others
 
 
 def _fitted(reference: PlainModel, asked: Setting, held_out: ReferenceInputs, classes: int, seconds: float) -> Fit:
     """Fit a plain model; where that fails, for whatever reason, the row says why."""
-    began, found, reason = time.perf_counter(), None, None
+    began, found, reason = time.process_time(), None, None
     try:
         with _within(seconds):
             model = reference.make(asked)
@@ -172,7 +175,7 @@ def _fitted(reference: PlainModel, asked: Setting, held_out: ReferenceInputs, cl
         reason = f"it would take longer than {seconds:g} s"
     except Exception as error:  # whatever a library raises: the phase does not rest on it
         reason = shortened(f"{type(error).__name__}: {error}", 300)
-    return Fit(reference.name, reference.title, len(asked.plain.targets), time.perf_counter() - began, found, reason)
+    return Fit(reference.name, reference.title, len(asked.plain.targets), time.process_time() - began, found, reason)
 
 
 class _TooLongError(Exception):

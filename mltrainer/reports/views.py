@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mltrainer.configs.project import meaningful
-from mltrainer.records.baseline import Reference
 from mltrainer.records.common import Part, Source
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.envelope import Envelope, Waiver, partial_record
 from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
+from mltrainer.records.references import Reference
 from mltrainer.records.run import Evaluated, TargetEvaluation, TrainingResult
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed

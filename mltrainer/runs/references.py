@@ -5,16 +5,18 @@ Nothing depends on it: where the tool fails, the reason takes the place of a com
 
 from __future__ import annotations
 
+import math
+import shlex
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Literal
 
 import mltrainer
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
-from mltrainer.records.baseline import References
 from mltrainer.records.job import ReferencesJob
 from mltrainer.records.partial import partial
+from mltrainer.records.references import BoostingAhead, BoostingBeside, References
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tools
@@ -29,6 +31,9 @@ FITTED_BY = (
     "class_weights",
 )  # the config keys that plain models on the same data are a function of
 COMPARED = ("_classification", "_regression")  # the kinds that plain models have an answer to
+Split = Literal["validation", "test"]
+BOOSTING = ("lightgbm", "boosting", "catboost")  # in the order in which `init --model boosting` would take them
+SKLEARN = "sklearn:"  # begins the names of tables that scikit-learn ships
 EXTRAS = ("lightgbm", "catboost")  # their models are compared with, too, where they are installed
 NOTHING: dict[str, Any] = {"samples": 0, "train_samples": 0, "level": 0, "resamples": 0, "network": None, "rows": []}
 
@@ -38,13 +43,14 @@ def is_compared(config: TrainingConfig) -> bool:
     return str(config.task.kind).endswith(COMPARED)
 
 
-def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) -> References | None:
+def measure_references(tools: Tools, result: RunResult, config: TrainingConfig, split: Split = "validation") -> References | None:
     """Return the comparison of a run with plain models.
 
     Args:
         tools: The project's tools.
         result: The run's result.
         config: The run's config.
+        split: On whose rows; on the test rows only after they were opened for the run.
 
     Returns:
         None where there is nothing to compare: a custom task, generated text, a run that failed or keeps no checkpoint.
@@ -55,7 +61,7 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) 
     best = result.best_checkpoint
     if not is_compared(config) or result.state != "finished" or best is None:
         return None
-    job = _job(tools, result, config, best.path)
+    job = _job(tools, result, config, best.path, split)
     try:
         found = _known(tools, job) or tools.run(TOOL, job)
     # A stop is a MltrainerError, too: caught below, it would pass for a model that could not be fitted.
@@ -64,6 +70,61 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig) 
     except MltrainerError as error:
         return partial(References, {"metric": config.metric.name, **NOTHING, "reason": error.message})
     return partial(References, {**found, "reason": None}) if found["rows"] else None
+
+
+# --- gradient boosting that a run is behind ---------------------------------------------------------
+
+
+def boosting_ahead(
+    config: TrainingConfig, references: References | None, tested: References | None = None
+) -> BoostingAhead | None:
+    """Return the gradient boosting that a run is behind, on validation or on the test rows; None where it is behind none.
+
+    Of several it is the one that `init --model boosting` would begin with.
+
+    Args:
+        config: The run's.
+        references: The run beside plain models on the validation rows.
+        tested: Likewise on the test rows, once they were opened.
+    """
+    measured: dict[Split, References] = {}
+    if references is not None and references.network is not None:
+        measured["validation"] = references
+    if tested is not None and tested.network is not None:
+        measured["test"] = tested
+    for name in BOOSTING:
+        rows = [(found, row) for found in measured.values() for row in found.rows if row.name == name]
+        if any(row.verdict == "behind" for _, row in rows):
+            beside = [_beside(split, found, name) for split, found in measured.items()]
+            found, row = rows[0]
+            command = boosting_command(config)
+            return BoostingAhead(
+                title=row.title, metric=found.metric, level=found.level, seconds=row.seconds, beside=beside, command=command
+            )
+    return None
+
+
+def _beside(split: Split, found: References, name: str) -> BoostingBeside:
+    row = next(row for row in found.rows if row.name == name)
+    assert found.network is not None
+    return BoostingBeside(
+        split=split,
+        samples=found.samples,
+        value=row.metrics.get(found.metric, math.nan),
+        network=found.network.metrics.get(found.metric, math.nan),
+        lead=row.lead,
+        verdict=row.verdict,
+    )
+
+
+def boosting_command(config: TrainingConfig) -> str | None:
+    """Return the command that begins a project of boosting on a config's table, typed in its folder; None where it is no file."""
+    data = config.data
+    if data is None or data.target is None or data.source.startswith(SKLEARN):
+        return None
+    options = {"data": data.source, **data.held_out, "target": data.target, "model": "boosting"}
+    words = [word for option, value in options.items() for word in (f"--{option}", value)]
+    return shlex.join(["mltrainer", "init", f"../{config.name}-boosting", *words])
 
 
 def _version(package: str) -> str | None:
@@ -82,7 +143,7 @@ def _known(tools: Tools, job: ReferencesJob) -> dict[str, Any] | None:
         return None
 
 
-def _job(tools: Tools, result: RunResult, config: TrainingConfig, checkpoint: str) -> ReferencesJob:
+def _job(tools: Tools, result: RunResult, config: TrainingConfig, checkpoint: str, split: Split) -> ReferencesJob:
     project, settings = tools.project, tool_page(TOOL, tools.project.root).settings
     values = config.model_dump()
     fits = {
@@ -97,6 +158,7 @@ def _job(tools: Tools, result: RunResult, config: TrainingConfig, checkpoint: st
         folder="",
         run_folder=project.relative(project.runs_dir / result.id),
         checkpoint=checkpoint,
+        split=split,
         config=config,
         kept=project.relative(kept),
         settings=settings,

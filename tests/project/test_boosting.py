@@ -32,7 +32,7 @@ SPLITS: list[dict[str, Any]] = [{}, {"group": "customer"}, {"time": "day", "stra
 @pytest.fixture
 def table(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A table with gaps, categories and groups, of the test's `target`."""
-    target = getattr(request.node, "callspec").params.get("target", "price") if hasattr(request.node, "callspec") else "price"
+    target = request.node.callspec.params.get("target", "price") if hasattr(request.node, "callspec") else "price"
     path = tmp_path / "table.csv"
     path.write_text(stepped(600, target))
     return path
@@ -102,7 +102,7 @@ def test_a_program_measures_what_scikit_learn_finds_on_the_same_rows(
 def test_new_rows_are_read_as_the_training_rows_were(table: Path, tmp_path: Path) -> None:
     opened = open_table(begun(tmp_path / "b", table, "price") / "table.yaml")
     lines = table.read_text().splitlines()
-    (tmp_path / "new.csv").write_text("\n".join(lines + [lines[1].replace(",a,", ",unknown,")]) + "\n")
+    (tmp_path / "new.csv").write_text("\n".join([*lines, lines[1].replace(",a,", ",unknown,")]) + "\n")
     found = read_rows(tmp_path / "new.csv", json.loads(json.dumps(opened.describe())))
     ids = opened._opened.split("train").ids
     assert np.array_equal(found[ids], opened.train.cells, equal_nan=True)

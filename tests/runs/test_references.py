@@ -10,8 +10,10 @@ import pytest
 from mltrainer.configs.project import Task, TrainingConfig
 from mltrainer.errors import InputError, StoppedError
 from mltrainer.records.job import ReferencesJob
+from mltrainer.records.partial import partial
+from mltrainer.records.references import References
 from mltrainer.runs.launcher import Tools
-from mltrainer.runs.references import measure_references
+from mltrainer.runs.references import boosting_ahead, boosting_command, measure_references
 from mltrainer.workspace import Project, write_json
 from tests.results import run_result
 
@@ -84,3 +86,55 @@ def test_a_task_of_ones_own_and_generated_text_have_no_comparison(tmp_path: Path
     given = config().model_copy(update={"task": Task(**task)})
     assert measured(tmp_path, launched, given) is None
     assert not launched.jobs
+
+
+def beside(verdicts: dict[str, str], *, value: float = 0.9) -> References:
+    """Return a comparison in which a run has 0.8 and stands so to plain models."""
+    row = {"rows": 9, "seconds": 0.5, "metrics": {"accuracy": value}, "interval": None, "lead": [-0.2, -0.1], "reason": None}
+    rows = [{**row, "name": name, "title": name.title(), "verdict": verdict} for name, verdict in verdicts.items()]
+    return partial(
+        References, {**FOUND, "network": {"metrics": {"accuracy": 0.8}, "interval": None}, "rows": rows, "reason": None}
+    )
+
+
+CASES: dict[str, tuple[dict[str, str], dict[str, str] | None, str | None]] = {
+    "ahead of both": ({"boosting": "ahead", "lightgbm": "ahead"}, None, None),
+    "behind a linear model alone": ({"linear": "behind", "boosting": "level"}, None, None),
+    "behind one": ({"boosting": "behind", "lightgbm": "level"}, None, "Boosting"),
+    "behind both: that which init takes": ({"boosting": "behind", "lightgbm": "behind"}, None, "Lightgbm"),
+    "behind on test rows alone": ({"boosting": "level"}, {"boosting": "behind"}, "Boosting"),
+    "behind on validation, level on test rows": ({"boosting": "behind"}, {"boosting": "level"}, "Boosting"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_boosting_is_named_where_a_run_is_behind_it_on_either_split(case: str) -> None:
+    validation, test, title = CASES[case]
+    found = boosting_ahead(config(), beside(validation), None if test is None else beside(test))
+    assert (found and found.title) == title
+    if found is not None:
+        assert [row.split for row in found.beside] == ["validation"] + ["test"] * (test is not None)
+        assert {(row.network, row.value) for row in found.beside} == {(0.8, 0.9)}
+
+
+def test_what_was_not_measured_is_behind_nothing() -> None:
+    assert boosting_ahead(config(), None) is None
+    assert boosting_ahead(config(), partial(References, {**FOUND, "rows": [], "reason": "no scikit-learn here"})) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "command"),
+    [
+        ({"source": "sklearn:iris"}, None),
+        (
+            {"source": "../my table.csv", "target": "y"},
+            "mltrainer init ../small-boosting --data '../my table.csv' --target y --model boosting",
+        ),
+        (
+            {"source": "a.csv", "test": "b.csv", "target": "y"},
+            "mltrainer init ../small-boosting --data a.csv --test b.csv --target y --model boosting",
+        ),
+    ],
+)
+def test_the_command_begins_boosting_on_the_run_s_own_table(data: dict[str, str], command: str | None) -> None:
+    assert boosting_command(config(data=data)) == command

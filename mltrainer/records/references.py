@@ -1,0 +1,102 @@
+"""What plain models reach beside a run, on the same rows."""
+
+from typing import Literal
+
+from mltrainer.records.common import Measured, Metrics, Number, Part
+
+
+class Reference(Part):
+    """A plain model on a run's own splits; one that could not be measured has a `reason` in place of metrics.
+
+    Attributes:
+        name: What it is, in one word.
+        title: The same for a report.
+        rows: How many training rows it was fitted on.
+        seconds: CPU time of that, with predicting the rows that it is measured on.
+        metrics: Of those rows.
+        interval: Of the run's own metric, lower and upper end.
+        lead: The run's over this model in that metric, likewise; above zero where the run is better.
+        verdict: How the run stands to it.
+        reason: Why there are no metrics.
+    """
+
+    name: str
+    title: str
+    rows: int
+    seconds: Measured
+    metrics: Metrics
+    interval: list[Number] | None
+    lead: list[Number] | None
+    verdict: Literal["ahead", "level", "behind"] | None
+    reason: str | None
+
+
+class Network(Part):
+    """The run's best checkpoint, measured again beside them."""
+
+    metrics: Metrics
+    interval: list[Number] | None
+
+
+class References(Part):
+    """What plain models reach on the run's own splits.
+
+    Attributes:
+        metric: The run's own.
+        samples: Rows, on which all are measured: of validation, or of the test split once it was opened.
+        train_samples: Training rows.
+        level: Of the intervals.
+        resamples: Behind each interval.
+        network: The run.
+        rows: The plain models, the weakest kind first.
+        reason: Why there is no comparison.
+    """
+
+    metric: str
+    samples: int
+    train_samples: int
+    level: Number
+    resamples: int
+    network: Network | None
+    rows: list[Reference]
+    reason: str | None
+
+
+class BoostingBeside(Part):
+    """Gradient boosting beside a run on the rows of one split.
+
+    Attributes:
+        split: Which.
+        samples: How many rows.
+        value: What it reaches in the run's own metric.
+        network: What the run reaches.
+        lead: The run's over it, lower and upper end; below zero where boosting is better.
+        verdict: How the run stands to it.
+    """
+
+    split: Literal["validation", "test"]
+    samples: int
+    value: Measured
+    network: Measured
+    lead: list[Number] | None
+    verdict: Literal["ahead", "level", "behind"] | None
+
+
+class BoostingAhead(Part):
+    """Gradient boosting that a run is behind, on one split or both.
+
+    Attributes:
+        title: The library's, or what it is.
+        metric: The run's own.
+        level: Of the intervals of the leads.
+        seconds: CPU time of its training.
+        beside: On validation, and on the test rows once they were opened.
+        command: What begins a project with it; None where the data are no file.
+    """
+
+    title: str
+    metric: str
+    level: Number
+    seconds: Measured
+    beside: list[BoostingBeside]
+    command: str | None

@@ -1,0 +1,80 @@
+"""A table on which gradient boosting wins says so in the first screen of every report; one on which the network wins does not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mltrainer.integrations.tables import open_table
+from mltrainer.workspace import PHASES, Project, read_json
+from tests.conftest import Cli, commit
+from tests.known_tables import plane, stepped
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+SCREEN = 25  # lines
+AHEAD = "**Gradient boosting is better than "
+
+
+def walked(folder: Path, cli: Cli, table: str, epochs: int) -> Project:
+    """Walk a table through all phases with few epochs."""
+    (folder / "table.csv").write_text(table)
+    assert cli("init", folder / "net", "--data", folder / "table.csv", "--target", "price").code == 0
+    for path in (folder / "net/configs").glob("*.yaml"):
+        shorter = re.sub(r"(?m)^epochs: .*", f"epochs: {epochs}", path.read_text())
+        path.write_text(re.sub(r"every_n_epochs: \d+", "every_n_epochs: 1", shorter))
+    with (folder / "net/mltrainer.yaml").open("a") as file:
+        file.write('acceptance: {r2: ">= 0.05"}\n')
+    commit(folder / "net")
+    said = cli("run", "--project", folder / "net")
+    assert said.code == 0, said.err
+    return Project(folder / "net")
+
+
+def screens(project: Project) -> dict[str, str]:
+    """Return the first lines of each report after planning, and of the card below its front matter, by file name."""
+    folders = [project.phase_dir(phase) for phase in PHASES[1:]]
+    found = {path.name: path.read_text() for folder in folders for path in folder.glob("*.md")}
+    card = (folders[-1] / "final_model/README.md").read_text()
+    found["card"] = card.split("\n---\n", 1)[1]
+    return {name: "\n".join(text.splitlines()[:SCREEN]) for name, text in found.items()}
+
+
+def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the_command(tmp_path: Path, cli: Cli) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    project = walked(tmp_path, cli, stepped(800), 4)
+    shown = screens(project)
+    names = ["baseline_results.md", "diagnostic_report.md", "tuning_results.md", "final_report.md", "card"]
+    assert set(names) <= set(shown)
+    assert [name for name in names if AHEAD not in shown[name]] == []
+    final = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
+    ahead = final["boosting"]
+    assert [row["split"] for row in ahead["beside"]] == ["validation", "test"]
+    on_test = ahead["beside"][1]
+    assert on_test["network"] == pytest.approx(final["test"]["metrics"]["r2"], rel=1e-6)
+    for name in ("final_report.md", "card"):
+        assert f"On the {on_test['samples']} test rows LightGBM has r2 {on_test['value']:.4f}" in shown[name]
+        assert f"{on_test['network']:.4f}" in shown[name]
+    assert "the test split stays sealed" not in (project.phase_dir("finalization") / "final_report.md").read_text()
+
+    # The command as it stands there, and its program's figures beside those that the network's reports name.
+    typed = shlex.split(ahead["command"])
+    assert ahead["command"] in shown["baseline_results.md"]
+    said = cli("init", project.root / typed[2], "--data", project.root / typed[4], *typed[5:])
+    assert said.code == 0, said.err
+    table = open_table(project.root / typed[2] / "table.yaml")
+    model = lightgbm.LGBMRegressor(deterministic=True, force_row_wise=True, n_jobs=1, verbose=-1)
+    model.fit(table.train.cells, table.train.target, categorical_feature=table.categories)
+    for row, rows in zip(ahead["beside"], (table.validation, table.open_test()), strict=True):
+        assert row["value"] == pytest.approx(table.metrics(model, rows)["r2"], rel=1e-6), row["split"]
+
+
+def test_no_report_recommends_boosting_where_the_network_is_ahead(tmp_path: Path, cli: Cli) -> None:
+    project = walked(tmp_path, cli, plane(800), 30)
+    assert [name for name, text in screens(project).items() if AHEAD in text] == []
+    final = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
+    assert "boosting" not in final
+    verdicts = {row["name"]: row["verdict"] for row in final["tested_references"]["rows"]}
+    assert verdicts["boosting"] == "ahead"
