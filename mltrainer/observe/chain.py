@@ -41,16 +41,16 @@ class Chain:
     """Observes the optimizers of one process.
 
     Args:
-        settings: `steps`, after which the process ends, 0 for never; `pause`, whether to stand still for moments; `kill`,
-            the step after which the process is killed; `by_position`, whether weights stand in their optimizer's order, as
-            before version 0.3, and not in their model's.
+        settings: `steps`, after which the process ends, 0 for never; `disturbances`, of which `pace` has it stand still for
+            moments; `kill`, the step after which the process is killed; `by_position`, whether weights stand in their
+            optimizer's order, as before version 0.3, and not in their model's.
         process: Its name, and where the lines go.
     """
 
     def __init__(self, settings: Settings, process: Process) -> None:
         self._most, self._kill = settings.steps, settings.kill
         self._by_position = settings.by_position
-        self._pauses = PAUSES if settings.pause else {}
+        self._pauses = PAUSES if "pace" in settings.disturbances else {}
         self._process = process
         self._reset()
         process.on_fork(self._reset)

@@ -31,7 +31,7 @@ class _Entries:
         """Nothing is held open."""
 
 
-def reverse() -> None:
+def begin(_process: Any) -> None:
     """Have `os.listdir` and `os.scandir` give the same entries in the opposite order, for this process and its forks."""
     listdir, scandir = os.listdir, os.scandir
     os.listdir = lambda path=".": listdir(path)[::-1]  # type: ignore[assignment]  # one of its overloads

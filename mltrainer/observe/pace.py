@@ -15,7 +15,7 @@ from typing import Any
 THREADS_S, FORKS_S = 0.04, 0.25  # chosen by us: making a fork takes longer than making a thread
 
 
-def stagger(process: Any) -> None:
+def begin(process: Any) -> None:
     """Have every second fork and thread begin late, from the first one on; to be called once lines are traced, if they are."""
     process.on_fork(lambda: _wait(int(process.name.rpartition(".")[2]), FORKS_S))
     threading.settrace(_Threads(threading.gettrace()))

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 _now = time.monotonic_ns  # bound before calls of clocks are traced: the observer's own are none of the program's
@@ -30,8 +31,7 @@ class Settings(NamedTuple):
         quiet: Whether nothing is noted from the end of the first step until then.
         signals: Whether steps are looked at more closely than their bits.
         by_position: Whether weights stand in their optimizer's order in place of their model's.
-        listing: Whether folders list their entries in the opposite order.
-        pause: Whether the process stands still for moments, and every second fork and thread of it begins late.
+        disturbances: The modules that change within the process what may not matter, as `disturbances` lists them.
     """
 
     folder: str = os.devnull
@@ -42,8 +42,7 @@ class Settings(NamedTuple):
     trace: bool = False
     signals: bool = False
     by_position: bool = False
-    listing: bool = False
-    pause: bool = False
+    disturbances: Sequence[str] = ()
     near: int = 0
     quiet: bool = False
 

@@ -7,14 +7,17 @@ take.
 from __future__ import annotations
 
 import math
+import platform
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mltrainer.checkpointing.manifest import folders
 from mltrainer.configs.items import DataLimits, PlanningSettings
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.observe.disturbances import ALL, NOT_CHANGED, words_of
 from mltrainer.phases.context import Context
 from mltrainer.plugins import located
 from mltrainer.records.common import Call, Cause, Divergence
@@ -27,7 +30,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
-from mltrainer.runs.localize import HASH_SEED, HASH_SEED_VARIABLE, MEMORY, NOTHING, Change, find_cause
+from mltrainer.runs.localize import HASH_SEED_VARIABLE, NOTHING, ONE_BY_ONE, OTHER_HASHES, Change, find_cause
 from mltrainer.runs.trainer import Trainer
 from mltrainer.wrap.leavings import first_unlike
 
@@ -91,15 +94,28 @@ def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Pro
     """Train the same steps with everything changed that must not matter, and return what both times left.
 
     It stops half-way and goes on in another process, strings hash differently, another number of processes loads the samples,
-    new memory holds NaN, and where several processes are to train together, one begins alone.
+    new memory holds NaN, and where several processes are to train together, one begins alone; the rest is what
+    `observe.disturbances` lists.
+
+    Raises:
+        InputError: Only this time the training fails.
     """
+    try:
+        return _probed_again(ctx, config, first)
+    except InputError as error:
+        changed = ", ".join(_changed(ctx, config))
+        told = f"it trained as it is, and failed once what must not matter was changed ({changed}): {error.message}"
+        raise InputError(told, where=error.where, mend=error.mend) from error
+
+
+def _probed_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Probes:
     steps, trainer, as_fed = _settings(ctx).probe_steps, ctx.trainer, fed(config, first)
-    halves = _job(ctx, as_fed, "second", steps, resumable=True, fill_memory=True)
+    halves = _job(ctx, as_fed, "second", steps, resumable=True, disturbances=ALL.names)
     seeds = _hash_seeds(ctx, config, first)
     if "resume" in trainer.capabilities:
         begins = halves.model_copy(update={"max_steps": _middle(steps), "config": as_fed.with_processes(1)})
         trainer.probe(begins, {HASH_SEED_VARIABLE: seeds[-1]})
-        second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)
+        second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), OTHER_HASHES)
     else:
         second = _whole_again(ctx, halves, first, seeds)
     # Weighed before they go, for the estimate of disk space: only the second probe saves any.
@@ -126,7 +142,7 @@ def _whole_again(ctx: Context, job: TrainingJob, first: ProbeResult, seeds: tupl
         found = ctx.trainer.probe(job.model_copy(update={"resumable": False}), {HASH_SEED_VARIABLE: seed})
         if found.chain != first.chain:
             return found
-    return ctx.trainer.probe(job, HASH_SEED.variables)
+    return ctx.trainer.probe(job, OTHER_HASHES)
 
 
 def fed(config: TrainingConfig, probe: ProbeResult) -> TrainingConfig:
@@ -228,8 +244,16 @@ def compare(ctx: Context, config: TrainingConfig, probes: Probes) -> Probe:
         identical=identical,
         first_difference=difference,
         hash_seeds=[*probes.hash_seeds],
+        changed=_changed(ctx, config),
+        not_changed=[*NOT_CHANGED],
         cause=None if identical else _cause(ctx, fed(config, first), difference, same, second.not_restored),
     )
+
+
+def _changed(ctx: Context, config: TrainingConfig) -> list[str]:
+    """Return the changes of the second probe, in words."""
+    fills = platform.libc_ver()[0] == "glibc" if config.task.is_opaque else "resume" in ctx.trainer.capabilities
+    return words_of(replace(ALL, memory=fills))
 
 
 def _difference(chains: Sequence[list[str]], probes: Probes) -> Divergence | None:
@@ -278,7 +302,7 @@ def _cause(ctx: Context, config: TrainingConfig, difference: Divergence | None, 
         ctx.note(sentence(found))
         return found
     workers = Change("workers", job={"config": _other_workers(config)})
-    changes = [NOTHING, HASH_SEED, *([workers] if config.loader.processes else []), MEMORY]
+    changes = [NOTHING, *ONE_BY_ONE, *([workers] if config.loader.processes else [])]
     traced = "trace" in ctx.trainer.capabilities
     found = find_cause(ctx.tools, _job(ctx, config.with_processes(1), "cause", steps), changes, 1) if traced else None
     step = difference.step if difference else 0

@@ -83,7 +83,7 @@ class TrainingJob(RunJob):
         data_limits: By what the data is judged; None: it is not.
         measure_loader: How long, and how few loader processes are enough.
         resumable: Whether its state is saved though it is no run.
-        fill_memory: Whether new memory holds NaN, which nothing must depend on.
+        disturbances: What is changed in its process that must not matter, by the names of `observe.disturbances`.
         rehearse: Whether all is done once that an evaluation of the whole run adds to its steps.
         trace_from: The step from which each module's output is noted.
         compare: The folder of the run whose chain it is compared with.
@@ -101,7 +101,7 @@ class TrainingJob(RunJob):
     data_limits: dict[str, Number] | None = None
     measure_loader: dict[str, Number] | None = None
     resumable: bool = False
-    fill_memory: bool = False
+    disturbances: list[str] = Field(default_factory=list)
     rehearse: bool = False
     trace_from: int | None = None
     compare: str | None = None

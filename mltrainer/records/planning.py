@@ -163,6 +163,8 @@ class Probe(Part):
 
     Attributes:
         hash_seeds: Of all processes that were compared; before version 0.3 those of the runs.
+        changed: What was changed in the second training that must not matter, in words.
+        not_changed: What was not, and may still matter.
     """
 
     steps: int
@@ -172,6 +174,8 @@ class Probe(Part):
     first_difference: Divergence | None
     cause: Cause | None
     hash_seeds: list[str] = Field(default_factory=list)
+    changed: list[str] = Field(default_factory=list)
+    not_changed: list[str] = Field(default_factory=list)
 
 
 class LoaderRow(Part):

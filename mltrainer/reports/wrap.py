@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from mltrainer.observe.disturbances import NOT_CHANGED
 from mltrainer.reports.markdown import code, table
 from mltrainer.reports.markdown import text as text_of
 from mltrainer.reports.values import counted, duration, short
@@ -41,6 +42,7 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
         else:
             yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in {runs}, all gradients and weights the same"
         yield f"  changed between them: {_changed(verdict)}; they took {took}"
+        yield f"  not changed: {_joined(NOT_CHANGED)}"
         yield f"  {_about(verdict.judged)}"
         return
     assert verdict.difference is not None
@@ -133,7 +135,8 @@ def page(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
     parts += ["## What was judged", *_files(verdict.judged)]
     if resumed is not None:
         parts += ["## Does resuming hold?", f"{code(resumed.command)}", _quoted(_of_resuming(resumed))]
-    compared = f"{COMPARED if verdict.left is None else LEFT} Changed between them: {_changed(verdict)}."
+    changed = f"Changed between them: {_changed(verdict)}. Not changed: {_joined(NOT_CHANGED)}."
+    compared = f"{COMPARED if verdict.left is None else LEFT} {changed}"
     parts.append(compared if resumed is None else f"{compared} {RESUMED}")
     return "\n\n".join(parts) + "\n"
 

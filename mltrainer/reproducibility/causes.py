@@ -8,7 +8,7 @@ HASH_SEEDS = ("0", "1")  # the tool's page sets the first one; sets of strings c
 Trace = list[tuple[int, str, str, str]]  # step, what, name, digest
 KINDS = {
     "random draw": "a random draw that no seed decides",
-    "clock": "the clock",
+    "clock": "the clock or the date",
     "threads": "threads that race with each other",
     "chance": "an operation without a deterministic form, or a race inside a library",
     "hash order": "the order of a set, or of hash values",

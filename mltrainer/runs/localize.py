@@ -17,6 +17,7 @@ from typing import Any
 from mltrainer import leftovers
 from mltrainer.errors import InputError
 from mltrainer.executors.executor import EVENTS
+from mltrainer.observe.disturbances import DISTURBANCES, Perturbations, alone
 from mltrainer.records.common import Call, Cause
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
@@ -24,7 +25,7 @@ from mltrainer.runs.launcher import Tools, prepared
 from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import read_json
 from mltrainer.wrap.checking import Check, calls_in
-from mltrainer.wrap.starting import Perturbations, WrappedProgram
+from mltrainer.wrap.starting import WrappedProgram
 
 TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
 
@@ -48,16 +49,25 @@ class Change:
 
 NOTHING = Change("chance", traced=Perturbations())
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
-HASH_SEED = Change("hash order", variables={HASH_SEED_VARIABLE: HASH_SEEDS[1]}, traced=Perturbations(hashes=True))
-MEMORY = Change("unwritten memory", job={"fill_memory": True}, traced=Perturbations(memory=True))
+OTHER_HASHES = {HASH_SEED_VARIABLE: HASH_SEEDS[1]}
+TRACED = frozenset(("hashes", "memory", "listing", "pause", "date"))  # not the folder, as a pair is traced in the project's own
+ONE_BY_ONE = [
+    Change(
+        row.kind,
+        job={"disturbances": [row.name]},
+        variables=OTHER_HASHES if row.name == "hashes" else {},
+        traced=alone(row.kind) if row.name in TRACED else None,
+    )
+    for row in DISTURBANCES
+]
 
 
 def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step: int) -> Cause | None:
-    """Return the cause of a difference between processes in a job's steps, or None where no pair differed.
+    """Return the cause of a difference between processes in a job's steps, or None where no process differed from the first.
 
     Args:
         tools: The project's tools.
-        job: The training, with `max_steps`; it is run up to eight times, under `.mltrainer/cause`.
+        job: The training, with `max_steps`; it is run once as it is, and once for each change, under `.mltrainer/cause`.
         changes: What to change, one at a time, the likeliest first; `NOTHING` should be the first.
         from_step: The first step that is traced.
 
@@ -65,15 +75,17 @@ def find_cause(tools: Tools, job: TrainingJob, changes: list[Change], from_step:
         The cause, its kind one of KINDS, with the lines of the project that are likely it.
     """
     folder = tools.project.state_dir / "cause"
+    expected: Trace | None = None
     for change in changes:
-        tools.note(f"looking for the cause: two processes, {_described(change)}")
-        sides = [_run(tools, job, folder / name, from_step, side) for name, side in (("a", NOTHING), ("b", change))]
-        difference = first_difference(*(read_trace(side) for side in sides))
+        tools.note(f"looking for the cause: another process, {_described(change)}")
+        expected = expected or read_trace(_run(tools, job, folder / "a", from_step, NOTHING))
+        other = _run(tools, job, folder / "b", from_step, change)
+        difference = first_difference(expected, read_trace(other))
         if difference is not None:
             step, what = difference
             calls = _traced(tools, job, folder, change, step)
             if not calls and change is NOTHING:
-                calls = _used(sides[1])
+                calls = _used(other)
             return Cause(kind=calls[0].kind if calls and change is NOTHING else change.kind, step=step, what=what, calls=calls)
     return None
 

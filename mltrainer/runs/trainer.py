@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mltrainer.configs.pages import ORCHESTRATOR, ToolPage, tool_page
 from mltrainer.errors import InputError
+from mltrainer.observe.renamed_folder import linked
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import ProbeResult, RunResult, parsed_result
 from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import Project
 
 Variables = Mapping[str, str]  # set before the trainer's interpreter starts
 
@@ -49,7 +51,12 @@ class Trainer:
         return parsed_result(self._trained(job, variables), ProbeResult)
 
     def _trained(self, job: TrainingJob, variables: Variables | None) -> object:
-        return self.tools.run(self.page.tool, job.model_copy(update={"tool": self.page.tool}), variables)
+        own = job.model_copy(update={"tool": self.page.tool})
+        if "folder" not in job.disturbances or job.config.task.is_opaque:  # a program runs in a copy of another name
+            return self.tools.run(self.page.tool, own, variables)
+        with linked(self.tools.project.root) as link:
+            elsewhere = replace(self.tools, project=Project(link))
+            return elsewhere.run(self.page.tool, own, {**(variables or {}), "TMPDIR": str(link.parent / "tmp")})
 
 
 def trainer_for(tools: Tools, name: str, phase: str) -> Trainer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -24,7 +25,10 @@ from mltrainer.errors import (
     raise_terminated,
 )
 from mltrainer.executors.executor import RANK, RENDEZVOUS
-from mltrainer.records.job import JobBase, parsed
+from mltrainer.observe import renamed_folder
+from mltrainer.observe.disturbances import Perturbations, chosen
+from mltrainer.observe.process import Process, Settings
+from mltrainer.records.job import JobBase, TrainingJob, parsed
 from mltrainer.redaction import redacted
 from mltrainer.tasks.user_code import is_of_layers, user_frame
 from mltrainer.workspace import MACHINE_ERRNOS, NAME_ERRNOS, locked, plain, read_json, write_json, write_text
@@ -134,10 +138,30 @@ def run_program(work: Callable[[Any, Path, Events], object]) -> None:
     # The handlers that `start` took away for the time of its imports: from here on there is something to save.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, raise_terminated)
-    error = attempt(work, job_file.absolute(), events)
+    error = attempt(_disturbed(work), job_file.absolute(), events)
     if error is None:
         events.send("done")
     sys.exit(_report(events, error) if error else 0)
+
+
+def _disturbed(work: Callable[[Any, Path, Events], object]) -> Callable[[Any, Path, Events], object]:
+    """Return a tool's work that begins by changing, in this process, what its job says must not matter."""
+
+    def begun(job: JobBase, root: Path, events: Events) -> object:
+        # A program is disturbed in its own process, by what starts it.
+        if isinstance(job, TrainingJob) and job.disturbances and not job.config.task.is_opaque:
+            _disturb(chosen(job.disturbances), root)
+        return work(job, root, events)
+
+    return begun
+
+
+def _disturb(changes: Perturbations, root: Path) -> None:
+    process = Process(Settings())
+    for name in changes.modules:
+        importlib.import_module(f"mltrainer.observe.{name}").begin(process)
+    if changes.folder:
+        renamed_folder.begin(root)
 
 
 def attempt(work: Callable[[Any, Path, Events], object], job_file: Path, events: Events) -> MltrainerError | None:

@@ -22,7 +22,7 @@ class Kind(NamedTuple):
 _WORDS = WORDS | {"chance": "something that no single change decides"}
 _FIXES = {
     "random draw": "seed this generator at the program's beginning, or draw from one that is made with a seed",
-    "clock": "do not let the time of day decide what is computed: take a seed or a step's number instead",
+    "clock": "do not let the date or the time decide what is computed: take a seed, a step's number, or a date from the config",
     "identity": "take a number that the program itself counts",
     "hash order": "sort what comes out of the set before its order is used; take a digest of hashlib in place of hash()",
     "listing order": "sort the listing: sorted(...)",

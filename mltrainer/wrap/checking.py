@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import InputError, MachineError, ended_with, is_out_of_memory, killed
+from mltrainer.observe.disturbances import ALL, DISTURBANCES, Perturbations, alone, words_of
 from mltrainer.observe.logs import Key
 from mltrainer.observe.process import Settings
 from mltrainer.records.common import Call
@@ -43,7 +44,7 @@ from mltrainer.wrap.chains import (
 )
 from mltrainer.wrap.leavings import first_unlike, leavings, written
 from mltrainer.wrap.stalls import stall_reporter
-from mltrainer.wrap.starting import FinishedRun, Perturbations, Tell, WrappedProgram, lacks_terminal, start
+from mltrainer.wrap.starting import FinishedRun, Tell, WrappedProgram, lacks_terminal, start
 from mltrainer.wrap.subject import Subject, subject_of
 
 STEPS = 20
@@ -59,16 +60,8 @@ SCRIPT = "task.script"  # where a project's program is typed, which is always ru
 MISSING = re.compile(r"No such file or directory: '([^']+)'")
 NOTHING = Perturbations()
 UNTRACED, TRACED = Settings(), Settings(trace=True)
-ALL = Perturbations(hashes=True, memory=True, listing=True, folder=True, pause=True)
 # Nothing is changed first: of steps that differ by themselves, no change could be blamed.
-ONE_BY_ONE = {
-    "chance": NOTHING,
-    "hash order": Perturbations(hashes=True),
-    "unwritten memory": Perturbations(memory=True),
-    "listing order": Perturbations(listing=True),
-    "threads": Perturbations(pause=True),
-    "folder": Perturbations(folder=True),
-}
+ONE_BY_ONE = {"chance": NOTHING, **{row.kind: alone(row.kind) for row in DISTURBANCES}}
 
 
 @dataclass(frozen=True)
@@ -445,15 +438,9 @@ class Check:
 
 def changed(program: WrappedProgram) -> tuple[str, ...]:
     """Return the changes between runs of a program that must not matter, in words; only those that are made here."""
-    found = {
-        "hash seed": program.hash_seeds[0] != program.hash_seeds[1],
-        "memory": platform.libc_ver()[0] == "glibc",
-        "order of listings": True,
-        "folders": not program.in_place,
-        "folder for temporary files": program.in_place,
-        "pace": True,
-    }
-    return tuple(what for what, is_changed in found.items() if is_changed)
+    is_made = {"hashes": program.hash_seeds[0] != program.hash_seeds[1], "memory": platform.libc_ver()[0] == "glibc"}
+    words = words_of(dataclasses.replace(ALL, **is_made))
+    return tuple("folder for temporary files" if program.in_place and what == "folders" else what for what in words)
 
 
 def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:

@@ -1,7 +1,7 @@
 """A program, started as its user types it, in a copy of its folder, under observation.
 
 Nothing of it is edited: the observer comes in through `PYTHONPATH`, by the name that every Python imports at its start. What a
-start changes - hash seed, memory, listings, folder, pace - must not matter to a program whose results can be relied on.
+start changes, as `observe.disturbances` lists it, must not matter to a program whose results can be relied on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mltrainer.errors import InputError, MachineError
 from mltrainer.executors import local
 from mltrainer.executors.executor import NOTHING, Command, Process
 from mltrainer.executors.process_tree import guarded, kill_all, processes_of, standstill
+from mltrainer.observe.disturbances import Perturbations
 from mltrainer.observe.process import Settings
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.wrap.chains import steps_in
@@ -38,26 +39,6 @@ TERMINAL = (24, 80)  # lines and columns
 END_OF_INPUT = b"\x04"
 NO_TERMINAL, LOOKED_BYTES = b"Inappropriate ioctl for device", 1 << 16  # what the system says, looked for at the log's end
 Tell = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Perturbations:
-    """The differences of a start from the undisturbed run, none of which may matter.
-
-    Attributes:
-        hashes: Another hash seed: sets of strings come in another order.
-        memory: New memory is filled; needs the C library glibc.
-        listing: Folders list their entries in the opposite order.
-        folder: Folders of other names, the temporary one too.
-        pause: The process stands still for moments, and every second of its forks and threads begins late, so that they meet
-            in another order.
-    """
-
-    hashes: bool = False
-    memory: bool = False
-    listing: bool = False
-    folder: bool = False
-    pause: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +118,7 @@ def start(
     lines, log = scratch / "lines", scratch / "log.txt"
     lines.mkdir(parents=True)
     place = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
-    settings = settings._replace(folder=str(lines), program=str(place), listing=perturbations.listing, pause=perturbations.pause)
+    settings = settings._replace(folder=str(lines), program=str(place), disturbances=perturbations.modules)
     started, before = time.monotonic(), stamps(place)
     with leftovers.scratch("wrap-") as short:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters

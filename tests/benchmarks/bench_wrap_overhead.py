@@ -14,8 +14,9 @@ import tempfile
 from pathlib import Path
 
 from mltrainer.errors import raise_terminated
+from mltrainer.observe.disturbances import Perturbations
 from mltrainer.observe.process import Settings
-from mltrainer.wrap.starting import Perturbations, WrappedProgram, start
+from mltrainer.wrap.starting import WrappedProgram, start
 
 WORK = """
 import json, statistics, sys, time

@@ -10,6 +10,7 @@ import pytest
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.observe.disturbances import ALL
 from mltrainer.phases.context import Context
 from mltrainer.phases.probing import Probes, estimate, probe, probe_again
 from mltrainer.records.event import Tell
@@ -74,7 +75,7 @@ def test_the_second_probe_stops_half_way_and_goes_on_under_all_that_must_not_mat
     tool = asked(tmp_path, "resume")
     assert [job.max_steps for job in tool.jobs] == [8, 4, 8]
     assert [job.resumable for job in tool.jobs] == [False, True, True]
-    assert [job.fill_memory for job in tool.jobs] == [False, True, True]
+    assert [job.disturbances for job in tool.jobs] == [[], ALL.names, ALL.names]
     assert [job.config.loader.workers for job in tool.jobs] == [2, 2, 1]
     assert [bool(variables) for variables in tool.variables] == [False, True, True]
     assert tool.jobs[1].folder == tool.jobs[2].folder != tool.jobs[0].folder
@@ -124,3 +125,12 @@ def test_the_whole_runs_memory_holds_all_outputs_twice_for_a_moment() -> None:
     assert found.held_mb == pytest.approx(2 * 1.0 * 20)  # 1 MiB a sample, of which 10 were measured
     assert found.peak_mb == pytest.approx(210 + 40)
     assert (found.checkpoint_mb, found.disk_free_mb, found.available_mb) == (1.0, 1024.0, 1000.0)
+
+
+def test_a_training_that_fails_only_once_disturbed_says_what_was_changed(tmp_path: Any) -> None:
+    tool = Asked("resume")
+    ctx = context(tmp_path, tool, [])
+    first = probe(ctx, CONFIG)
+    refused = CONFIG.model_copy(update={"threads": REFUSED})
+    with pytest.raises(InputError, match=r"it trained as it is, and failed once .*order of listings.*date.*: it is refused"):
+        probe_again(ctx, refused, first)

@@ -108,6 +108,32 @@ def test_planning_names_an_order_that_depends_on_hash_values(tmp_path: Path, cli
     assert_named(tmp_path, cli, "a set of strings")
 
 
+MOVED = "self.x = np.stack([np.cos(angle), np.sin(angle)], 1)"
+ELSEWHERE = {
+    "listing order": ("import os\n", "next(iter(os.listdir('files'))) == 'a'", "os.listdir"),
+    "folder": ("import os, zlib\n", "zlib.crc32(os.path.abspath('files').encode()) % 97", "folder"),
+    "clock": ("import datetime\n", "datetime.date.today().toordinal() % 97", "date.today"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_tools")
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ELSEWHERE)
+def test_planning_names_what_another_machine_or_another_day_would_change(tmp_path: Path, cli: Cli, kind: str) -> None:
+    imported, value, said = ELSEWHERE[kind]
+    project = write_rings(tmp_path, imported + TASK.replace(MOVED, f"angle = angle + ({value})\n        {MOVED}"))
+    (tmp_path / "files").mkdir()
+    for name in "cab":
+        (tmp_path / "files" / name).touch()
+    told = cli("phase", "run", "planning", "--project", project.root)
+    probe = read_json(project.phase_dir("planning") / "record.json")["evidence"]["probe"]
+    assert (told.code, probe["identical"], probe["cause"]["kind"]) == (4, False, kind)
+    assert {"order of listings", "folders", "date and time zone"} <= set(probe["changed"])
+    assert "machine" in probe["not_changed"]
+    assert said in told.err
+
+
 def assert_named(tmp_path: Path, cli: Cli, fault: str) -> None:
     """Plan a task with a fault, and see it refused and told, on the screen and in the report."""
     source, (kind, what, step, said) = FAULTS[fault]
@@ -134,5 +160,6 @@ def test_a_cause_is_told_with_the_lines_to_look_at() -> None:
     call = Call(kind="clock", call="time.time", where="my_task.py:3", function="Noise.forward")
     cause = Cause(kind="clock", what="the forward pass of 0 (Noise)", step=1, calls=[call])
     assert sentence(cause) == (
-        "the forward pass of 0 (Noise) first differs at step 1: likely the clock (my_task.py:3: time.time in Noise.forward)"
+        "the forward pass of 0 (Noise) first differs at step 1: "
+        "likely the clock or the date (my_task.py:3: time.time in Noise.forward)"
     )

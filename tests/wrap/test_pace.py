@@ -32,7 +32,7 @@ def begun() -> list[str]:
 
 
 def test_every_second_thread_begins_late() -> None:
-    pace.stagger(SimpleNamespace(on_fork=lambda reset: None))
+    pace.begin(SimpleNamespace(on_fork=lambda reset: None))
     assert begun() == ["b", "a"]
 
 
@@ -43,7 +43,7 @@ def test_a_thread_that_begins_late_is_traced_all_the_same() -> None:
         seen.append(threading.current_thread().name)
 
     threading.settrace(trace)
-    pace.stagger(SimpleNamespace(on_fork=lambda reset: None))
+    pace.begin(SimpleNamespace(on_fork=lambda reset: None))
     begun()
     assert {"a", "b"} <= set(seen)
     assert sys.gettrace() is not trace
@@ -54,7 +54,7 @@ def test_every_second_fork_begins_late(monkeypatch: pytest.MonkeyPatch) -> None:
     resets: list[Any] = []
     monkeypatch.setattr(pace.time, "sleep", waited.append)
     process = SimpleNamespace(on_fork=resets.append, name="program")
-    pace.stagger(process)
+    pace.begin(process)
     for process.name in ("program.1", "program.2", "program.3"):
         resets[0]()
     assert waited == [pace.FORKS_S] * 2

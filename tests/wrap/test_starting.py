@@ -13,11 +13,12 @@ import pytest
 
 from mltrainer.errors import InputError
 from mltrainer.executors import process_tree
+from mltrainer.observe.disturbances import Perturbations
 from mltrainer.observe.logs import rows_of
 from mltrainer.observe.process import Settings
 from mltrainer.wrap import starting
 from mltrainer.wrap.chains import chains
-from mltrainer.wrap.starting import SCRATCH, FinishedRun, Perturbations, WrappedProgram, start
+from mltrainer.wrap.starting import SCRATCH, FinishedRun, WrappedProgram, start
 
 
 def ran(

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from mltrainer.observe import inputs as module
+from mltrainer.observe.disturbances import Perturbations
 from mltrainer.observe.inputs import Read
 from mltrainer.observe.logs import rows_of
 from mltrainer.observe.process import Settings
-from mltrainer.wrap.starting import Perturbations, WrappedProgram, start
+from mltrainer.wrap.starting import WrappedProgram, start
 from mltrainer.wrap.subject import Subject, subject_of
 
 

@@ -7,11 +7,13 @@ from typing import Any
 from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSettings
 from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
-from mltrainer.records.common import Divergence
+from mltrainer.records.common import Cause, Divergence
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.planning import Planned, Planning
 from mltrainer.records.run import WITHOUT_STEPS
+from mltrainer.reproducibility.causes import KINDS as WORDS
 from mltrainer.workspace import digest
+from mltrainer.wrap.causes import KINDS
 
 SWITCHES = {
     "deterministic_algorithms": True,
@@ -108,7 +110,8 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
     same = first.chain_head == second.chain_head and first.weights_sha256 == second.weights_sha256
     same = same and first.weights_tree_sha256 == second.weights_tree_sha256
     resumes = record.evidence.program is None or record.evidence.program.resumed is None or record.evidence.program.resumed.same
-    named = "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
+    named = _way_out(probe.cause)
+    changed = {"changed": probe.changed} if probe.changed else {}
     if program is not None and program.left is not None:
         # The record's own list of what was left: that it is the one whose digest both have.
         holds = same and bool(program.left) and digest(program.left) == second.weights_sha256
@@ -118,14 +121,23 @@ def probe_identical(record: Envelope[Planning], settings: ProbeSettings) -> Outc
             "compared": sorted(program.left),
             "first_difference": _apart(probe.first_difference),
             "not_interrupted": f"not applicable: {WITHOUT_STEPS}, after which it could be killed",
+            **changed,
         }
         return when(holds, found, f"{named}; then {RUN_PLANNING}")
     holds = same and resumes and steps >= settings.min_steps
     weights = first.weights_sha256 if holds else [first.weights_sha256, second.weights_sha256]
-    found = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference)}
+    found = {"steps": steps, "weights": weights, "first_difference": recorded(probe.first_difference), **changed}
     if probe.resumed_at == 0:
         found["not_interrupted"] = _why_not_interrupted(record.evidence)
     return when(holds, found, f"{named}; then {RUN_PLANNING}")
+
+
+def _way_out(cause: Cause | None) -> str:
+    """Return the next step for a difference: the fix for its cause, with the likeliest line."""
+    if cause is None or cause.kind not in KINDS or cause.kind == "chance":
+        return "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
+    where = f"{cause.calls[0].where}: " if cause.calls else ""
+    return f"{where}{WORDS[cause.kind]} decides what is computed; {KINDS[cause.kind].mend}"
 
 
 def _apart(found: Divergence | None) -> dict[str, str] | None:

@@ -101,7 +101,7 @@ class Session:
         """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
         config = self.config
         _refuse_other_team(config.tensor_parallel, self.ranks.size)
-        determinism.switch_on(config.threads, fill_memory=self.job.fill_memory)
+        determinism.switch_on(config.threads, fill_memory="memory" in self.job.disturbances)
         self._tracer = self._begin_trace()
         self.opened = self._observe_files()
         # Seeded anew before the task and before the model: the draws of one must not shift those of the other.

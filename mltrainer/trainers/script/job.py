@@ -133,7 +133,7 @@ def _require_data(job: TrainingJob, root: Path) -> None:
 
 def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
     """Run the program as the job asks, and keep what it printed."""
-    is_disturbed = job.fill_memory or job.purpose == "reproduction"
+    is_disturbed = bool(job.disturbances) or job.purpose == "reproduction"
     settings = Settings(steps=job.max_steps or 0, signals=job.config.signals, by_position=_is_by_position(job, root))
     try:
         return observed(_program(job.config, root), scratch, settings, is_disturbed, on_step)

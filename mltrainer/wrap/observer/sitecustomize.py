@@ -45,15 +45,13 @@ def _begin() -> None:
     processes = _module("process")
     settings = processes.Settings(**json.loads(os.environ[VARIABLE]))
     process = processes.Process(settings)
-    if settings.listing:
-        _module("listing_order").reverse()
     wanted = [name for name in ("files", "trace", "signals") if getattr(settings, name)]
     names = [*wanted, "chain", "manual_steps"]  # the chain ends the process, after the others have seen the step
     observers = [_module(name).begin(settings, process) for name in names]
     if settings.trace:
         observers[names.index("trace")].note_values(_module("values"))
-    if settings.pause:
-        _module("pace").stagger(process)
+    for name in settings.disturbances:  # after lines are traced: what delays threads gives way to that
+        _module(name).begin(process)
 
     def attach(torch: ModuleType) -> None:
         for observer in observers:

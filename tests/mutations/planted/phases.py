@@ -88,14 +88,14 @@ FAULTS = (
     Fault(
         "new memory is plain in the second probe",
         "mltrainer/phases/probing.py",
-        "resumable=True, fill_memory=True)",
+        "resumable=True, disturbances=ALL.names)",
         "resumable=True)",
         PROBING,
     ),
     Fault(
         "the second probe's last part hashes strings as the first probe does",
         "mltrainer/phases/probing.py",
-        'second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), HASH_SEED.variables)',
+        'second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}), OTHER_HASHES)',
         'second = trainer.probe(halves.model_copy(update={"config": _other_workers(as_fed)}))',
         PROBING,
     ),

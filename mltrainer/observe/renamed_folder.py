@@ -1,0 +1,44 @@
+"""The project's folder under another name: a link leads to it, and what asks where files lie is told the link's place.
+
+So a checkout elsewhere is tried without a copy of it. A path that is asked of the system in another way has the true name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mltrainer import leftovers
+
+NAME = "checkout-elsewhere"
+
+
+@contextmanager
+def linked(root: Path) -> Iterator[Path]:
+    """Give a link to a folder, in a place of its own, where a `tmp` for temporary files lies beside it."""
+    with leftovers.scratch("elsewhere-") as place:
+        here = Path(place)
+        (here / "tmp").mkdir()
+        (here / NAME).symlink_to(root, target_is_directory=True)
+        yield here / NAME
+
+
+def begin(link: Path) -> None:
+    """Have this process, and those that it forks, find the folder that a link leads to at the link's own place."""
+    realpath, getcwd = os.path.realpath, os.getcwd
+    true = realpath(link)
+
+    def renamed(path: str) -> str:
+        below = path.startswith(os.path.join(true, ""))
+        return f"{link}{path[len(true) :]}" if below or path == true else path
+
+    def found(path: Any, **options: Any) -> Any:
+        real = realpath(path, **options)
+        return renamed(real) if isinstance(real, str) else os.fsencode(renamed(os.fsdecode(real)))
+
+    os.path.realpath = found  # type: ignore[assignment]  # one of its overloads
+    os.getcwd = lambda: renamed(getcwd())
+    os.environ["PWD"] = os.getcwd()
