@@ -134,4 +134,25 @@ FAULTS = (
         'os.listdir = lambda path=".": listdir(path)',
         "tests/wrap/test_starting.py::test_a_listing_is_whole_in_either_order",
     ),
+    Fault(
+        "the second of two clocks is not shifted",
+        "mltrainer/observe/date.py",
+        "now - EARLIER_S * 10**9",
+        "now - EARLIER_S",
+        "tests/observe/test_date.py",
+    ),
+    Fault(
+        "libraries read another date, too",
+        "mltrainer/observe/date.py",
+        '_known[name] = not (is_library or name.startswith("<frozen"))',
+        "_known[name] = True",
+        "tests/observe/test_date.py",
+    ),
+    Fault(
+        "a folder beside the project is taken for a part of it",
+        "mltrainer/observe/renamed_folder.py",
+        'path.startswith(os.path.join(true, ""))',
+        "path.startswith(true)",
+        "tests/observe/test_renamed_folder.py",
+    ),
 )
