@@ -11,13 +11,23 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs.project import TableModel
+from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.encoder import Statistics, ordered
 
 CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
 NARROWEST = 1e-6  # deviations: a narrower bin would not change what float32 can tell apart, and its inverse could overflow
 LEAST_CODES = 20  # chosen by us: fewer different numbers are told apart by the pieces
 CODE_ROWS, LEAST_ROWS = 4, 2  # chosen by us: training rows of a whole number in the mean, and the fewest with a vector of its own
+FOLDS, EFFECT_ROWS = (
+    4,
+    20_000,
+)  # of the training rows that show whether numbers have effects, and the most rows that are looked at
+TREND_BINS = 16  # chosen by us: pieces of the trend beside which an effect must show
+SHRINKAGE = 5.0  # chosen by us: rows' worth of evidence that a number has no effect
+LEAST_GAIN = 0.002  # chosen by us: share of the target's variance that effects must explain beside the trend
+SURE = 3.0  # chosen by us: standard errors of that share
 WIDEST = 100_000  # chosen by us: from the least to the largest number of such a column, as postal codes have it
+TINY = 1e-300  # in place of the deviation of a target that is constant
 EXACT = 2**24  # float32 tells whole numbers apart up to here
 FREQUENCIES = 16  # sines and cosines of one number, each: the small end of what arXiv 2203.05556 searches
 FREQUENCY = 0.1  # deviation of the first frequencies: likewise
@@ -39,21 +49,69 @@ def fit_edges(matrix: np.ndarray, statistics: Statistics, bins: int) -> list[np.
     return [np.unique(((values - mean) / std).astype(np.float32)) for values, mean, std in rows]
 
 
-def fit_codes(matrix: np.ndarray, statistics: Statistics) -> list[np.ndarray]:
-    """Return the whole numbers of each number column that return in training, sorted; none of a column of quantities.
+def standardized(values: np.ndarray, classes: int) -> np.ndarray:
+    """Return a target's columns, a column for each class, with the mean 0 and the total variance 1: float64 [rows, columns].
+
+    Args:
+        values: Class numbers, or quantities.
+        classes: How many there are; 0 for a quantity.
+    """
+    columns = np.eye(classes)[values.astype(np.int64)] if classes else values.astype(np.float64)[:, None]
+    centred = columns - columns.mean(0)
+    return np.asarray(centred / max(math.sqrt(centred.var(0).sum()), TINY))
+
+
+def fit_codes(matrix: np.ndarray, statistics: Statistics, targets: np.ndarray) -> list[np.ndarray]:
+    """Return the whole numbers of each number column that have an effect of their own, sorted; none of a quantity.
 
     Args:
         matrix: The training matrix, float32 [rows, columns].
         statistics: Of it.
+        targets: From `standardized`, float64 [rows, outputs].
     """
-    return [_codes(matrix[:, place]) for place in statistics.numbers]
+    return [_codes(matrix[:, place].astype(np.float64), targets) for place in statistics.numbers]
 
 
-def _codes(column: np.ndarray) -> np.ndarray:
-    values, counts = np.unique(column[~np.isnan(column)].astype(np.float64), return_counts=True)
-    often = values[counts >= LEAST_ROWS]
-    is_coded = len(values) >= LEAST_CODES and counts.mean() >= CODE_ROWS and values[-1] - values[0] < WIDEST
-    return often if is_coded and np.abs(values).max() < EXACT and (values == np.floor(values)).all() else values[:0]
+def _codes(column: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    known = ~np.isnan(column)
+    values, counts = np.unique(column[known], return_counts=True)
+    is_candidate = len(values) >= LEAST_CODES and counts.mean() >= CODE_ROWS and values[-1] - values[0] < WIDEST
+    is_whole = is_candidate and np.abs(values).max() < EXACT and (values == np.floor(values)).all()
+    if not is_whole or not _have_effects(column[known], targets[known]):
+        return values[:0]
+    return values[counts >= LEAST_ROWS]
+
+
+def _have_effects(column: np.ndarray, targets: np.ndarray) -> bool:
+    """Return True if numbers have effects beside their trend: rows that were held out are predicted better with them.
+
+    The trend is linear between the edges of bins. An effect is the mean distance from it of a number's rows, shrunk.
+
+    Args:
+        column: Whole numbers, float64 [rows].
+        targets: [rows, outputs].
+    """
+    places = evenly_spaced(np.arange(len(column)), EFFECT_ROWS)
+    column, targets = column[places], targets[places]
+    edges = np.unique(np.quantile(column, np.linspace(0, 1, TREND_BINS + 1)))
+    pieces = np.clip((column[:, None] - edges[:-1]) / np.diff(edges), 0, 1)
+    trend = np.column_stack([np.ones(len(column)), pieces])
+    gain, folds = np.empty(len(column)), np.arange(len(column)) % FOLDS
+    for fold in range(FOLDS):
+        gain[folds == fold] = _gain(column, trend, targets, folds == fold)
+    return bool(gain.mean() > max(LEAST_GAIN, SURE * gain.std() / math.sqrt(len(gain))))
+
+
+def _gain(column: np.ndarray, trend: np.ndarray, targets: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """Return by how much effects lower each held-out row's squared error beside the trend."""
+    fitted, *_ = np.linalg.lstsq(trend[~held_out], targets[~held_out], rcond=None)
+    left = targets - trend @ fitted
+    _, number = np.unique(column, return_inverse=True)
+    sums = np.zeros((number.max() + 1, targets.shape[1]))
+    np.add.at(sums, number[~held_out], left[~held_out])
+    effects = sums / (np.bincount(number[~held_out], minlength=len(sums)) + SHRINKAGE)[:, None]
+    lowered = left[held_out] ** 2 - (left - effects[number])[held_out] ** 2
+    return np.asarray(lowered.sum(1))
 
 
 class Codes(nn.Module):

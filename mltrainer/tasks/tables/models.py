@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs.project import FtTransformer, TableModel, TabularMlp
-from mltrainer.tasks.tables.embeddings import Tokens, by_column, uniform
+from mltrainer.tasks.tables.embeddings import Tokens, uniform
 from mltrainer.tasks.tables.encoder import Statistics
 
 
@@ -70,8 +70,8 @@ def each_member(outputs: Tensor, targets: Tensor, axes: int) -> tuple[Tensor, Te
 class SharedLinear(nn.Module):
     """A linear layer whose matrix all members share; each scales its inputs and outputs (Wen et al., 2020, arXiv 2002.06715).
 
-    In: [rows, members or 1, inputs]. Out: [rows, members, units]. The first layer draws signs for the inputs, which is what
-    tells the members apart, all others begin equal (Gorishniy, Kotelnikov and Babenko, 2024, arXiv 2410.24210).
+    In: [members or 1, rows, inputs]. Out: [members, rows, units]. The scales of the first layer's inputs are random signs, which
+    make the members differ; all other scales begin at 1 (Gorishniy, Kotelnikov and Babenko, 2024, arXiv 2410.24210).
     """
 
     def __init__(self, members: int, inputs: int, units: int, is_first: bool) -> None:
@@ -84,11 +84,24 @@ class SharedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return each member's units."""
-        return torch.addcmul(self.bias, (x * self.scale_in) @ self.weight, self.scale_out)
+        # The matrix is scaled, not the rows: a batch has more rows than the matrix has.
+        weight = self.scale_in.unsqueeze(2) * self.weight * self.scale_out.unsqueeze(1)
+        return torch.baddbmm(self.bias.unsqueeze(1), x.expand(len(weight), -1, -1), weight)
+
+
+class SharedDropout(nn.Dropout):
+    """Drops the same units of a row in all members; a draw for each member costs more than the layer's own arithmetic.
+
+    In and out: [members, rows, units].
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the units, those that are kept scaled up, in training; as they are in evaluation."""
+        return x * super().forward(torch.ones_like(x[:1])) if self.training else x
 
 
 class OwnLinear(nn.Module):
-    """A last layer of each member's own: [rows, members, inputs] to [rows, members, outputs]."""
+    """A last layer for each member: [members, rows, inputs] to [rows, members, outputs]."""
 
     def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -97,7 +110,7 @@ class OwnLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return each member's outputs."""
-        return by_column(x, self.weight) + self.bias
+        return torch.matmul(x, self.weight).transpose(0, 1) + self.bias
 
 
 class Together(nn.Module):
@@ -129,10 +142,10 @@ def _together(x: Tensor, are_logits: bool) -> Tensor:
 
 
 class _MemberAxis(nn.Module):
-    """Flattens a row's vectors, and gives them an axis for members."""
+    """Flattens a row's vectors, and puts an axis for members in front."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1).unsqueeze(1)
+        return x.flatten(1).unsqueeze(0)
 
 
 def _members(config: TabularMlp, width: int, heads: Sequence[int | None]) -> OrderedDict[str, nn.Module]:
@@ -141,7 +154,7 @@ def _members(config: TabularMlp, width: int, heads: Sequence[int | None]) -> Ord
         layers[f"hidden{number}"] = SharedLinear(config.members, width, units, is_first=number == 1)
         layers[f"relu{number}"] = nn.ReLU()
         if config.dropout:
-            layers[f"dropout{number}"] = nn.Dropout(config.dropout)
+            layers[f"dropout{number}"] = SharedDropout(config.dropout)
         width = units
     layers.update(output=OwnLinear(config.members, width, _width(heads)))
     layers.update(together=Together(heads))

@@ -29,7 +29,7 @@ from mltrainer.tasks.splits import SplitConstraints, SplitIds
 from mltrainer.tasks.tables import config_inference, schema, split_constraints
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
 from mltrainer.tasks.tables.columns import Column
-from mltrainer.tasks.tables.embeddings import fit_codes, fit_edges
+from mltrainer.tasks.tables.embeddings import fit_codes, fit_edges, standardized
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Target, leakage_findings
@@ -85,7 +85,11 @@ class Tabular(BuiltinTask):
         self._is_constant = ~(np.nan_to_num(numbers, nan=-np.inf).max(0) > np.nan_to_num(numbers, nan=np.inf).min(0))
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
-        self._codes = fit_codes(matrix, self._statistics) if isinstance(model, TableModel) and model.codes else []
+        self._codes = self._fit_codes(matrix, train) if isinstance(model, TableModel) and model.codes else []
+
+    def _fit_codes(self, matrix: np.ndarray, train: np.ndarray) -> list[np.ndarray]:
+        targets = [standardized(wanted.values(train), wanted.classes) for wanted in self._wanted()]
+        return fit_codes(matrix, self._statistics, np.column_stack(targets))
 
     def with_model(self, model: ModelConfig, train: np.ndarray) -> Self:
         """Return the task with another model, and with the bins and codes of numbers where that has them."""

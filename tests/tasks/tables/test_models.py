@@ -12,9 +12,9 @@ import mltrainer
 from mltrainer.configs.project import ModelConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.models import Standardize, build
-from mltrainer.tasks.tables.embeddings import PiecewiseLinear, Tokens, fit_codes, fit_edges
+from mltrainer.tasks.tables.embeddings import PiecewiseLinear, Tokens, fit_codes, fit_edges, standardized
 from mltrainer.tasks.tables.encoder import Destandardize, fit_statistics
-from mltrainer.tasks.tables.models import build_for_table, each_member
+from mltrainer.tasks.tables.models import SharedDropout, SharedLinear, build_for_table, each_member
 
 NAN = float("nan")
 MATRIX = np.array(
@@ -35,8 +35,14 @@ def table_config(**values):
 def made(classes=3, matrix=MATRIX, exit_module=None, **values):
     torch.manual_seed(0)
     config, statistics = table_config(**values), fit_statistics(matrix, {1: 2})
-    codes = fit_codes(matrix, statistics) if config.codes else []
+    codes = fit_codes(matrix, statistics, effects(matrix[:, 0])) if config.codes else []
     return build_for_table(config, statistics, fit_edges(matrix, statistics, config.bins), codes, classes, exit_module)
+
+
+def effects(column, seed=0):
+    """A target that each number of a column moves by an amount of its own."""
+    _, number = np.unique(column, return_inverse=True)
+    return standardized(np.random.default_rng(seed).normal(size=number.max() + 1)[number], 0)
 
 
 def stirred(model):
@@ -82,12 +88,12 @@ YEARS = np.array(
 )  # of 2001, 2030 and 2031 one row each
 
 
-def coded(column):
+def coded(column, targets=None):
     matrix = np.stack([column, np.linspace(0, 1, len(column))], axis=1).astype(np.float32)
-    return fit_codes(matrix, fit_statistics(matrix, {}))
+    return fit_codes(matrix, fit_statistics(matrix, {}), effects(column) if targets is None else targets)
 
 
-def test_whole_numbers_that_return_are_codes_and_quantities_are_none():
+def test_whole_numbers_that_return_are_codes_and_others_are_none():
     years, quantities = coded(YEARS)
     assert (years.tolist(), len(quantities)) == (list(range(2003, 2026)), 0)
     others = [
@@ -98,6 +104,48 @@ def test_whole_numbers_that_return_are_codes_and_quantities_are_none():
         YEARS + 1e8,
     ]  # halves; once each; few; far apart; far out
     assert not any(len(one) for column in others for one in coded(column))
+
+
+DRAWS = np.random.default_rng(1)
+SHOPS = DRAWS.integers(0, 60, 3000)
+NOISE = DRAWS.normal(size=3000)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        NOISE,
+        0.1 * SHOPS + NOISE,
+        np.sin(SHOPS / 8) + NOISE,
+        np.maximum(SHOPS - 30, 0) / 5 + NOISE,
+        np.abs(SHOPS - 40.0) * np.exp(NOISE),
+    ],
+    ids=["noise", "line", "wave", "kink", "spread"],
+)
+def test_a_quantity_has_no_codes_whatever_its_trend(target):
+    assert len(coded(SHOPS, standardized(target, 0))[0]) == 0
+
+
+def test_numbers_with_effects_beside_a_trend_are_codes_of_quantities_and_of_classes():
+    value = np.random.default_rng(2).normal(size=60)[SHOPS] + 0.05 * SHOPS
+    assert len(coded(SHOPS, standardized(value + NOISE, 0))[0]) == 60
+    assert len(coded(SHOPS, standardized((value + NOISE > 1).astype(int) + (NOISE > 1), 3))[0]) == 60
+
+
+def test_the_counts_of_a_census_have_no_codes_where_the_older_rule_gave_each_count_a_vector():
+    households = np.exp(DRAWS.normal(6, 0.7, 3000)).round()
+    rooms = (households * np.exp(DRAWS.normal(1.65, 0.2, 3000))).round()
+    matrix = np.stack([households, rooms, SHOPS], axis=1).astype(np.float32)
+    value = np.log(rooms / households) + 0.01 * SHOPS + 0.3 * NOISE
+    found = fit_codes(matrix, fit_statistics(matrix, {}), standardized(value, 0))
+    assert [len(one) for one in found] == [0, 0, 0]
+
+
+def test_a_target_counts_by_the_variance_of_all_its_classes_together():
+    columns = standardized(np.array([0, 1, 2, 2]), 3)
+    assert columns.mean(0) == pytest.approx([0, 0, 0])
+    assert columns.var(0).sum() == pytest.approx(1)
+    assert standardized(np.array([4.0, 4.0]), 0).tolist() == [[0], [0]]
 
 
 def test_each_code_has_a_vector_and_all_other_numbers_share_one():
@@ -165,6 +213,24 @@ def _without_dropout(model):
         if isinstance(module, torch.nn.Dropout):
             module.eval()
     return model
+
+
+def test_a_shared_layer_is_the_members_own_matrices():
+    layer = stirred(SharedLinear(3, 4, 5, is_first=True))
+    x = torch.randn(3, 7, 4)
+    wanted = [(x[m] * layer.scale_in[m]) @ layer.weight * layer.scale_out[m] + layer.bias[m] for m in range(3)]
+    assert torch.allclose(layer(x), torch.stack(wanted), atol=1e-6)
+    assert torch.allclose(layer(x[:1]), layer(x[:1].expand(3, -1, -1)))
+
+
+def test_dropout_drops_a_share_of_the_units_the_same_ones_in_each_member():
+    torch.manual_seed(0)
+    dropped, ones = SharedDropout(0.25), torch.ones(3, 400, 50)
+    found = dropped(ones)
+    assert torch.equal(found[0], found[1])
+    assert sorted(found.unique().tolist()) == pytest.approx([0, 1 / 0.75])
+    assert (found == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert torch.equal(dropped.eval()(ones), ones)
 
 
 def test_in_evaluation_members_give_their_mean_value_in_the_targets_units():
