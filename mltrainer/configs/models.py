@@ -67,7 +67,7 @@ class TableModel(Strict):
     )
     bins: int = Field(16, ge=2, le=256, description="pieces of a number column, with equal shares of the training rows")
     codes: Annotated[bool, Later("0.3")] = Field(
-        False, description="a vector for each whole number of a column whose numbers have effects beside their trend, such as shops"
+        False, description="a vector for each whole number of a column whose numbers have effects beside their trend"
     )
     embedding: int = Field(8, ge=1, description="length of a column's vector")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of hidden units dropped in training")

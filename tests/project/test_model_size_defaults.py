@@ -10,6 +10,7 @@ from mltrainer.configs.templates import applicable_space, baseline_template, mis
 from mltrainer.project.model_size_defaults import (
     AUGMENT,
     Size,
+    baseline,
     model_for,
     templates_for,
     templates_for_pictures,
@@ -87,9 +88,13 @@ def test_tables_of_many_rows_are_trained_for_longer_and_their_trials_are_not():
     tried = [Size.of(rows).trial_epochs * per_epoch for rows, per_epoch in steps.items()]
     assert made == pytest.approx([1200, 2400, 4800, 4800], rel=0.05)
     assert tried == pytest.approx([1200] * 4, rel=0.05)
-    assert Size.of(5000).patience(43) == 12
-    large = [Size.of(rows) for rows in (5001, 20_000, 1_000_000)]
-    assert all(size.patience(epochs) * size.every > epochs - size.every for size in large for epochs in (size.epochs, 300))
+
+
+@pytest.mark.parametrize("rows", [300, 5000, 20_000, 1_000_000])
+def test_a_training_of_any_size_ends_where_it_no_longer_improves(rows):
+    values = baseline(Size.of(rows))
+    assert values["early_stopping"] == {"patience": 8}
+    assert (values["schedule"]["name"], values["averaging"]["name"]) == ("constant", "ema")
 
 
 def test_the_vectors_of_a_wide_table_are_shorter():
