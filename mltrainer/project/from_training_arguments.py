@@ -5,60 +5,30 @@ A file leaves out the fields that it has not changed: those have transformers' o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mltrainer.errors import InputError
+from mltrainer.project.argument_defaults import DEFAULTS, REASONS, modern
+from mltrainer.project.scheduler_types import KWARGS, RETYPE, WITHOUT_WARMUP, Reading, schedule_of
 from mltrainer.project.training_arguments import LeftOut
 
-RETYPE = "change the field, then type the same again"
-# transformers' own values of the fields that are read, 5.23: a file leaves out those that it has not changed.
-DEFAULTS: dict[str, Any] = {
-    "per_device_train_batch_size": 8,
-    "num_train_epochs": 3.0,
-    "learning_rate": 5e-05,
-    "lr_scheduler_type": "linear",
-    "lr_scheduler_kwargs": None,
-    "warmup_steps": 0,
-    "optim": "adamw_torch_fused",
-    "optim_args": None,
-    "weight_decay": 0.0,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-08,
-    "gradient_accumulation_steps": 1,
-    "max_grad_norm": 1.0,
-    "label_smoothing_factor": 0.0,
-    "bf16": False,
-    "fp16": False,
-    "torch_compile": False,
-    "eval_strategy": "no",
-    "eval_steps": None,
-    "seed": 42,
-    "use_cpu": False,
-    "dataloader_num_workers": 0,
-    "dataloader_pin_memory": True,
-    "dataloader_prefetch_factor": None,
-    "save_total_limit": None,
-}
-SAID_ELSEWHERE = {  # fields that decide nothing of the weights, or that hold here whatever they say
-    "output_dir", "logging_strategy", "logging_steps", "logging_first_step", "logging_dir", "logging_nan_inf_filter",
-    "report_to", "run_name", "disable_tqdm", "log_level", "do_train", "do_eval", "do_predict", "save_strategy",
-    "save_steps", "data_seed", "full_determinism", "per_device_eval_batch_size", "load_best_model_at_end",
-    "remove_unused_columns", "dataloader_drop_last", "tf32",
-}  # fmt: skip
-OPTIMIZERS: dict[str, str] = {
+OPTIMIZERS: dict[str, str] = {  # a paged one keeps its state elsewhere and computes the same
     "adamw_torch": "adamw",
     "adamw_torch_fused": "adamw",
+    "paged_adamw_32bit": "adamw",
     "adamw_bnb_8bit": "adamw_8bit",
     "adamw_8bit": "adamw_8bit",
+    "paged_adamw_8bit": "adamw_8bit",
     "sgd": "sgd",
     "rmsprop": "rmsprop",
     "adagrad": "adagrad",
     "lion_32bit": "lion",
+    "paged_lion_32bit": "lion",
+    "schedule_free_adamw": "schedule_free",
 }
+WITH_BETAS, WITH_EPS = ("adamw", "adamw_8bit", "lion", "schedule_free"), ("adamw", "adamw_8bit", "schedule_free")
 
 
 @dataclass(frozen=True)
@@ -69,7 +39,7 @@ class Imported:
         values: Training keys, nested.
         seed: Of the project.
         metric: The metric that chooses the best checkpoint, where the fields name one.
-        left_out: Fields that no key can say.
+        left_out: Fields that are not at their defaults and that no key says.
     """
 
     values: dict[str, Any]
@@ -87,105 +57,142 @@ def imported(fields: Mapping[str, Any]) -> Imported:
     Raises:
         InputError: A field's value has no counterpart here; with its name.
     """
-    given = {**DEFAULTS, **{name: value for name, value in fields.items() if value is not None}}
-    if "optim_args" not in fields or not fields["optim_args"]:
-        given["optim_args"] = ""
-    epochs = _whole(given, "num_train_epochs")
+    changed = modern(fields)
+    given, more = Reading(DEFAULTS | changed), _kwargs(changed)
+    epochs = given.whole("num_train_epochs")
     values = {
         "epochs": epochs,
-        "batch_size": _whole(given, "per_device_train_batch_size"),
-        "accumulate": _whole(given, "gradient_accumulation_steps"),
+        "batch_size": given.whole("per_device_train_batch_size"),
+        "accumulate": given.whole("gradient_accumulation_steps"),
         "optimizer": _our_optimizer(given),
-        "schedule": _our_schedule(given, epochs),
-        "clip": {"norm": _number(given, "max_grad_norm")} if given["max_grad_norm"] else None,
-        "label_smoothing": _number(given, "label_smoothing_factor"),
-        "precision": next((name for name in ("bf16", "fp16") if given[name]), "fp32"),
-        "compile": bool(given["torch_compile"]),
-        "loader": {"workers": _whole(given, "dataloader_num_workers"), "pin_memory": bool(given["dataloader_pin_memory"])},
-        **_our_evaluations(given),
+        "schedule": _our_schedule(given, more, epochs),
+        "clip": {"norm": given.number("max_grad_norm")} if given.take("max_grad_norm") else None,
+        "label_smoothing": given.number("label_smoothing_factor"),
+        "precision": next((name for name in ("bf16", "fp16") if given.take(name)), "fp32"),
+        "compile": _compiles(given),
+        "loader": _our_loader(given),
+        "evaluate": _interval(given, "eval", epochs) or {"every_n_epochs": 1},
     }
-    if given["use_cpu"]:
+    optional = {"checkpoint": _our_checkpoint(given, epochs), "launch": _our_launch(given)}
+    values |= {key: value for key, value in optional.items() if value}
+    if given.take("use_cpu"):
         values["device"] = "cpu"
-    known = {*DEFAULTS, *SAID_ELSEWHERE, "metric_for_best_model", "greater_is_better"}
-    others = [LeftOut(name, "no key says it") for name in fields if name not in known and fields[name] not in (None, False)]
-    return Imported(values, _whole(given, "seed"), _our_metric(given), others)
+    seed, metric = given.whole("seed"), _our_metric(given)
+    if changed.get("data_seed") == seed:
+        given.take("data_seed")
+    return Imported(values, seed, metric, _unread(changed, given, more))
 
 
-def _number(given: Mapping[str, Any], name: str) -> float:
-    value = given[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{value!r} is no number", where=name, mend=RETYPE)
-    return float(value)
+def _kwargs(changed: Mapping[str, Any]) -> Reading:
+    more = changed.get(KWARGS) or {}
+    if not isinstance(more, dict):
+        raise InputError(f"{more!r} is no mapping", where=KWARGS, mend=RETYPE)
+    return Reading(more)
 
 
-def _whole(given: Mapping[str, Any], name: str) -> int:
-    value = _number(given, name)
-    if value != int(value) or value < 0:
-        raise InputError(f"{value!r} is no whole number", where=name, mend="give one: steps, epochs and batches are whole here")
-    return int(value)
+def _unread(changed: Mapping[str, Any], given: Reading, more: Reading) -> list[LeftOut]:
+    """Return the fields that are not at their defaults and that decided nothing."""
+    fields = [LeftOut(name, REASONS.get(name, "no key says it")) for name in changed if name not in given.seen]
+    return fields + [LeftOut(f"{KWARGS}.{name}", "no key of that schedule says it") for name in more if name not in more.seen]
 
 
-def _our_optimizer(given: Mapping[str, Any]) -> dict[str, Any]:
-    name = OPTIMIZERS.get(str(given["optim"]))
+def _our_optimizer(given: Reading) -> dict[str, Any]:
+    kind = str(given.take("optim"))
+    name = OPTIMIZERS.get(kind)
     if name is None:
-        what = f"there is no optimizer like {given['optim']!r} here; there are {', '.join(OPTIMIZERS)}"
+        what = f"there is no optimizer like {kind!r} here; there are {', '.join(OPTIMIZERS)}"
         raise InputError(what, where="optim", mend=RETYPE)
-    values: dict[str, Any] = {"name": name, "lr": _number(given, "learning_rate"), "weight_decay": _number(given, "weight_decay")}
-    if name in ("adamw", "adamw_8bit", "lion"):
-        values["betas"] = [_number(given, "adam_beta1"), _number(given, "adam_beta2")]
-    if name in ("adamw", "adamw_8bit"):
-        values["eps"] = _number(given, "adam_epsilon")
+    values: dict[str, Any] = {"name": name, "lr": given.number("learning_rate"), "weight_decay": given.number("weight_decay")}
+    if name in WITH_BETAS:
+        values["betas"] = [given.number("adam_beta1"), given.number("adam_beta2")]
+    if name in WITH_EPS:
+        values["eps"] = given.number("adam_epsilon")
     if name == "sgd":
         values["momentum"] = 0.0  # torch's, not this product's 0.9
-    if name not in ("adamw_8bit",):
-        values["decay_norms_and_biases"] = False
-    return values | _arguments(str(given["optim_args"]))
+    return values | {"decay_norms_and_biases": False} | _arguments(str(given.take("optim_args") or ""))
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """Return `optim_args`, such as "momentum=0.9,nesterov=true"."""
-    pairs = (part.split("=", 1) for part in text.replace(" ", "").split(",") if "=" in part)
-    words = {"true": True, "false": False}
-    return {key: words.get(value.lower(), value) if value.lower() in words else float(value) for key, value in pairs}
+    """Return `optim_args`, such as "momentum=0.9,nesterov=true".
+
+    Raises:
+        InputError: A part of it is no such pair.
+    """
+    pairs = [part.split("=", 1) for part in text.replace(" ", "").split(",") if part]
+    try:
+        return {key: value.lower() == "true" if value.lower() in ("true", "false") else float(value) for key, value in pairs}
+    except ValueError:
+        what = f"{text!r} was expected to be pairs of a name and a number, true or false"
+        raise InputError(what, where="optim_args", mend='write it such as "momentum=0.9,nesterov=true"') from None
 
 
-def _our_schedule(given: Mapping[str, Any], epochs: int) -> dict[str, Any]:
-    kind, rate = str(given["lr_scheduler_type"]), _number(given, "learning_rate")
+def _our_schedule(given: Reading, more: Reading, epochs: int) -> dict[str, Any]:
+    kind, rate = str(given.take("lr_scheduler_type")), given.number("learning_rate")
     if rate <= 0:
         raise InputError(f"{rate} is no learning rate above 0", where="learning_rate", mend=RETYPE)
-    more = given["lr_scheduler_kwargs"] or {}
-    if not isinstance(more, dict):
-        raise InputError(f"{more!r} is no mapping", where="lr_scheduler_kwargs", mend=RETYPE)
-    makers: dict[str, Callable[[], dict[str, Any]]] = {
-        "linear": lambda: {"name": "linear"},
-        "cosine": lambda: {"name": "cosine"},
-        "constant": lambda: {"name": "constant"},
-        "constant_with_warmup": lambda: {"name": "constant"},
-        "polynomial": lambda: {"name": "polynomial", "power": more.get("power", 1.0), "final": more.get("lr_end", 1e-7) / rate},
-        "cosine_with_min_lr": lambda: {"name": "cosine", "final": more.get("min_lr_rate", more.get("min_lr", 0.0) / rate)},
-    }
-    if kind not in makers:
-        what = f"there is no schedule like {kind!r} here; there are {', '.join(makers)}"
-        raise InputError(what, where="lr_scheduler_type", mend=RETYPE)
-    warmup = _number(given, "warmup_steps")
-    if kind == "constant" or not warmup:
-        return makers[kind]()
-    # Below 1 it is a share of all steps.
-    return makers[kind]() | ({"warmup_epochs": warmup * epochs} if warmup < 1 else {"warmup_steps": int(warmup)})
+    given.take(KWARGS)
+    warmup = 0.0 if kind in WITHOUT_WARMUP else given.number("warmup_steps")
+    return schedule_of(kind, more, rate, epochs, warmup)
 
 
-def _our_evaluations(given: Mapping[str, Any]) -> dict[str, Any]:
-    by_steps = given["eval_strategy"] == "steps" and given["eval_steps"] is not None
-    evaluate = {"every_n_steps": _whole(given, "eval_steps")} if by_steps else {"every_n_epochs": 1}
-    values: dict[str, Any] = {"evaluate": evaluate}
+def _compiles(given: Reading) -> bool:
+    """Return whether the model is compiled, as a backend or a mode asks for too."""
+    if given["torch_compile_backend"] == "inductor":  # what is taken here
+        given.take("torch_compile_backend")
+    return bool(given.take("torch_compile") or given["torch_compile_backend"] or given["torch_compile_mode"])
+
+
+def _our_loader(given: Reading) -> dict[str, Any]:
+    values = {"workers": given.whole("dataloader_num_workers"), "pin_memory": bool(given.take("dataloader_pin_memory"))}
+    return values | ({"prefetch": given.whole("dataloader_prefetch_factor")} if given["dataloader_prefetch_factor"] else {})
+
+
+def _interval(given: Reading, what: str, epochs: int) -> dict[str, int]:
+    """Return after how many epochs or steps the model is evaluated or saved; empty where the strategy does not say so.
+
+    Raises:
+        InputError: A share of all steps is no whole number of epochs.
+    """
+    strategy, name = f"{what}_strategy", f"{what}_steps"
+    if given[strategy] == "epoch":
+        given.take(strategy)
+        return {"every_n_epochs": 1}
+    if given[strategy] != "steps":
+        return {}
+    given.take(strategy)
+    if given[name] is None:  # as transformers does
+        name = "logging_steps"
+    if given.number(name) >= 1:
+        return {"every_n_steps": given.whole(name)}
+    every = given.number(name) * epochs
+    if every < 1 or abs(every - round(every)) > 1e-9:
+        what = f"{given[name]} of all steps, in {epochs} epochs, is no whole number of epochs"
+        raise InputError(what, where=name, mend="give a number of steps")
+    return {"every_n_epochs": round(every)}
+
+
+def _our_checkpoint(given: Reading, epochs: int) -> dict[str, Any]:
+    values: dict[str, Any] = _interval(given, "save", epochs)
+    if given["save_strategy"] == "best":
+        given.take("save_strategy")
+        values["save_best"] = True
+    if given["load_best_model_at_end"]:
+        values["save_best"] = given.take("load_best_model_at_end")
     if given["save_total_limit"]:
-        values["checkpoint"] = {"keep": max(0, _whole(given, "save_total_limit") - 2)}
+        values["keep"] = max(0, given.whole("save_total_limit") - 2)  # beside the best and the last
     return values
 
 
-def _our_metric(given: Mapping[str, Any]) -> dict[str, str] | None:
-    name = str(given.get("metric_for_best_model") or "").removeprefix("eval_")
-    if not name:
+def _our_launch(given: Reading) -> dict[str, Any]:
+    """Return what processes share, where the field asks for what there is here too: parameters, gradients and optimizer."""
+    if given["fsdp"] not in (True, "full_shard", ["full_shard"]):
+        return {}
+    given.take("fsdp")
+    return {"parallel": "fsdp"}
+
+
+def _our_metric(given: Reading) -> dict[str, str] | None:
+    if not given["metric_for_best_model"]:
         return None
-    rises = given.get("greater_is_better")
+    name, rises = str(given.take("metric_for_best_model")).removeprefix("eval_"), given.take("greater_is_better")
     return {"name": name, "mode": "max" if (not name.endswith("loss") if rises is None else rises) else "min"}

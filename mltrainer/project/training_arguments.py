@@ -14,13 +14,41 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mltrainer.configs.optimizers import Adagrad, Adam, AdamW, AdamW8bit, Lion, RmsProp, Sgd
+from pydantic import BaseModel
+
+from mltrainer.configs.optimizers import Adagrad, Adam, AdamW, AdamW8bit, Lion, RmsProp, ScheduleFree, Sgd
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.configs.schedules import Constant, Cosine, Linear, Polynomial
 from mltrainer.errors import InputError
+from mltrainer.project.scheduler_types import WITHOUT_WARMUP, scheduler_type
 
 PACKAGE = "transformers"
 REPLAN = "mltrainer phase run planning --set"
+NO_FIELD = "no field says it: the Trainer trains without"
+CARRIED = {  # by fields, or by the script, which trains the project's task on the plan's samples
+    "name", "seed", "task", "data", "split", "model", "epochs", "batch_size", "accumulate", "precision", "label_smoothing",
+    "device", "compile", "gradient_checkpointing", "early_stopping", "evaluate", "loader", "schedule",
+}  # fmt: skip
+PARTLY: dict[str, tuple[str, ...]] = {  # keys of which some parts are carried: these
+    "metric": ("name", "mode"),
+    "optimizer": (
+        "name", "lr", "weight_decay", "betas", "eps", "momentum", "nesterov", "alpha", "decay_norms_and_biases",
+    ),
+    "clip": ("norm",),
+    "gradients": (),
+    "checkpoint": ("save_best", "keep"),
+    "launch": ("processes", "machines", "parallel"),
+}  # fmt: skip
+_HERE = "gates, diagnostics and reports of mltrainer need it, not the training"
+_SAVED = "there each evaluation is saved, so that the best one can be kept"
+REASONS = {
+    **dict.fromkeys(("id", "acceptance", "conformal", "budget", "signals"), _HERE),
+    **dict.fromkeys(("checkpoint.every_n_epochs", "checkpoint.every_n_steps", "checkpoint.every_minutes"), _SAVED),
+    **dict.fromkeys(("rules", "threads", "numerics"), "it decides the bits of a run of mltrainer"),
+    **dict.fromkeys(("launch.engine", "launch.slurm", "launch.ray", "launch.restarts"), "accelerate.yaml is started by you"),
+    "tracking": "report_to names trackers there",
+    "metric.ties": "there the first of equal evaluations is the best",
+    "checkpoint.save_last": "there the last evaluation is saved",
+}
 
 
 class Field(NamedTuple):
@@ -39,8 +67,11 @@ class LeftOut(NamedTuple):
 
 
 def listed(left_out: Iterable[LeftOut]) -> list[str]:
-    """Return a line for each key or field that the other side cannot say."""
-    return [f"{one.key}: {one.reason}" for one in left_out]
+    """Return a line for each reason, with the keys or fields that the other side cannot say."""
+    keys: dict[str, list[str]] = {}
+    for one in left_out:
+        keys.setdefault(one.reason, []).append(one.key)
+    return [f"{', '.join(names)}: {reason}" for reason, names in keys.items()]
 
 
 @dataclass(frozen=True)
@@ -95,10 +126,10 @@ def _optimizer(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
     rate, decay = getattr(found, "lr", None), getattr(found, "weight_decay", None)
     yield Field("learning_rate", rate, "optimizer.lr")
     yield Field("weight_decay", decay, "optimizer.weight_decay; transformers spares biases and norms")
-    if isinstance(found, Adam | AdamW | AdamW8bit | Lion):
+    if isinstance(found, Adam | AdamW | AdamW8bit | Lion | ScheduleFree):
         yield Field("adam_beta1", found.betas[0], "optimizer.betas")
         yield Field("adam_beta2", found.betas[1], "optimizer.betas")
-    if isinstance(found, Adam | AdamW | AdamW8bit):
+    if isinstance(found, Adam | AdamW | AdamW8bit | ScheduleFree):
         yield Field("adam_epsilon", found.eps, "optimizer.eps")
     norm = config.clip.norm if config.clip is not None else None
     yield Field("max_grad_norm", norm or 0.0, "clip.norm" if norm else "clip: no norm is bounded; 0 means none")
@@ -123,6 +154,8 @@ def _named_optimizer(found: Any) -> tuple[str, str]:
             return "adagrad", f"eps={found.eps}"
         case Lion():
             return "lion_32bit", ""
+        case ScheduleFree():
+            return "schedule_free_adamw", ""
     what = f"transformers' Trainer has no optimizer like {found.name}" + (" with L2 decay" if isinstance(found, Adam) else "")
     raise InputError(what, where="optimizer.name", mend=f"{REPLAN} optimizer.name=adamw, or train it here")
 
@@ -130,36 +163,14 @@ def _named_optimizer(found: Any) -> tuple[str, str]:
 def _schedule(config: TrainingConfig, per_epoch: int) -> Iterator[Field]:
     schedule = config.schedule
     warmup = schedule.warmed_up(per_epoch)
-    name, more = _named_schedule(schedule, getattr(config.optimizer, "lr", 0.0), warmup)
+    steps, rate = config.epochs * per_epoch, getattr(config.optimizer, "lr", 0.0)
+    name, more = scheduler_type(schedule, rate, steps, per_epoch, config.metric.mode)
     yield Field("lr_scheduler_type", name, f"schedule.name: {schedule.name}")
     if more:
-        yield Field("lr_scheduler_kwargs", more, "what is left of the rate at the end: schedule.final")
-    if warmup:
+        yield Field("lr_scheduler_kwargs", more, "the schedule's other keys")
+    if warmup and name not in WITHOUT_WARMUP:
         reason = f"schedule's warm-up at {per_epoch} steps an epoch; its first step has a rate of 0 there, not here"
         yield Field("warmup_steps", warmup, reason)
-
-
-def _named_schedule(schedule: Any, rate: float, warmup: int) -> tuple[str, dict[str, float]]:
-    """Return the name and the arguments of a schedule.
-
-    Raises:
-        InputError: transformers has none like it.
-    """
-    match schedule:
-        case Constant():
-            return "constant_with_warmup" if warmup else "constant", {}
-        case Linear(final=0.0):
-            return "linear", {}
-        case Linear():
-            return "polynomial", {"power": 1.0, "lr_end": schedule.final * rate}
-        case Polynomial():
-            return "polynomial", {"power": schedule.power, "lr_end": schedule.final * rate}
-        case Cosine(final=0.0):
-            return "cosine", {}
-        case Cosine():
-            return "cosine_with_min_lr", {"min_lr_rate": schedule.final}
-    what = f"transformers' Trainer has no schedule like {schedule.name}"
-    raise InputError(what, where="schedule.name", mend=f"{REPLAN} schedule.name=cosine, or train it here")
 
 
 def _arithmetic(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
@@ -195,6 +206,7 @@ def _evaluations(config: TrainingConfig, per_epoch: int) -> Iterator[Field]:
     yield Field("logging_nan_inf_filter", False, "a loss that is no number must be seen, not replaced by a mean")
     if config.checkpoint.save_best:
         yield Field("load_best_model_at_end", True, "checkpoint.save_best: what is delivered is the best by the metric")
+    if config.checkpoint.save_best or config.schedule.name == "plateau":
         yield Field("metric_for_best_model", config.metric.name, "metric.name")
         yield Field("greater_is_better", config.metric.mode == "max", "metric.mode")
     yield Field("save_total_limit", config.checkpoint.keep + 2, "checkpoint.keep, beside best and last")
@@ -212,29 +224,35 @@ def _loading(config: TrainingConfig, _per_epoch: int) -> Iterator[Field]:
 
 def _left_out(config: TrainingConfig) -> Iterator[LeftOut]:
     """Yield the keys that no field can say, where they are not as by default."""
-    optimizer, clip, gradients, launch = config.optimizer, config.clip, config.gradients, config.launch
-    given: dict[str, Any] = {
-        "strategies": config.strategies,
-        "averaging": config.averaging,
-        "augment": config.augment,
-        "callbacks": config.callbacks,
-        "class_weights": config.class_weights != "none",
-        "clip.value": clip is not None and clip.value,
-        "clip.adaptive": clip is not None and clip.adaptive,
-        "gradients": gradients.normalize or gradients.noise,
-        "optimizer.sam": optimizer.sam,
-        "optimizer.lookahead": optimizer.lookahead,
-        "optimizer.layer_decay": optimizer.layer_decay != 1,
-        "optimizer.groups": optimizer.groups,
-        "schedule.warmup: cosine": config.schedule.warmup == "cosine" and config.schedule.warmed_up(1000),
-        "channels_last": config.channels_last,
-        "numerics: portable": config.numerics == "portable",
+    whole = TrainingConfig.model_fields.keys() - PARTLY.keys() - CARRIED
+    yield from _changed(config, "", [key for key in TrainingConfig.model_fields if key in whole])
+    for name, kept in PARTLY.items():
+        part = getattr(config, name)
+        if isinstance(part, BaseModel):
+            yield from _changed(part, f"{name}.", [key for key in type(part).model_fields if key not in kept])
+    yield from _conditional(config)
+
+
+def _changed(values: BaseModel, prefix: str, names: Iterable[str]) -> Iterator[LeftOut]:
+    fields = type(values).model_fields
+    for name in names:
+        if getattr(values, name) != fields[name].get_default(call_default_factory=True, validated_data={}):
+            yield LeftOut(f"{prefix}{name}", REASONS.get(f"{prefix}{name}", NO_FIELD))
+
+
+def _conditional(config: TrainingConfig) -> Iterator[LeftOut]:
+    """Yield keys that a field says for some of their values alone."""
+    optimizer, schedule, launch = config.optimizer, config.schedule, config.launch
+    warms_up = bool(schedule.warmed_up(1000))
+    found = {
+        "schedule.warmup": warms_up and schedule.warmup == "cosine" and schedule.name != "sequence",
+        f"schedule's warm-up before {schedule.name}": warms_up and schedule.name == "plateau",
         "precision: auto": config.precision == "auto",
-        "tensor_parallel": config.tensor_parallel > 1,
         f"launch.parallel: {launch.parallel}": config.processes > 1 and launch.parallel == "pipeline",
+        "early_stopping": config.early_stopping is not None and not config.checkpoint.save_best,
     }
-    yield from (LeftOut(key, "no field says it: the Trainer trains without") for key, is_given in given.items() if is_given)
-    if getattr(optimizer, "decay_norms_and_biases", False) and getattr(optimizer, "weight_decay", 0):
+    yield from (LeftOut(key, NO_FIELD) for key, is_given in found.items() if is_given)
+    if optimizer.decay_norms_and_biases and getattr(optimizer, "weight_decay", 0):
         yield LeftOut("optimizer.decay_norms_and_biases", "the Trainer always spares biases and norms")
 
 

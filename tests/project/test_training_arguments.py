@@ -6,16 +6,20 @@ import dataclasses
 import json
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.configs.schedules import learning_rate
 from mltrainer.errors import InputError
+from mltrainer.project.argument_defaults import DEFAULTS
 from mltrainer.project.argument_files import files_of, read_arguments, write_arguments
-from mltrainer.project.from_training_arguments import DEFAULTS, imported
+from mltrainer.project.from_training_arguments import imported
 from mltrainer.project.training_arguments import exported, installed, known_to
+from mltrainer.trainers.native.stopping import plateaus
 from mltrainer.workspace import Project
 from tests.conftest import Cli
 from tests.project.test_upgrade import kept
@@ -47,6 +51,14 @@ CONFIGS: list[dict[str, Any]] = [
     {"optimizer": {"name": "adamw_8bit"}, "precision": "bf16", "loader": {"workers": 2}},
     {"optimizer": {"name": "lion"}, "accumulate": 4, "launch": {"processes": 2, "parallel": "zero1"}},
     {"checkpoint": {"save_best": False}, "seed": 7},
+    {"schedule": {"name": "plateau", "patience": 3}, "evaluate": {"every_n_steps": 7}},
+    {"schedule": {"name": "cosine_restarts", "first_epochs": 5, "growth": 1.0}, "epochs": 20},
+    {
+        "schedule": {
+            "name": "sequence",
+            "parts": [{"schedule": {"name": "constant"}, "epochs": 3}, {"schedule": {"name": "linear"}}],
+        }
+    },
 ]
 
 
@@ -68,7 +80,7 @@ def test_numbers_of_a_config_are_the_fields_numbers() -> None:
     assert fields(evaluate={"every_n_epochs": 3})["eval_steps"] == 300
 
 
-@pytest.mark.parametrize("changes", CONFIGS[:5])
+@pytest.mark.parametrize("changes", [*CONFIGS[:5], *CONFIGS[8:]])
 def test_there_and_back_a_config_is_the_same(changes: dict[str, Any]) -> None:
     config, values = planned(**changes), imported(fields(**changes)).values
     back = planned(**{**changes, **values})
@@ -96,7 +108,7 @@ def test_an_optimizers_own_numbers_reach_the_trainer(tmp_path: Path) -> None:
         ({"optimizer": {"name": "lamb"}}, "optimizer.name"),
         ({"optimizer": {"name": "adam", "weight_decay": 0.1}}, "optimizer.name"),
         ({"schedule": {"name": "one_cycle"}}, "schedule.name"),
-        ({"schedule": {"name": "plateau"}}, "schedule.name"),
+        ({"schedule": {"name": "exponential"}}, "schedule.name"),
     ],
 )
 def test_what_decides_all_and_has_no_counterpart_is_refused(changes: dict[str, Any], where: str) -> None:
@@ -110,8 +122,9 @@ def test_keys_that_no_field_says_are_named() -> None:
     changes = {"averaging": {"name": "ema"}, "clip": {"value": 1.0}, "numerics": "portable"}
     found = exported(planned(**changes, channels_last=True), SAMPLES)
     names = {one.key for one in found.left_out}
-    assert {"averaging", "clip.value", "numerics: portable", "channels_last"} <= names
-    assert exported(planned(optimizer={"name": "sgd", "weight_decay": 0.0}), SAMPLES).left_out == []
+    assert {"averaging", "clip.value", "numerics", "channels_last"} <= names
+    plain = exported(planned(optimizer={"name": "sgd", "weight_decay": 0.0}), SAMPLES).left_out
+    assert {one.key for one in plain} == {"acceptance", "budget", "rules"}
 
 
 def test_a_field_that_another_version_lacks_is_left_out_and_named() -> None:
@@ -124,9 +137,180 @@ def test_defaults_and_fields_are_those_of_the_installed_version() -> None:
     transformers = pytest.importorskip("transformers")
     version = installed()
     assert version is not None
-    there = {field.name: field.default for field in dataclasses.fields(transformers.TrainingArguments)}
+    fields = dataclasses.fields(transformers.TrainingArguments)
+    there = {one.name: [] if one.default is dataclasses.MISSING else one.default for one in fields}
     assert version == (transformers.__version__, frozenset(there))
-    assert {name: str(there[name]) for name in DEFAULTS} == {name: str(value) for name, value in DEFAULTS.items()}
+    # An enumeration's member equals its value.
+    assert there == DEFAULTS
+
+
+# --- every field and every key ------------------------------------------------------------------------
+
+OTHER: dict[str, Any] = {  # a value that differs from the default, where its type alone does not give one
+    "lr_scheduler_type": "cosine", "optim": "sgd", "eval_strategy": "steps", "save_strategy": "epoch",
+    "logging_strategy": "epoch", "save_total_limit": 5, "dataloader_prefetch_factor": 4, "local_rank": 3,
+    "lr_scheduler_kwargs": {"num_cycles": 2}, "fsdp": True, "tf32": True, "greater_is_better": True, "max_grad_norm": 0.5,
+    "optim_args": "amsgrad=true", "eval_steps": 50, "hub_strategy": "end", "label_smoothing_factor": 0.1, "adam_beta1": 0.8,
+    "adam_beta2": 0.9, "warmup_steps": 10, "deepspeed": "ds.json",
+}  # fmt: skip
+
+
+def other_value(name: str, default: Any) -> Any:
+    """Return a value of a field that is not its default."""
+    if name in OTHER:
+        return OTHER[name]
+    if isinstance(default, bool):
+        return not default
+    return default + 1 if isinstance(default, int | float) else "another"
+
+
+@pytest.mark.parametrize("name", list(DEFAULTS))
+def test_each_field_that_is_changed_reaches_the_config_or_is_named(name: str) -> None:
+    plain = imported({})
+    found = imported({name: other_value(name, DEFAULTS[name])})
+    named = {one.key.partition(".")[0] for one in found.left_out}
+    arrived = (found.values, found.seed, found.metric) != (plain.values, plain.seed, plain.metric)
+    assert arrived or name in named, (found.values, named)
+    assert plain.left_out == []
+
+
+def test_what_stands_at_the_installed_versions_defaults_is_not_named(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    found = imported(json.loads(transformers.TrainingArguments().to_json_string()))
+    assert found.left_out == []
+    assert found == imported({})
+    changed = transformers.TrainingArguments(save_strategy="steps", save_steps=50, output_dir=str(tmp_path), torch_compile=True)
+    found = imported(json.loads(changed.to_json_string()))
+    assert found.values["checkpoint"] == {"every_n_steps": 50}
+    assert [one.key for one in found.left_out] == ["output_dir"]
+
+
+def test_fields_of_earlier_versions_count_by_their_new_names() -> None:
+    given = {
+        "evaluation_strategy": "steps",
+        "eval_steps": 20,
+        "warmup_ratio": 0.1,
+        "no_cuda": True,
+        "past_index": -1,
+        "_n_gpu": 1,
+    }
+    found = imported({**given, "fp16_backend": "auto", "sharded_ddp": "", "save_safetensors": True})
+    assert (found.values["evaluate"], found.values["device"]) == ({"every_n_steps": 20}, "cpu")
+    assert found.values["schedule"]["warmup_epochs"] == pytest.approx(0.3)
+    assert found.left_out == []
+    with pytest.raises(InputError, match="adafactor"):
+        imported({"adafactor": True})
+
+
+@pytest.mark.parametrize(
+    ("fields", "evaluate", "checkpoint"),
+    [
+        ({"eval_strategy": "steps"}, {"every_n_steps": 500}, {"every_n_steps": 500}),
+        ({"eval_strategy": "steps", "logging_steps": 30}, {"every_n_steps": 30}, {"every_n_steps": 500}),
+        ({"eval_strategy": "steps", "eval_steps": 0.1, "num_train_epochs": 20}, {"every_n_epochs": 2}, {"every_n_steps": 500}),
+        ({"save_strategy": "epoch", "save_total_limit": 5}, {"every_n_epochs": 1}, {"every_n_epochs": 1, "keep": 3}),
+        ({"save_strategy": "best"}, {"every_n_epochs": 1}, {"save_best": True}),
+    ],
+)
+def test_evaluations_and_checkpoints_are_those_of_the_file(
+    fields: dict[str, Any], evaluate: dict[str, int], checkpoint: dict[str, Any]
+) -> None:
+    found = imported(fields).values
+    assert (found["evaluate"], found["checkpoint"]) == (evaluate, checkpoint)
+
+
+SCHEDULES: list[dict[str, Any]] = [
+    {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 4}, "warmup_steps": 0.2},
+    {"lr_scheduler_type": "cosine_with_restarts"},
+    {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_stable_steps": 50, "num_decay_steps": 40},
+     "warmup_steps": 10},
+    {"lr_scheduler_type": "cosine_warmup_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}, "warmup_steps": 10},
+    {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"power": 3.0}, "warmup_steps": 5},
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Both num_training_steps and num_stable_steps")
+@pytest.mark.parametrize("given", SCHEDULES)
+def test_a_schedule_of_transformers_gives_the_rates_that_it_gives_there(given: dict[str, Any]) -> None:
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    found = imported({**given, "learning_rate": 1.0, "num_train_epochs": 10})
+    assert found.left_out == []
+    config = planned(epochs=10, schedule=found.values["schedule"])
+    rate = learning_rate(config.schedule, 1.0, 100, 10)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    warmup = given.get("warmup_steps", 0)
+    there = transformers.get_scheduler(
+        given["lr_scheduler_type"], optimizer, int(warmup * 100 if warmup < 1 else warmup), 100, given.get("lr_scheduler_kwargs")
+    )
+    theirs = []
+    for _ in range(100):
+        theirs.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        there.step()
+    # A step begins there where the one before it ended: of a curve over 100 steps, a step more or less.
+    beside = [min(abs(rate(step) - theirs[min(99, place)]) for place in (step - 1, step)) for step in range(1, 101)]
+    assert max(beside) < 0.02
+
+
+def test_a_plateau_waits_as_long_as_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    given = {
+        "lr_scheduler_type": "reduce_lr_on_plateau",
+        "lr_scheduler_kwargs": {"patience": 2, "factor": 0.5},
+        "warmup_steps": 9,
+    }
+    found = imported(given)
+    assert [one.key for one in found.left_out] == ["warmup_steps"]
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    there = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="min", threshold=0.0, **given["lr_scheduler_kwargs"])
+    config = planned(schedule=found.values["schedule"], metric={"name": "loss", "mode": "min"})
+    losses = [3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1]
+    for number, loss in enumerate(losses, 1):
+        there.step(loss)
+        history = [SimpleNamespace(step=step, validation={"loss": value}) for step, value in enumerate(losses[:number], 1)]
+        ours = plateaus(history, config.metric, config.schedule.patience, config.schedule.min_delta)
+        assert 0.5**ours == optimizer.param_groups[0]["lr"]
+
+
+def test_a_cycle_or_a_decay_that_no_number_of_epochs_says_is_refused_with_the_way() -> None:
+    with pytest.raises(InputError, match="steps at a constant rate") as caught:
+        imported({"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 10}})
+    assert caught.value.where == "lr_scheduler_kwargs.num_stable_steps"
+    with pytest.raises(InputError, match="whole number of epochs"):
+        imported({"eval_strategy": "steps", "eval_steps": 0.1})
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"id": "0123456789ab"}, {"conformal": {"coverage": 0.9}}, {"strategies": [{"name": "adversarial", "epsilon": 0.1}]},
+    {"tensor_parallel": 2}, {"averaging": {"name": "ema"}}, {"gradients": {"normalize": True}}, {"threads": 2},
+    {"numerics": "portable"}, {"channels_last": True}, {"signals": False}, {"callbacks": ["a:B"]}, {"clip": {"adaptive": 0.1}},
+    {"checkpoint": {"every_n_steps": 50}}, {"checkpoint": {"every_n_epochs": 1}}, {"checkpoint": {"every_minutes": 5}},
+    {"launch": {"restarts": 2}}, {"start": {"weights": "a.safetensors"}},
+    {"metric": {"name": "accuracy", "mode": "max", "ties": "loss"}},
+    {"optimizer": {"name": "adamw", "sam": {"rho": 0.1}}}, {"optimizer": {"name": "adamw", "layer_decay": 0.5}},
+    {"optimizer": {"name": "adamw", "groups": [{"match": "bias"}]}}, {"tracking": {"csv": {}}},
+    {"checkpoint": {"save_best": False}, "early_stopping": {"patience": 3}},
+    {"schedule": {"name": "plateau", "warmup_steps": 5}}, {"schedule": {"name": "cosine", "warmup_steps": 5, "warmup": "cosine"}},
+    {"epochs": 7}, {"batch_size": 20}, {"accumulate": 3}, {"precision": "bf16"}, {"compile": True},
+    {"loader": {"workers": 3}}, {"loader": {"workers": 3, "prefetch": 5}}, {"evaluate": {"every_n_steps": 9}}, {"seed": 3},
+    {"gradient_checkpointing": ["block"]}, {"checkpoint": {"keep": 9}}, {"optimizer": {"name": "adamw", "eps": 1e-6}},
+    {"optimizer": {"name": "schedule_free"}}, {"device": "cuda"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
+def test_each_key_that_is_changed_becomes_a_field_or_is_named(changes: dict[str, Any]) -> None:
+    plain, found = (exported(planned(**one), SAMPLES) for one in ({}, changes))
+    values = [{field.name: field.value for field in one.fields} for one in (plain, found)]
+    named = {one.key for one in found.left_out} - {one.key for one in plain.left_out}
+    assert values[0] != values[1] or named, changes
+
+
+def test_every_training_key_is_among_those_that_are_tried() -> None:
+    tried = {key for changes in [*CHANGES, *CONFIGS] for key in changes}
+    assert TrainingConfig.model_fields.keys() - tried == {
+        "name", "task", "data", "split", "model", "acceptance", "budget", "augment", "rules", "class_weights", "label_smoothing",
+    }  # fmt: skip
 
 
 # --- files ------------------------------------------------------------------------------------------
