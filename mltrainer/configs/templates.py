@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -190,10 +191,21 @@ def _check_key(key: str) -> None:
 
 
 def _values(model: type[BaseModel], path: str, project: Path | None) -> dict[str, Any]:
+    """Return a template's values; what a project's own leaves out and needs is as in the shipped one."""
     document = declared(path, project)
+    if project is not None and isinstance(document.value, dict):
+        document = replace(document, value=_completed(model, document.value, declared(path, None).value))
     validate(model, document)
     values: dict[str, Any] = document.value
     return values
+
+
+def _completed(model: type[BaseModel], values: dict[str, Any], shipped: dict[str, Any]) -> dict[str, Any]:
+    needed = {name: shipped[name] for name, field in model.model_fields.items() if field.is_required()}
+    found = {**needed, **values}
+    if isinstance(found.get("export"), dict):
+        found["export"] = _completed(Export, found["export"], shipped["export"])
+    return found
 
 
 def _gate_setting(phase: str, item: str, project: Path | None) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def stands_at_default(name: str, value: Any) -> bool:
     """Return True where a field says what transformers would do without it."""
     if value is None:
         return True
-    nothing = (False, "", [], {})
+    nothing: tuple[Any, ...] = (False, "", [], {})
     if name in DEFAULTS:
         default = DEFAULTS[name]
         return _same(value, default) or value in UNSET.get(name, ()) or (default is None and value in nothing[1:])

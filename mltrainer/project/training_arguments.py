@@ -242,7 +242,8 @@ def _changed(values: BaseModel, prefix: str, names: Iterable[str]) -> Iterator[L
 
 def _conditional(config: TrainingConfig) -> Iterator[LeftOut]:
     """Yield keys that a field says for some of their values alone."""
-    optimizer, schedule, launch = config.optimizer, config.schedule, config.launch
+    optimizer: Any = config.optimizer
+    schedule, launch = config.schedule, config.launch
     warms_up = bool(schedule.warmed_up(1000))
     found = {
         "schedule.warmup": warms_up and schedule.warmup == "cosine" and schedule.name != "sequence",
@@ -252,7 +253,7 @@ def _conditional(config: TrainingConfig) -> Iterator[LeftOut]:
         "early_stopping": config.early_stopping is not None and not config.checkpoint.save_best,
     }
     yield from (LeftOut(key, NO_FIELD) for key, is_given in found.items() if is_given)
-    if optimizer.decay_norms_and_biases and getattr(optimizer, "weight_decay", 0):
+    if optimizer.decay_norms_and_biases and getattr(optimizer, "weight_decay", 0.0):
         yield LeftOut("optimizer.decay_norms_and_biases", "the Trainer always spares biases and norms")
 
 

@@ -136,6 +136,23 @@ def test_a_fault_in_a_projects_own_template_is_named_with_its_line(tmp_path: Pat
         baseline_template(project)
 
 
+@pytest.mark.parametrize("text", ["export: {formats: [safetensors]}\n", "export: {samples: 8}\n", "epochs: 5\n"])
+def test_what_a_projects_own_production_template_leaves_out_is_as_shipped(tmp_path: Path, text: str) -> None:
+    found = templates.production_template(own(tmp_path, templates.PRODUCTION, text))
+    given, shipped = yaml.parse(text, "t.yaml").value, templates.production_template(None)
+    assert found["export"] == {**shipped["export"], **given.get("export", {})}
+    assert found.get("epochs") == given.get("epochs")  # a training key that is left out stays as planned
+
+
+def test_what_a_projects_own_tuning_and_baseline_templates_leave_out_is_as_shipped(tmp_path: Path) -> None:
+    own(tmp_path, templates.BASELINE, "epochs: 5\n")
+    project = own(tmp_path, templates.TUNING, "space: {batch_size: {choice: [8, 16]}}\n")
+    shipped = templates.tuning_template(None)
+    found = templates.tuning_template(project)
+    assert (found["strategy"], found["trials"], list(found["space"])) == (shipped["strategy"], shipped["trials"], ["batch_size"])
+    assert baseline_template(project).items() <= {**baseline_template(None), "epochs": 5}.items()
+
+
 @pytest.mark.parametrize("key", [key for key in TRAINING_KEYS if not is_later(TrainingConfig.model_fields[key])])
 def test_a_baseline_that_leaves_out_a_key_is_refused(key: str) -> None:
     values = {name: value for name, value in baseline_template(None).items() if name != key}
