@@ -136,7 +136,7 @@ def _our_schedule(given: Reading, more: Reading, epochs: int) -> dict[str, Any]:
 
 
 def _compiles(given: Reading) -> bool:
-    """Return whether the model is compiled, as a backend or a mode asks for too."""
+    """Return True where the model is compiled: a backend or a mode asks for it too."""
     if given["torch_compile_backend"] == "inductor":  # what is taken here
         given.take("torch_compile_backend")
     return bool(given.take("torch_compile") or given["torch_compile_backend"] or given["torch_compile_mode"])
@@ -184,7 +184,7 @@ def _our_checkpoint(given: Reading, epochs: int) -> dict[str, Any]:
 
 
 def _our_launch(given: Reading) -> dict[str, Any]:
-    """Return what processes share, where the field asks for what there is here too: parameters, gradients and optimizer."""
+    """Return `launch` where parameters, gradients and optimizer are shared out, as both sides can; else nothing."""
     if given["fsdp"] not in (True, "full_shard", ["full_shard"]):
         return {}
     given.take("fsdp")

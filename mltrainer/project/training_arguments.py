@@ -44,7 +44,10 @@ REASONS = {
     **dict.fromkeys(("id", "acceptance", "conformal", "budget", "signals"), _HERE),
     **dict.fromkeys(("checkpoint.every_n_epochs", "checkpoint.every_n_steps", "checkpoint.every_minutes"), _SAVED),
     **dict.fromkeys(("rules", "threads", "numerics"), "it decides the bits of a run of mltrainer"),
-    **dict.fromkeys(("launch.engine", "launch.slurm", "launch.ray", "launch.restarts"), "accelerate.yaml is started by you"),
+    **dict.fromkeys(
+        ("launch.engine", "launch.slurm", "launch.ray", "launch.restarts", "launch.life_sign_s"),
+        "accelerate.yaml is started by you",
+    ),
     "tracking": "report_to names trackers there",
     "metric.ties": "there the first of equal evaluations is the best",
     "checkpoint.save_last": "there the last evaluation is saved",
