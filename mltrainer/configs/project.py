@@ -57,6 +57,7 @@ TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run plannin
 MOST_WORKERS = 64
 TEXT, TABULAR = "text_", "tabular_"  # begin the kinds of tasks about texts and about tables
 TOKENS: dict[str, dict[str, Any]] = {"text_generation": {"kind": "char", "length": 128}}  # where a task's defaults differ
+PLACEHOLDER = "REASON"  # stands in a line that planning prints to be pasted, and is no reason
 DELIVERED = ("README.md", "SHA256SUMS")  # are written beside what a program leaves
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")
 
@@ -213,6 +214,12 @@ class Data(Strict):
         [], description="the columns to predict together, for tabular_multitask; at least two"
     )
     ignore: list[str] = Field([], description="columns that are not features, such as an id")
+    leak_accepted: Annotated[dict[str, str], Later("0.3")] = Field(
+        {}, description="columns that give the target and are known before it is, each with the reason why"
+    )
+    sentinel_accepted: Annotated[dict[str, str], Later("0.3")] = Field(
+        {}, description="targets in which a number far from all others is a value like them, each with the reason why"
+    )
     text: Annotated[str | None, Later("0.2")] = Field(None, description="the column of texts, for text_classification")
     tokens: Annotated[Tokens | None, Later("0.2")] = Field(None, description="how texts become numbers, for tasks about them")
     columns: Annotated[dict[str, ColumnKind], Later("0.2")] = Field(
@@ -242,6 +249,14 @@ class Data(Strict):
         if source is not None and holds_secret(source):
             raise PydanticCustomError("secret", REFUSED)
         return source
+
+    @field_validator("leak_accepted", "sentinel_accepted")
+    @classmethod
+    def _has_reasons(cls, accepted: dict[str, str]) -> dict[str, str]:
+        for name, reason in accepted.items():
+            if reason.strip() in ("", PLACEHOLDER):
+                raise ValueError(f"column {name!r} needs a reason of your own, found {reason!r}: say why it may be used")
+        return accepted
 
     @model_validator(mode="after")
     def _splits_are_apart(self) -> Self:

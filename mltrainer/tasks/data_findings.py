@@ -19,7 +19,6 @@ from mltrainer.errors import InputError
 from mltrainer.tasks.content import TWO_CLASSES
 from mltrainer.tasks.distinct import common, distinct
 from mltrainer.tasks.splits import FEW_COPIES
-from mltrainer.tasks.telling import telling_score
 
 CLASSIFICATION_METRICS = (
     "loss",
@@ -308,32 +307,6 @@ def duplicate_findings(
 def constant_findings(constant: Sequence[str]) -> list[Finding]:
     """Return a warning of columns with one value in the training split."""
     return [Finding("warning", f"columns with one value only in the training split: {_listed(constant)}")] if constant else []
-
-
-def equal_finding(name: str) -> Finding:
-    """Return the error of a column that equals the target."""
-    return Finding("error", f"leakage: column {name!r} equals the target; name it in data.ignore")
-
-
-def leak_finding(
-    name: str, feature: np.ndarray, target: np.ndarray, classes: int, limits: DataLimits, features: int = 1
-) -> Finding | None:
-    """Return a warning of a feature that tells the target by itself, or None.
-
-    Args:
-        name: The feature's.
-        feature: Training values, NaN for missing; categories as numbers.
-        target: Training class numbers, or values to predict.
-        classes: Number of classes; 0 for values to predict.
-        limits: Holds how well a feature tells the target, and which are looked at value by value.
-        features: How many there are, of which one may tell the target by chance.
-    """
-    known = ~np.isnan(feature)
-    if known.sum() < 2 or len(np.unique(feature[known])) < 2:
-        return None
-    # A feature that is known in few rows tells no more of the target than that.
-    score = telling_score(feature[known], target[known], classes, limits, features) * known.mean()
-    return telling_finding(f"column {name!r} tells", score) if score >= limits.leak_score else None
 
 
 def telling_finding(who: str, score: float, target: str = "the target") -> Finding:

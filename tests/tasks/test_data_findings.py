@@ -65,54 +65,6 @@ def test_rows_repeated_in_the_test_split_alone_are_a_warning():
     assert severities(data_findings.duplicate_findings(0, 100, 3, None, LIMITS)) == ["warning"]
 
 
-def test_a_number_that_tells_the_class_is_a_warning():
-    feature = RANDOM.normal(size=400)
-    found = data_findings.leak_finding("f", feature, (feature > 0.3).astype(int), 2, LIMITS)
-    assert found is not None
-    assert found.what.startswith("column 'f' tells the target almost by itself (100.00%)")
-
-
-def test_a_code_that_tells_the_class_is_a_warning():
-    labels = np.arange(300) % 3
-    assert data_findings.leak_finding("f", np.array([5.0, 1.0, 3.0])[labels], labels, 3, LIMITS) is not None
-
-
-def test_a_line_through_the_target_is_a_warning():
-    target = RANDOM.normal(size=300)
-    assert data_findings.leak_finding("f", -3 * target + 7, target, 0, LIMITS) is not None
-
-
-@pytest.mark.parametrize("classes", [0, 2])
-def test_an_honest_feature_is_not_mentioned(classes):
-    target = RANDOM.integers(0, 2, 300)
-    assert data_findings.leak_finding("f", target + RANDOM.normal(size=300), target, classes, LIMITS) is None
-
-
-def test_a_column_with_a_different_value_in_each_row_is_no_leak():
-    assert data_findings.leak_finding("f", RANDOM.permutation(100).astype(float), np.arange(100) % 2, 2, LIMITS) is None
-
-
-def test_a_feature_that_is_mostly_missing_is_no_leak():
-    target = RANDOM.normal(size=300)
-    feature = np.where(np.arange(300) < 100, target, np.nan)
-    assert data_findings.leak_finding("f", feature, target, 0, LIMITS) is None
-
-
-def test_of_a_rare_class_no_feature_tells_most_rows():
-    labels = (np.arange(1000) % 250 == 0).astype(int)
-    assert data_findings.leak_finding("f", RANDOM.normal(size=1000), labels, 2, LIMITS) is None
-
-
-def test_a_number_by_which_rows_are_sorted_by_class_is_told():
-    labels = np.repeat([2, 0, 1], 40)
-    assert data_findings.leak_finding("f", np.arange(120) * 7.0, labels, 3, LIMITS) is not None
-
-
-def test_a_copy_in_the_targets_order_is_told():
-    target = RANDOM.normal(size=300)
-    assert data_findings.leak_finding("f", np.exp(3 * target), target, 0, LIMITS) is not None
-
-
 @pytest.mark.parametrize(("largest", "count"), [(100.0, 0), (101.0, 1)])
 def test_large_inputs_are_an_info(largest, count):
     assert severities(data_findings.scale_finding(largest, LIMITS)) == ["info"] * count

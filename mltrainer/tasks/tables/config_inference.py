@@ -19,8 +19,8 @@ from mltrainer.tasks.splits import FEW_COPIES
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, parse_column
 from mltrainer.tasks.tables.hints import heavy_tail, names_hint, table_hints
-from mltrainer.tasks.tables.leakage import Target, leakage_findings
-from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, vocabularies, width_of
+from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
+from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
 from mltrainer.tasks.tables.sentinels import sentinels
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
@@ -96,14 +96,15 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings += [*schema.notes, *_constant(schema), *_giant_repeat(schema), *table_hints(schema)]
     doubted = [
-        one.question for one in sentinels(table, [*schema.features, schema.target], schema.used_rows, np.arange(len(schema)))
+        _planned(one.finding({target}, {}))
+        for one in sentinels(table, [*schema.features, schema.target], schema.used_rows, np.arange(len(schema)))
     ]
     warnings += [*doubted, *(text for column in read.values() for text in ambiguities(column, kinds.get(column.name)))]
     return InferredConfig(
         task,
         metric,
         explanation,
-        [*warnings, *_leaks(schema, task)],
+        [*warnings, *_leaks(schema, task, list(ids))],
         list(ids),
         columns=kinds,
         has_wrong_cells=bool(schema.wrong),
@@ -279,12 +280,12 @@ def _quantity(schema: Schema) -> tuple[str, list[str]]:
     return "mae" if heavy else "r2", heavy
 
 
-def _leaks(schema: Schema, task: str) -> list[str]:
+def _leaks(schema: Schema, task: str, ignored: list[str]) -> list[str]:
     """Return warnings of columns that tell the target; planning, on the training rows alone, stops at sure leakage."""
     labels, names = (None, []) if task == "tabular_regression" else labels_of(schema)
     rows = np.arange(len(schema))
-    target = Target(schema.target, labels, len(names))
-    found = leakage_findings(schema.features, target, vocabularies(schema, rows), rows, DataLimits())
+    target = Target(schema.target, labels, len(names), names)
+    found = leakage_findings(schema.features, target, rows, DataLimits(), Answers(ignored))
     return list(map(_planned, found))
 
 

@@ -1,23 +1,37 @@
-"""Leakage: columns that tell the target alone, as a copy under another scale, or together; findings with the columns named."""
+"""Leakage: columns that give the target, alone or together, of rows that the rule was not fitted on; one question for all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from mltrainer.checkpointing.inference_script import DATES
 from mltrainer.configs.items import DataLimits
-from mltrainer.tasks import data_findings
+from mltrainer.configs.project import PLACEHOLDER
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.spacing import evenly_spaced
-from mltrainer.tasks.tables.columns import Column
+from mltrainer.tasks.tables.ambiguities import as_key
+from mltrainer.tasks.tables.columns import CODED, NUMERIC_SHARE, Column
+from mltrainer.tasks.tables.held_out import HeldOutRows
+from mltrainer.tasks.tables.leak_formulas import MOST_COLUMNS, formulas
 
 EXACT = 1e-9  # share of the target's variance that rounding may leave unexplained
-LOOKED_AT = 100_000  # training rows, evenly spaced, that are looked at
-SAMPLE = 20_000  # training rows that are looked at for columns that give the target together
-MOST_COLUMNS = 200
+LOOKED_AT = 100_000  # training rows, evenly spaced, that are looked at for copies
+JUDGED = (2_000, 20_000)  # rows that rules are fitted and judged on, of many columns and of few
+JUDGED_CELLS = 300_000  # cells in them
+MOST_SUMMED = 200  # columns that are looked at for an exact sum
 KNOWN = 0.5  # share of the rows that must have values
+LEAST_GAIN = 3  # a formula is none where it leaves more than a third of what its better column alone leaves
+SURE = 0.999  # a column that gives the target so well alone is looked at in no formula
+BINS = (2, 50)  # values of a column that may be the target cut into parts
+LEAST_BINNED = 100  # rows
+NEAR = 10  # neighbouring targets, by which a gap between two parts is judged
+GAP = 5  # times as far apart as its neighbours are: two parts of their own, and no cut
+MOST_SHOWN = 8
+NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d+)?")
 
 
 @dataclass(frozen=True)
@@ -28,11 +42,13 @@ class Target:
         target: The column.
         labels: Class numbers of all rows; None where a quantity is predicted.
         classes: How many there are; 0 for a quantity.
+        names: Of the classes.
     """
 
     target: Column
     labels: np.ndarray | None
     classes: int
+    names: Sequence[str] = field(default_factory=list)
 
     def values(self, rows: np.ndarray) -> np.ndarray:
         """Return the class numbers or values of some rows."""
@@ -40,42 +56,95 @@ class Target:
         return found
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What the config says of columns: which are left out, and why others may give the target."""
+
+    ignored: Sequence[str] = ()
+    accepted: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Columns that give the target, and how."""
+
+    columns: tuple[str, ...]
+    how: str
+
+    def __str__(self) -> str:
+        names = " and ".join([", ".join(map(repr, self.columns[:-1])), repr(self.columns[-1])][len(self.columns) == 1 :])
+        return f"{names} {self.how}"
+
+
 def leakage_findings(
-    columns: list[Column], wanted: Target, vocabulary: Mapping[str, list[str]], train: np.ndarray, limits: DataLimits
+    columns: list[Column], wanted: Target, train: np.ndarray, limits: DataLimits, answers: Answers
 ) -> list[Finding]:
-    """Return the findings on columns that tell the target in the training rows.
+    """Return the findings on columns that give the target: one error that asks about all of them, and a warning for each answer.
 
     Args:
         columns: The features.
         wanted: The target.
-        vocabulary: The categories that training has seen, by column.
         train: The training rows.
-        limits: Hold how well a column must tell it.
+        limits: Hold how well a rule must give the target.
+        answers: What the config says already.
     """
-    rows = evenly_spaced(train, LOOKED_AT)
-    alone = [_alone(column, wanted, vocabulary.get(column.name), rows, limits, len(columns)) for column in columns]
-    found = [one for one in alone if one is not None]
-    sure = any(one.severity == "error" for one in found)
-    # A column that is the target would be a part of every exact sum as well, and be named twice.
-    return found if wanted.classes or sure else found + _together(columns, wanted.target, rows)
+    leaks = [leak for column in columns if (leak := _copied(column, wanted, evenly_spaced(train, LOOKED_AT))) is not None]
+    judged = _Judged(_without(columns, leaks), wanted, train, limits.leak_held_out)
+    leaks += judged.alone()
+    leaks += judged.together()
+    # A column that gives the target would be a part of every exact sum as well, and be named twice.
+    sums = [] if wanted.classes else _sums(_without(columns, leaks), wanted.target, train)
+    leaks += [one for one in sums if isinstance(one, Leak)]
+    return [*_asked(leaks, answers), *(one for one in sums if isinstance(one, Finding))]
 
 
-def _alone(
-    column: Column, wanted: Target, vocabulary: list[str] | None, rows: np.ndarray, limits: DataLimits, columns: int
-) -> Finding | None:
+def _asked(leaks: Sequence[Leak], answers: Answers) -> list[Finding]:
+    answered = [leak for leak in leaks if _named([leak]) <= answers.accepted.keys()]
+    found = [
+        Finding("warning", f"accepted: {leak}, because: {'; '.join(answers.accepted[name] for name in leak.columns)}")
+        for leak in answered
+    ]
+    asked = [leak for leak in leaks if leak not in answered]
+    return [*([Finding("error", _question(asked, answers))] if asked else []), *found]
+
+
+def _question(leaks: Sequence[Leak], answers: Answers) -> str:
+    """Return what a person should know of all columns that give the target, and the two lines of which one answers."""
+    names = list(dict.fromkeys(name for leak in leaks for name in leak.columns))
+    shown = "; ".join(map(str, leaks[:MOST_SHOWN])) + (f"; and {len(leaks) - MOST_SHOWN} more" if len(leaks) > MOST_SHOWN else "")
+    ignore = ", ".join(map(as_key, dict.fromkeys([*answers.ignored, *names])))
+    accept = [*(f"{as_key(name)}: {_quoted(why)}" for name, why in answers.accepted.items())]
+    accept += [f"{as_key(name)}: {PLACEHOLDER}" for name in names if name not in answers.accepted]
+    return (
+        f"leakage: {shown}. Is each column known before the target? If not, leave it out: in mltrainer.yaml, under data, write "
+        f"`ignore: [{ignore}]`. If it is, say why in place of {PLACEHOLDER}: `leak_accepted: {{{', '.join(accept)}}}`"
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _named(leaks: Iterable[Leak]) -> set[str]:
+    return {name for leak in leaks for name in leak.columns}
+
+
+def _without(columns: Iterable[Column], leaks: Iterable[Leak]) -> list[Column]:
+    named = _named(leaks)
+    return [column for column in columns if column.name not in named]
+
+
+# --- copies, in every row -------------------------------------------------------------------------
+
+
+def _copied(column: Column, wanted: Target, rows: np.ndarray) -> Leak | None:
     values, target = column.values[rows], wanted.target
     same_form = column.kind == target.kind and column.texts == target.texts
     if same_form and np.array_equal(values, target.values[rows], equal_nan=values.dtype == np.float64):
-        return data_findings.equal_finding(column.name)
+        return Leak((column.name,), "equals the target")
     if wanted.labels is None and _is_scaled(column, target, rows):
-        text = f"leakage: column {column.name!r} is the target under another scale; name it in data.ignore"
-        return Finding("error", text)
-    if values.dtype != np.float64:
-        if wanted.labels is None or vocabulary is None:
-            return None  # categories have no order that a value could follow
-        codes = column.block(rows, vocabulary)[:, 0].astype(np.float64)
-        values = np.where(codes < 0, np.nan, codes)
-    return data_findings.leak_finding(column.name, values, wanted.values(rows), wanted.classes, limits, columns)
+        return Leak((column.name,), "is the target under another scale")
+    return None
 
 
 def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
@@ -90,9 +159,164 @@ def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
     return bool(1 - np.corrcoef(values, wanted)[0, 1] ** 2 < EXACT)
 
 
-def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[Finding]:
-    """Return a finding where a line through some number columns gives the target; their plain sum is surely leakage."""
-    rows = evenly_spaced(train, SAMPLE)
+# --- rules, judged on held-out rows ---------------------------------------------------------------
+
+
+class _Judged:
+    """The columns of the rows on which rules are judged."""
+
+    def __init__(self, columns: Sequence[Column], wanted: Target, train: np.ndarray, least: float) -> None:
+        rows = evenly_spaced(np.sort(train), int(np.clip(JUDGED_CELLS / max(1, len(columns)), *JUDGED)))
+        self._wanted = wanted
+        self._columns = [column.take_rows(rows) for column in columns]
+        self._target = wanted.values(rows)
+        self._held_out = HeldOutRows(self._target, wanted.classes)
+        self._least = max(least, self._of_series())
+        self._measure = "balanced accuracy" if wanted.classes else "R2"
+        self._scores = {column.name: 0.0 for column in columns}
+
+    def alone(self) -> list[Leak]:
+        """Return the columns that give the target by themselves, and those that give one class each."""
+        if not self._held_out.are_enough:
+            return []
+        found = [leak for column in self._columns if (leak := self._of_column(column)) is not None]
+        rest = _without(self._columns, found)
+        return [*found, *self._one_class_each(rest)]
+
+    def _of_series(self) -> float:
+        """Return the score that a column needs beside the rows' order, which gives a series that is smooth in time; else 0.
+
+        In a series all that grows with time gives the target by it. A file that is sorted by its target is no series.
+        """
+        steps = np.diff(self._target)
+        if self._wanted.classes or (steps >= 0).all() or (steps <= 0).all():
+            return 0.0
+        return 1 - (1 - self._held_out.score(np.arange(len(self._target), dtype=np.float64))) / LEAST_GAIN
+
+    def _of_column(self, column: Column) -> Leak | None:
+        for said, values in _readings(column, self._wanted):
+            score = self._held_out.score(values)
+            self._scores[column.name] = max(score, self._scores[column.name])
+            if score >= self._least:
+                return self._leak((column.name,), f"gives the target {said}".rstrip(), score)
+        if not self._wanted.classes and _is_cut(column, self._target):
+            return Leak((column.name,), "is the target cut into parts, whose edges leave no gap")
+        return None
+
+    def _leak(self, names: tuple[str, ...], how: str, score: float) -> Leak:
+        return Leak(names, f"{how} (of held-out training rows, {self._measure} {score:.4g})")
+
+    def _one_class_each(self, columns: Sequence[Column]) -> list[Leak]:
+        """Return the columns of few values that give one class each, such as its one-hot code, where they give all but one."""
+        if self._wanted.classes < 3:
+            return []
+        best = {}
+        for column in columns:
+            distinct, places = np.unique(column.values, return_inverse=True)
+            if not 2 <= len(distinct) <= 3:
+                continue
+            for label, value in _given_alone(places, self._target, self._wanted.classes, self._least):
+                best.setdefault(label, (column.name, places == value))
+        if len(best) < self._wanted.classes - 1:
+            return []
+        named = np.full(len(self._target), -1)
+        for label, (_, rows) in best.items():
+            named[rows] = label
+        score = self._held_out.score(named)
+        names = tuple(dict.fromkeys(name for name, _ in best.values()))
+        self._scores |= dict.fromkeys(names, score)
+        return [self._leak(names, "give the target, one class each", score)] if score >= self._least else []
+
+    def together(self) -> list[Leak]:
+        """Return the pairs of columns of which a simple formula gives the target, far better than either column alone."""
+        if not self._held_out.are_enough:
+            return []
+        columns = [c for c in self._columns if self._scores[c.name] < SURE and c.kind != "text" and not _is_constant(c)]
+        related = sorted(columns, key=lambda column: (column.kind not in DATES, -self._scores[column.name]))[:MOST_COLUMNS]
+        columns = [column for column in columns if column in related]
+        best: dict[tuple[int, int], tuple[float, str]] = {}
+        for one in formulas([column.values for column in columns], self._target, self._wanted.classes):
+            pair, score = (min(one.first, one.second), max(one.first, one.second)), self._held_out.score(one.values)
+            best[pair] = max(best.get(pair, (0.0, "")), (score, one.what), key=lambda scored: scored[0])
+        found = []
+        for pair, (score, what) in best.items():
+            names = tuple(columns[place].name for place in pair)
+            alone = max(self._scores[name] for name in names)
+            if score >= self._least and LEAST_GAIN * (1 - score) <= 1 - alone:
+                found.append(self._leak(names, f"give the target, as their {what}", score))
+        return found
+
+
+def _is_constant(column: Column) -> bool:
+    return bool((column.values == column.values[0]).all())
+
+
+def _readings(column: Column, wanted: Target) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the values by which a column may give the target, each after what is said of it."""
+    # When a sample is from is known before its target, and what grows with time follows it closely.
+    if wanted.classes or column.kind not in DATES:
+        yield "", column.values
+    if column.missing.any() and not column.missing.all():
+        yield "by its gaps", column.missing.astype(np.int64)
+    if column.kind in CODED and len(column.texts) > wanted.classes:
+        yield "by a name in its text", _named_in(column, wanted.names)
+        yield "by a number in its text", _numbers_in(column)
+
+
+def _named_in(column: Column, names: Sequence[str]) -> np.ndarray:
+    """Return the class whose name alone stands in each row's text, int64; -1 for none or several."""
+    if not names:
+        return np.full(len(column.values), -1)
+    longest = sorted(names, key=len, reverse=True)
+    pattern = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest))})(?!\w)", re.IGNORECASE)
+    places = {name.lower(): place for place, name in enumerate(names)}
+    found = [{match.lower() for match in pattern.findall(text)} for text in column.texts]
+    codes = np.array([*(places[one.pop()] if len(one) == 1 else -1 for one in found), -1])
+    picked: np.ndarray = codes[column.values]
+    return picked
+
+
+def _numbers_in(column: Column) -> np.ndarray:
+    """Return the first number in each row's text, NaN where there is none; of a column that mostly has none, NaN alone."""
+    found = [NUMBER.search(text) for text in column.texts]
+    numbers = np.array([*(np.nan if one is None else float(one[0].replace(",", ".")) for one in found), np.nan])
+    values: np.ndarray = numbers[column.values]
+    return values if (~np.isnan(values)).mean() >= NUMERIC_SHARE else np.full(len(values), np.nan)
+
+
+def _given_alone(places: np.ndarray, labels: np.ndarray, classes: int, least: float) -> Iterator[tuple[int, int]]:
+    """Yield the classes of which one value of a column is the sign, with its place."""
+    counts = np.bincount(places * classes + labels, minlength=(places.max() + 1) * classes).reshape(-1, classes)
+    own = counts / np.maximum(counts.sum(axis=0), 1)
+    others = (counts.sum(axis=1, keepdims=True) - counts) / np.maximum(len(labels) - counts.sum(axis=0), 1)
+    for value, label in np.argwhere((own + 1 - others) / 2 >= least):
+        yield int(label), int(value)
+
+
+def _is_cut(column: Column, target: np.ndarray) -> bool:
+    """Return True if each value of a column holds the targets of one range, and two ranges meet without a gap.
+
+    Values of an honest column that lie so far apart that their targets do not mix leave a gap between them.
+    """
+    distinct, places = np.unique(column.values, return_inverse=True)
+    if len(target) < LEAST_BINNED or not BINS[0] <= len(distinct) <= BINS[1] or column.missing.any():
+        return False
+    order = np.argsort(target, kind="stable")
+    along, sorted_target = places[order], target[order]
+    cuts = np.flatnonzero(np.diff(along))
+    if len(cuts) != len(distinct) - 1:
+        return False
+    low, high = np.maximum(cuts - NEAR, 0), np.minimum(cuts + 1 + NEAR, len(target) - 1)
+    usual = (sorted_target[high] - sorted_target[low]) / (high - low)
+    return bool((sorted_target[cuts + 1] - sorted_target[cuts] <= GAP * usual).all())
+
+
+# --- exact sums -----------------------------------------------------------------------------------
+
+
+def _sums(columns: list[Column], target: Column, train: np.ndarray) -> list[Leak | Finding]:
+    """Return what there is to say where a line through some number columns gives the target; their plain sum is leakage."""
+    rows = evenly_spaced(train, JUDGED[1])
     numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
     # Gaps may lie in different rows: where each column lacks no more than its part of what may be missing,
     # enough whole rows are left all the same.
@@ -101,7 +325,7 @@ def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[
     varying = [c for c in numbers if len(rows) and c.values[rows].std() > 0]
     wanted = target.values[rows]
     # Nearly as many columns as rows fit any target exactly.
-    if not 2 <= len(varying) <= min(MOST_COLUMNS, len(rows) // 5) or wanted.std() == 0:
+    if not 2 <= len(varying) <= min(MOST_SUMMED, len(rows) // 5) or wanted.std() == 0:
         return []
     matrix = np.stack([c.values[rows] for c in varying], axis=1)
     scaled = (matrix - matrix.mean(axis=0)) / matrix.std(axis=0)
@@ -110,9 +334,9 @@ def _together(columns: list[Column], target: Column, train: np.ndarray) -> list[
     if left.var() > EXACT * wanted.var():
         return []
     used = [nr for nr, weight in enumerate(weights) if abs(weight) > 1e-6 * wanted.std()]
-    names = ", ".join(repr(varying[nr].name) for nr in used)
+    names = tuple(varying[nr].name for nr in used)
     factors = np.array([weights[nr] / matrix[:, nr].std() for nr in used])
     if len(used) > 1 and np.allclose(np.abs(factors), 1, atol=1e-4):
-        text = f"leakage: {names} together give the target, as their {'sum' if (factors > 0).all() else 'sum and difference'}"
-        return [Finding("error", f"{text}; name at least one of them in data.ignore")]
-    return [Finding("warning", f"{names} together give the target exactly: are they known before the target is?")]
+        return [Leak(names, f"give the target, as their {'sum' if (factors > 0).all() else 'sum and difference'}")]
+    listed = ", ".join(map(repr, names))
+    return [Finding("warning", f"{listed} together give the target exactly: are they known before the target is?")]

@@ -153,7 +153,7 @@ class TabularMultitask(Tabular):
         return self._inputs(ids), torch.from_numpy(self._matrix[ids].astype(np.float32))
 
     def _wanted(self) -> list[Target]:
-        return [Target(head.column, head.labels, len(head.classes or [])) for head in self._targets]
+        return [Target(head.column, head.labels, len(head.classes or []), head.classes or []) for head in self._targets]
 
     def _of_target(self, name: str, found: list[Finding]) -> list[Finding]:
         return [one._replace(what=f"target {name!r}: {one.what}") for one in found]

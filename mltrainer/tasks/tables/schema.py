@@ -6,8 +6,9 @@ means - comes from the training split alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import combinations
 from typing import Literal
 
@@ -100,8 +101,8 @@ def schema_of(
             where `wrong` is "stop"; with the rows.
     """
     kinds = kinds or {}
-    _refuse_unknown(table, ignore, "data.ignore")
-    _refuse_unknown(table, list(kinds), "data.columns")
+    refuse_unknown(table, ignore, "data.ignore")
+    refuse_unknown(table, list(kinds), "data.columns")
     targets = [target, *beside]
     names = [name for name in table.columns if name not in targets and name not in ignore]
     if not names:
@@ -165,11 +166,19 @@ def is_day(column: Column) -> bool:
     return column.kind in DATES and bool((column.values >= DAY).any() or (column.values < 0).any())
 
 
-def _refuse_unknown(table: Table, names: list[str], key: str) -> None:
+def refuse_unknown(table: Table, names: Iterable[str], key: str) -> None:
+    """Refuse names that are no columns of a table.
+
+    Raises:
+        InputError: With the key of the config, and the nearest name.
+    """
     unknown = [name for name in names if name not in table.columns]
     if unknown:
+        near = get_close_matches(unknown[0], table.columns, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
         columns = ", ".join(list(table.columns)[:12])
-        raise InputError(f"{table.place} has no column {unknown[0]!r}", where=key, mend=f"name some of its columns: {columns}")
+        what = f"{table.place} has no column {unknown[0]!r}{hint}"
+        raise InputError(what, where=key, mend=f"name some of its columns: {columns}")
 
 
 def _refuse_wrong(table: Table, column: Column, is_target: bool) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from mltrainer.configs.project import PLACEHOLDER
 from mltrainer.tasks.content import Table
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.tables.ambiguities import as_key
 from mltrainer.tasks.tables.columns import Column
 
 # Chosen by us, looking at air quality (-200), bank marketing (999, -1), diabetes (0) and counts, where 0 is a value:
@@ -30,6 +33,7 @@ class Sentinel:
         share: Of the column's known values.
         spellings: How its cells are written.
         others: Columns that hold such a cell too, where it is no such number.
+        value: The number.
     """
 
     column: str
@@ -37,16 +41,35 @@ class Sentinel:
     share: float
     spellings: list[str]
     others: list[str]
+    value: float
+
+    def finding(self, targets: Collection[str], accepted: Mapping[str, str]) -> Finding:
+        """Return what planning says of it: in a target an error until it is answered, but for 0, which is an amount as a rule.
+
+        Args:
+            targets: The columns to predict.
+            accepted: The columns in which such a number is a value, each with the reason.
+        """
+        if self.column in accepted:
+            return Finding("warning", f"accepted: {self._what}, because: {accepted[self.column]}")
+        if self.column not in targets or self.value == 0:
+            return Finding("warning", self.question)
+        entry = f"{as_key(self.column)}: {PLACEHOLDER}"
+        answer = f"if it is a value, say why in place of {PLACEHOLDER}: data: {{sentinel_accepted: {{{entry}}}}}"
+        return Finding("error", f"in the target, {self.question}, which leaves these rows out; {answer}")
+
+    @property
+    def _what(self) -> str:
+        said = ", ".join(self.spellings)
+        return f"{said} stands in {self.share:.0%} of the rows of {self.column!r} ({len(self.rows)}), far from all other values"
 
     @property
     def question(self) -> str:
         """What a person should know, and what to write."""
-        said = ", ".join(self.spellings)
-        what = f"{said} stands in {self.share:.0%} of the rows of {self.column!r} ({len(self.rows)}), far from all other values"
         if self.others:
             held = f"data.missing would empty it in {', '.join(map(repr, self.others[:5]))} too"
-            return f"{what}: if it means no value, leave these cells empty; {held}"
-        return f"{what}: if it means no value, write data: {{missing: {json.dumps(self.spellings, ensure_ascii=False)}}}"
+            return f"{self._what}: if it means no value, leave these cells empty; {held}"
+        return f"{self._what}: if it means no value, write data: {{missing: {json.dumps(self.spellings, ensure_ascii=False)}}}"
 
 
 def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: np.ndarray) -> list[Sentinel]:
@@ -68,6 +91,7 @@ def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: n
             len(held) / int((~np.isnan(column.values[rows])).sum()),
             _spellings(table, column.name, kept[held]),
             others[value],
+            value,
         )
         for column, value, held in found
     ]

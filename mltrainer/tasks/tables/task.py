@@ -32,7 +32,7 @@ from mltrainer.tasks.tables.columns import Column
 from mltrainer.tasks.tables.embeddings import fit_codes, fit_edges, standardized
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_hints
-from mltrainer.tasks.tables.leakage import Target, leakage_findings
+from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.sentinels import sentinels
 from mltrainer.tasks.tables.training_distribution import training_distribution
@@ -57,6 +57,8 @@ class Tabular(BuiltinTask):
         binds = [name for name in (split.group, split.column) if name is not None and name in table.columns]
         # A column that names groups or splits is no feature: held-out rows have values of it that training never saw.
         not_features = [*given.ignore, *(name for name in binds if name not in given.ignore)]
+        schema.refuse_unknown(table, given.leak_accepted, "data.leak_accepted")
+        schema.refuse_unknown(table, given.sentinel_accepted, "data.sentinel_accepted")
         found = schema.schema_of(table, targets[0], not_features, given.columns, given.wrong_cells, beside=targets[1:])
         self._schema = split_constraints.without_running_days(found, split.time)
         self.size = len(self._schema)
@@ -185,7 +187,12 @@ class Tabular(BuiltinTask):
 
     def _wanted(self) -> list[Target]:
         """Return the targets, as columns that tell them are looked for."""
-        return [Target(self._schema.target, self.labels, len(self.classes or []))]
+        return [Target(self._schema.target, self.labels, len(self.classes or []), self.classes or [])]
+
+    def _answers(self) -> Answers:
+        """Return what the config says of columns that may give the target."""
+        data = self._config.data
+        return Answers() if data is None else Answers(data.ignore, data.leak_accepted)
 
     def _of_target(self, name: str, found: list[Finding]) -> list[Finding]:
         """Return the findings on a target, which is named where there are several."""
@@ -278,12 +285,13 @@ class Tabular(BuiltinTask):
         train, columns = ids.train, self._schema.features
         found = data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
         for wanted in self._wanted():
-            leaks = leakage_findings(columns, wanted, self._vocabulary, train, limits)
+            leaks = leakage_findings(columns, wanted, train, limits, self._answers())
             found += self._of_target(wanted.target.name, leaks)
         is_grouped = self._config.split.group is not None
         found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped)
         suspects = sentinels(self._schema.table, [*columns, *self._schema.targets], self._schema.used_rows, train)
-        found += [Finding("warning", one.question) for one in suspects]
+        accepted = {} if self._config.data is None else self._config.data.sentinel_accepted
+        found += [one.finding({target.name for target in self._schema.targets}, accepted) for one in suspects]
         found += [Finding("warning", text) for text in self._table_hints()]
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))

@@ -221,14 +221,14 @@ def test_columns_whose_sum_is_the_target_are_named(opened):
     casual, registered = RANDOM.integers(0, 50, 100), RANDOM.integers(0, 90, 100)
     rows = [f"{c},{r},{n:.3f},{c + r}" for c, r, n in zip(casual, registered, RANDOM.normal(size=100), strict=True)]
     found = said(opened("casual,registered,n,t", rows, {"stratify": False}, "tabular_regression", "r2"))
-    assert any(line.startswith("error: leakage: 'casual', 'registered' together give the target, as their sum") for line in found)
+    assert any(line.startswith("error: leakage: 'casual' and 'registered' give the target, as their sum") for line in found)
 
 
 def test_a_copy_under_another_scale_is_named(opened):
     t = RANDOM.normal(size=100)
     rows = [f"{1.8 * v + 32:.9f},{n:.3f},{v:.9f}" for v, n in zip(t, RANDOM.normal(size=100), strict=True)]
     found = said(opened("fahrenheit,n,t", rows, {"stratify": False}, "tabular_regression", "r2"))
-    assert any(line.startswith("error: leakage: column 'fahrenheit' is the target under another scale") for line in found)
+    assert any(line.startswith("error: leakage: 'fahrenheit' is the target under another scale") for line in found)
 
 
 def test_a_line_through_columns_that_only_nearly_gives_the_target_is_not_mentioned(opened):

@@ -179,11 +179,12 @@ def test_a_column_that_training_may_have_no_value_of_is_ignored():
 def test_a_leak_is_told_before_anything_is_planned():
     found = inferred(repeated("n,copy,t", lambda i: f"{i % 7},{'' if i == 5 else i * i % 83 * 1.5},{i * i % 83 + 0.0}", 80))
     assert any("'copy' is the target under another scale" in w and w.endswith("planning stops there") for w in found.warnings)
+    assert any("`ignore: [copy]`" in warning for warning in found.warnings)
 
 
 def test_parts_of_a_sum_are_named_though_one_has_a_gap():
     found = inferred(repeated("a,b,t", lambda i: f"{'' if i == 5 else i % 7},{i * i % 31},{i % 7 + i * i % 31}", 80))
-    assert any("'a', 'b' together give the target, as their sum" in warning for warning in found.warnings)
+    assert any("'a' and 'b' give the target, as their sum" in warning for warning in found.warnings)
 
 
 def test_a_table_of_ids_alone_is_refused_with_the_reason_of_each():
