@@ -96,9 +96,16 @@ def data_valid(record: Envelope[Planning]) -> Outcome:
     errors = [finding.what for finding in data.findings if finding.severity == "error"]
     samples = {name: split.samples for name, split in data.splits}
     holds = not errors and bool(data.sha256) and data.splits.train.samples > 0 and data.splits.validation.samples > 0
-    found = {"samples": samples, "sha256": data.sha256, **({"errors": errors} if errors else {})}
+    found = {"samples": samples, "sha256": data.sha256, **_accepted(record), **({"errors": errors} if errors else {})}
     what = f"{'; '.join(errors)} (fix the data, or mltrainer.yaml)" if errors else "fix the data"
     return when(holds, found, f"{what}, then {RUN_PLANNING}")
+
+
+def _accepted(record: Envelope[Planning]) -> dict[str, Any]:
+    """Return the columns that were accepted though planning asks about such, each with its reason; nothing without any."""
+    data = record.evidence.config.get("data") or {}
+    accepted = {**data.get("leak_accepted", {}), **data.get("sentinel_accepted", {})}
+    return {"accepted": accepted} if accepted else {}
 
 
 @check(Planning)

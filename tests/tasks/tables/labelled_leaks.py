@@ -183,8 +183,9 @@ def houses(draw: Draw) -> Columns:
     }
 
 
+SHIPPED = ("iris", "wine", "breast_cancer", "digits", "diabetes")
 HONEST: dict[str, Callable[[Draw], Columns]] = {
-    **{name: shipped(name) for name in ("iris", "wine", "breast_cancer", "digits", "diabetes")},
+    **{name: shipped(name) for name in SHIPPED},
     **{
         made.__name__: made
         for made in (

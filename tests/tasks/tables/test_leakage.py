@@ -17,7 +17,7 @@ from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.config_inference import kind_of, task_of
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.schema import labels_of, schema_of
-from tests.tasks.tables.labelled_leaks import HONEST, LEAKS, NATURE, Columns, classes
+from tests.tasks.tables.labelled_leaks import HONEST, LEAKS, NATURE, SHIPPED, Columns, classes
 
 
 def findings(columns: Columns, answers: Answers | None = None) -> list[Finding]:
@@ -38,8 +38,10 @@ def errors(found: list[Finding]) -> list[str]:
     return [one.what for one in found if one.severity == "error"]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("name", HONEST)
+DRAWN = [(name, seed) for name in HONEST for seed in (range(3) if name not in SHIPPED else [0])]
+
+
+@pytest.mark.parametrize(("name", "seed"), DRAWN)
 def test_an_ordinary_table_is_asked_nothing(name: str, seed: int) -> None:
     assert errors(findings(HONEST[name](np.random.default_rng(seed)))) == []
 
@@ -112,11 +114,12 @@ def test_a_leak_in_a_smooth_series_is_found_beside_what_only_grows_with_time() -
     assert pasted(asked) == {"leak"}
 
 
-def test_a_wide_and_long_table_is_looked_at_within_seconds() -> None:
-    """Measured as time of the processor: about a second for the first, three for the second."""
-    for rows, features in ((20_000, 30), (4_000, 600)):
-        draw = np.random.default_rng(0)
-        columns = {f"x{nr}": draw.normal(size=rows) for nr in range(features)}
-        begun = time.process_time()
-        assert findings({**columns, "t": columns["x0"] + draw.normal(size=rows)}) == []
-        assert time.process_time() - begun < 15
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "features"), [(20_000, 30), (4_000, 600)])
+def test_a_long_and_a_wide_table_are_looked_at_within_seconds(rows: int, features: int) -> None:
+    """Measured as time of the processor, with a wide margin for a loaded machine."""
+    draw = np.random.default_rng(0)
+    columns = {f"x{nr}": draw.normal(size=rows) for nr in range(features)}
+    begun = time.process_time()
+    assert findings({**columns, "t": columns["x0"] + draw.normal(size=rows)}) == []
+    assert time.process_time() - begun < 10
