@@ -241,7 +241,7 @@ def measure_test(
 
     Returns:
         `samples` (0 while it is sealed), `metrics`, `intervals` (as `intervals.intervals`) and `sealed`, why it was not opened;
-        `coverage` of the sets or intervals where there are some.
+        `coverage` of the sets or intervals where there are some, `lacking` the classes of which it has no sample.
     """
     sealed = "it was not asked for" if job.test is None else _unfit(exports)
     if sealed or job.test is None:
@@ -256,7 +256,8 @@ def measure_test(
         told["coverage"] = conformal.covered(answers, doubt, job.test.interval["level"]).written()
     write_json(root / job.run_folder / TEST_FILE, {**told, "weights_sha256": weights, "rows": rows})
     bounds = _intervals(job.test, task, found, len(samples), config)
-    return {**told, "intervals": bounds and bounds.written(), "sealed": None}
+    lacking = task.lacking_classes("test")
+    return {**told, **({"lacking": lacking} if lacking else {}), "intervals": bounds and bounds.written(), "sealed": None}
 
 
 def _interval_of_loss(task: OpenTask, config: TrainingConfig) -> bool:

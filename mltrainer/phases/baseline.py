@@ -11,6 +11,7 @@ from mltrainer.observe.file_rows import unplanned
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role, where_there_is
 from mltrainer.phases.folds import cross_validated, mean_of
 from mltrainer.phases.inputs import steady
+from mltrainer.phases.lacking_classes import lacking_classes
 from mltrainer.phases.planning import config_files
 from mltrainer.phases.training import train
 from mltrainer.records.baseline import Baseline, Folds
@@ -33,6 +34,7 @@ def run(ctx: Context) -> Result:
     judged = Run(result, references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
     without = untaught(ctx.project, result, config, ablated=config)
+    lacking = lacking_classes(ctx.planning.evidence.data, result)
     failed = result.state == "failed"  # after which the diagnostics are never reached: what they would say decides here
     evidence = Baseline(
         run=result,
@@ -44,7 +46,7 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()) if failed else [],
         references=references,
         unplanned=unplanned(ctx.planning.evidence.opened, ctx.planning.evidence.unsteady, result.opened),
-        **where_there_is(untaught=without or None, boosting=boosting_ahead(config, references)),
+        **where_there_is(untaught=without or None, boosting=boosting_ahead(config, references), lacking=lacking),
     )
     pages = [row.page for row in rows] if failed else []
     inputs = [*run_inputs(ctx, result), *fold_inputs(ctx, folds)]

@@ -20,6 +20,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
 from mltrainer.phases.context import Context, Result, file_row, rows_with_role, where_there_is
+from mltrainer.phases.lacking_classes import lacking_classes
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
 from mltrainer.records.common import Acceptance, InputRow, Metrics
@@ -101,6 +102,7 @@ def run(ctx: Context) -> Result:
             combination=combination,
             tested_references=tested,
             boosting=boosting_ahead(config, references, tested),
+            lacking=lacking_classes(planned.data, result, test.lacking),
             untaught=untaught(ctx.project, result, config, TrainingConfig.model_validate(ctx.tuning.evidence.config)),
         ),
     )

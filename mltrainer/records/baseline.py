@@ -3,7 +3,7 @@
 from mltrainer.records.common import Acceptance, Measured, Metrics, Number, Part
 from mltrainer.records.diagnostics import Change, Diagnosis
 from mltrainer.records.references import BoostingAhead, References
-from mltrainer.records.run import Run
+from mltrainer.records.run import LackingClasses, Run
 
 
 class Waiting(Part):
@@ -55,7 +55,8 @@ class Baseline(Part):
 
     `diagnostics`: what they find in the run; before version 0.3 in one that failed alone.
     `references`: what plain models reach; None for a task of one's own, and in earlier records. `folds`: None without them.
-    `boosting`: gradient boosting that is ahead of the run. `untaught`: of a run with a teacher, those without.
+    `boosting`: gradient boosting that is ahead of the run. `untaught`: of a run with a teacher, those without. `lacking`: None where
+    each split has all classes.
     `unplanned`: the files that the run opened and planning did not bind; None where nobody looked.
     """
 
@@ -70,3 +71,4 @@ class Baseline(Part):
     folds: Folds | None = None
     unplanned: list[str] | None = None
     untaught: Untaught | None = None
+    lacking: LackingClasses | None = None

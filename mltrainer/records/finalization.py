@@ -21,7 +21,7 @@ from mltrainer.records.common import (
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
 from mltrainer.records.planning import Data, Environment
 from mltrainer.records.references import BoostingAhead, References
-from mltrainer.records.run import Run
+from mltrainer.records.run import LackingClasses, Run
 
 
 class Compared(Part):
@@ -157,7 +157,10 @@ class Coverage(Part):
 
 
 class Test(Part):
-    """What the test split showed, with its intervals; no samples: there is none, or it is `sealed`, for the reason told."""
+    """What the test split showed, with its intervals; no samples: there is none, or it is `sealed`, for the reason told.
+
+    `lacking`: the classes of which it has no sample; None where it has all.
+    """
 
     samples: int
     metrics: Metrics
@@ -166,6 +169,7 @@ class Test(Part):
     sealed: str | None = None
     splits: dict[str, RowDigests] | None = None
     coverage: Coverage | None = None
+    lacking: list[str] | None = None
 
 
 class Member(Part):
@@ -248,7 +252,7 @@ class Finalization(Part):
     """The final model; `combination`: what was made of several models, where that was asked for.
 
     `references`: plain models on the validation rows, `tested_references`: on the test rows, once they were opened. `boosting`:
-    gradient boosting that is ahead of the run; None where none is.
+    gradient boosting that is ahead of the run; None where none is. `lacking`: None where each split has all classes.
     """
 
     run: Run
@@ -276,6 +280,7 @@ class Finalization(Part):
     conformal: Conformal | None = None
     combination: Combination | None = None
     untaught: Untaught | None = None
+    lacking: LackingClasses | None = None
 
     @property
     def delivered_combination(self) -> Combination | None:

@@ -539,6 +539,14 @@ class Errors(Part):
     segments: Segments | None = None
 
 
+class LackingClasses(Part):
+    """The classes of which a split has no sample, so that no metric of that split says anything of them."""
+
+    train: list[str] = Field(default_factory=list)
+    validation: list[str] = Field(default_factory=list)
+    test: list[str] = Field(default_factory=list)
+
+
 class TargetEvaluation(Part):
     """A built-in task's findings on validation; of a classification `labels` and `confusion`, of a regression the last two.
 

@@ -215,7 +215,7 @@ class Classification(BuiltinTask):
     def errors(self, outputs: Tensor, targets: Tensor, ids: np.ndarray) -> Errors | None:
         """Return the calibration of the probabilities, and the segments of rows with more errors."""
         wrong = (outputs.argmax(1) != targets).double().numpy()
-        features = [SegmentFeature("class", targets.numpy(), self.classes), *self.features(ids)]
+        features = [SegmentFeature("class, the target itself", targets.numpy(), self.classes), *self.features(ids)]
         sure = calibration(outputs, targets, self.positive, self.classes)
         return None if sure is None else Errors(calibration=sure, segments=segments(wrong, features, "error rate"))
 

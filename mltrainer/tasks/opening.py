@@ -274,6 +274,14 @@ class OpenTask:
         }
         return {"classes": names, "class_counts": {name: dict(zip(names, row, strict=True)) for name, row in counts.items()}}
 
+    def lacking_classes(self, split: str) -> list[str]:
+        """Return the classes of which a split has no sample; none where classes are not known."""
+        names, labels = self._data.classes, self._data.labels
+        if names is None or labels is None:
+            return []
+        counts = np.bincount(labels[self._data.ids[split]], minlength=len(names))
+        return [name for name, count in zip(names, counts, strict=True) if not count]
+
     def _repeat_findings(self, repeats: BySplit[int] | None, hashes: BySplit[np.ndarray], limits: DataLimits) -> list[Finding]:
         """Return the findings on repeated samples; none where they are not compared."""
         if repeats is None:

@@ -47,7 +47,7 @@ class HeldOutRows:
         return len(self.target) >= LEAST_ROWS and (not self.classes or self._others >= LEAST_OTHERS)
 
     def score(self, values: np.ndarray) -> float:
-        """Return how well one value a row gives the target: R2 of quantities or their ranks, balanced accuracy of classes.
+        """Return the score of one value a row: R2 of quantities or of their ranks, balanced accuracy of classes.
 
         Args:
             values: float64 with NaN for missing; or int64, which have no order, -1 for missing.
@@ -68,7 +68,7 @@ class HeldOutRows:
     # --- quantities ---
 
     def _quantities(self, values: np.ndarray, missing: np.ndarray) -> Predictions:
-        """Return what each rule says of the targets and of their ranks, float64 [rows, 2]; NaN where it has no answer."""
+        """Return each rule's answers for the targets and for their ranks, float64 [rows, 2]; NaN where it has none."""
         wanted = np.stack([self.target, self._ranks], axis=1)
         rules = 1 + (len(WINDOWS) if values.dtype == np.float64 else 0)
         answers = [np.full(wanted.shape, np.nan) for _ in range(rules)]
@@ -95,7 +95,7 @@ class HeldOutRows:
     # --- classes ---
 
     def _classes(self, values: np.ndarray, missing: np.ndarray) -> Predictions:
-        """Return the class that each rule names, float64 [rows, 1]; NaN where it has no answer."""
+        """Return the class that each rule names, float64 [rows, 1]; NaN where it names none."""
         windows = WINDOWS if values.dtype == np.float64 else (1,)
         answers = [np.full((len(values), 1), np.nan) for _ in range(1 + len(windows))]
         for fit, judge in self._halves:

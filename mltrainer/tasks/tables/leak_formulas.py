@@ -92,7 +92,7 @@ def _powers(logs: np.ndarray, first: int, second: int, weights: np.ndarray) -> F
 
 
 def _named(weights: np.ndarray, same: str, opposite: str, other: str) -> str:
-    """Return what two weights make: those of equal size have a plain name."""
+    """Return the name of what two weights make: a plain one where they are of equal size."""
     largest = np.abs(weights).max()
     if largest == 0 or np.abs(np.abs(weights[0]) - np.abs(weights[1])) > TIDY * largest:
         return other

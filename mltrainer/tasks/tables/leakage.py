@@ -109,7 +109,7 @@ def _asked(leaks: Sequence[Leak], answers: Answers) -> list[Finding]:
 
 
 def _question(leaks: Sequence[Leak], answers: Answers) -> str:
-    """Return what a person should know of all columns that give the target, and the two lines of which one answers."""
+    """Return the question about all columns that give the target, with the two lines of which one answers it."""
     names = list(dict.fromkeys(name for leak in leaks for name in leak.columns))
     shown = "; ".join(map(str, leaks[:MOST_SHOWN])) + (f"; and {len(leaks) - MOST_SHOWN} more" if len(leaks) > MOST_SHOWN else "")
     ignore = ", ".join(map(as_key, dict.fromkeys([*answers.ignored, *names])))
@@ -315,7 +315,7 @@ def _is_cut(column: Column, target: np.ndarray) -> bool:
 
 
 def _sums(columns: list[Column], target: Column, train: np.ndarray) -> list[Leak | Finding]:
-    """Return what there is to say where a line through some number columns gives the target; their plain sum is leakage."""
+    """Return a leak where a sum of number columns gives the target exactly, a finding where another line through them does."""
     rows = evenly_spaced(train, JUDGED[1])
     numbers = [c for c in columns if c.values.dtype == np.float64 and c.width == 1]
     # Gaps may lie in different rows: where each column lacks no more than its part of what may be missing,

@@ -44,7 +44,7 @@ class Sentinel:
     value: float
 
     def finding(self, targets: Collection[str], accepted: Mapping[str, str]) -> Finding:
-        """Return what planning says of it: in a target an error until it is answered, but for 0, which is an amount as a rule.
+        """Return planning's finding: in a target an error until it is answered, but for 0, which is an amount as a rule.
 
         Args:
             targets: The columns to predict.

@@ -190,7 +190,7 @@ class Tabular(BuiltinTask):
         return [Target(self._schema.target, self.labels, len(self.classes or []), self.classes or [])]
 
     def _answers(self) -> Answers:
-        """Return what the config says of columns that may give the target."""
+        """Return the config's answers about columns that may give the target."""
         data = self._config.data
         return Answers() if data is None else Answers(data.ignore, data.leak_accepted)
 
@@ -443,7 +443,8 @@ class TabularRegression(Tabular):
         """Return the residuals along the predictions, and the segments in which predictions are farther off."""
         along = residuals(outputs, targets)
         off = (outputs.double() - targets.double()).abs().numpy()
-        features = [SegmentFeature(self._schema.target.name, targets.double().numpy()), *self.features(ids)]
+        target = SegmentFeature(f"{self._schema.target.name}, the target itself", targets.double().numpy())
+        features = [target, *self.features(ids)]
         return None if along is None else Errors(along=along, segments=segments(off, features, "absolute error"))
 
     def describe(self, ids: SplitIds) -> dict[str, Any]:
