@@ -152,12 +152,15 @@ class DataLimits(Strict):
     leak_score: float = Field(
         0.995, gt=0, le=1, description="a column that tells the target this well by itself is told", json_schema_extra=HIGHER
     )
-    leak_held_out: float = Field(
-        0.99,
+    leak_r2: float = Field(
+        0.995,
         gt=0,
         le=1,
-        description="columns of a table that give the target of held-out training rows this well are an error until answered",
+        description="columns of a table that give a quantity of held-out training rows with this R2 are an error until answered",
         json_schema_extra=HIGHER,
+    )
+    leak_accuracy: float = Field(
+        0.99, gt=0, le=1, description="likewise classes with this balanced accuracy", json_schema_extra=HIGHER
     )
     few_values: int = Field(50, ge=2, description="a column of at most so many distinct values is looked at value by value")
     rows_per_value: float = Field(5, ge=1, description="and only where each value has so many rows on average")

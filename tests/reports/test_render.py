@@ -632,3 +632,55 @@ def test_an_average_that_had_not_begun_at_the_best_epoch_is_not_told_as_delivere
     assert "0.995: not begun at the best epoch, whose weights are trained ones |" in model_card(found, [])
     run["history"][-1]["trained"] = {"accuracy": 0.9, "loss": 0.3}
     assert "The best weights are trained ones, from before the average began" in report(found)
+
+
+# --- what a reader must know of the numbers ---
+
+
+def accepting() -> dict[str, Any]:
+    found = records.finalization()
+    data = {"leak_accepted": {"smell": "it is smelled before anyone eats"}, "sentinel_accepted": {"co": "it is that cold"}}
+    found["evidence"]["config"] = {**found["evidence"]["config"], "data": {**found["evidence"]["config"]["data"], **data}}
+    return records.again(found)
+
+
+@pytest.mark.parametrize("show", [report, lambda found: model_card(found, [])])
+def test_what_was_accepted_of_the_data_stands_with_its_reason_in_final_report_and_card(show: Any) -> None:
+    found = show(accepting())
+    assert "Column `smell` was accepted as known before the target (`data.leak_accepted`): it is smelled before anyone" in found
+    assert "In the target `co`, a number far from all others was accepted as a value" in found
+    assert "accepted as known" not in show(records.finalization())
+
+
+def lacking(found: dict[str, Any], **classes: list[str]) -> dict[str, Any]:
+    found["evidence"]["lacking"] = {"train": [], "validation": [], "test": [], **classes}
+    return records.again(found)
+
+
+def test_a_class_that_a_split_lacks_is_named_beside_the_metrics() -> None:
+    baseline = report(lacking(records.record("baseline", records.baseline()["evidence"]), validation=["rare"]))
+    said = "**No validation sample is of `rare`**: balanced accuracy, macro F1, ROC AUC and every other metric of that split"
+    assert said in baseline.split("## ")[0]
+    assert said in baseline.split("## Result")[1].split("## ")[0]
+    final = lacking(records.finalization(), test=["rare", "scarce"], train=["never"])
+    for found in (report(final), model_card(final, [])):
+        assert "**No test sample is of `rare`, `scarce`**" in found
+        assert "**No training sample is of `never`**: the model has not learned to name it" in found
+        assert "validation sample is of" not in found
+
+
+def test_the_final_report_does_not_call_a_split_sealed_that_was_opened() -> None:
+    found = records.finalization()
+    found["evidence"]["references"] = records.beside_plain_models()["evidence"]["references"]
+    text = report(records.again(found))
+    assert "no test sample had a part in it" in text
+    assert "stays sealed" not in text
+
+
+@pytest.mark.parametrize("make", [records.finalization, lambda: records.record("baseline", records.baseline()["evidence"])])
+def test_worse_segments_stand_among_what_to_look_at(make: Any) -> None:
+    found = make()
+    found["evidence"]["run"]["errors"] = records.errors()
+    shown = report(records.again(found)).split("## What to look at")[1].split("## ")[0]
+    assert "Nothing stands out" not in shown
+    assert "of the validation samples, the error rate is above that of the rest" in shown

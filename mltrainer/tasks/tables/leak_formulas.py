@@ -18,7 +18,7 @@ SCREENED = 1000  # rows by which the promising formulas are chosen
 MOST_JUDGED = 20  # of them, of each sort
 LEAST_RELATED = 0.5  # R2 in the screened rows, below which none can be near 1 on all
 ROWS_PER_CELL = 5  # of a table of one column's values by another's
-TIDY = 0.02  # a weight or an exponent as near to a whole number is that number
+CANCELLED = 1e-12  # of the columns' own spread
 
 
 class Formula(NamedTuple):
@@ -52,15 +52,16 @@ def formulas(columns: list[np.ndarray], target: np.ndarray, classes: int) -> Ite
 def _of_quantity(matrix: np.ndarray, target: np.ndarray) -> Iterator[Formula]:
     rows = evenly_spaced(np.arange(len(target)), SCREENED)
     few, wanted = _filled(matrix[rows]), target[rows]
-    sorts = [(_linear, matrix, few, wanted)]
+    for what, weights in _SUMS.items():
+        explained = _of_weights(few, wanted, *weights)
+        yield from (_weighted(_slope(what, matrix, target, pair), matrix, pair, weights) for pair in _best(explained))
     positive = [place for place in range(matrix.shape[1]) if np.nanmin(matrix[:, place]) > 0]
     if (target > 0).all() and len(positive) > 1:
-        logs = np.full_like(matrix, np.nan)
-        logs[:, positive] = np.log(matrix[:, positive])
-        sorts.append((_powers, logs, np.where(np.isnan(logs[rows]), 0.0, _filled(logs[rows])), np.log(wanted)))
-    for made, whole, part, sought in sorts:
-        weights, explained = _pair_fits(part, sought)
-        yield from (made(whole, first, second, weights[:, first, second]) for first, second in _best(explained))
+        logs = np.log(matrix[:, positive])
+        for what, weights in _POWERS.items():
+            explained = _of_weights(_filled(logs[rows]), np.log(wanted), *weights)
+            found = (_weighted(what, logs, pair, weights) for pair in _best(explained, ordered=weights[0] != weights[1]))
+            yield from (one._replace(first=positive[one.first], second=positive[one.second]) for one in found)
     for what, combine in _COMBINED.items():
         explained = np.stack([_correlated(combine(few[:, [place]], few), wanted) for place in range(few.shape[1])])
         pairs = _best(explained, ordered=what == "ratio")
@@ -79,41 +80,39 @@ _COMBINED = {
     "larger one": np.maximum,
     "distance": lambda first, second: np.abs(first - second),
 }
+# Simple ones alone: weights of any size are what an honest model of two strong columns has.
+_SUMS = {"sum": (1, 1), "difference": (1, -1)}
+_POWERS = {
+    "product": (1, 1),
+    "ratio": (1, -1),
+    "product, the second squared": (1, 2),
+    "ratio, the second squared": (1, -2),
+}  # of the logarithms
 
 
-def _linear(matrix: np.ndarray, first: int, second: int, weights: np.ndarray) -> Formula:
-    values = weights[0] * matrix[:, first] + weights[1] * matrix[:, second]
-    return Formula(first, second, _named(weights, "sum", "difference", "weighted sum"), values)
+def _weighted(what: str, matrix: np.ndarray, pair: tuple[int, int], weights: tuple[int, int]) -> Formula:
+    first, second = pair
+    return Formula(first, second, what, weights[0] * matrix[:, first] + weights[1] * matrix[:, second])
 
 
-def _powers(logs: np.ndarray, first: int, second: int, weights: np.ndarray) -> Formula:
-    values = weights[0] * logs[:, first] + weights[1] * logs[:, second]
-    return Formula(first, second, _named(weights, "product", "ratio", "product of powers"), values)
+def _slope(what: str, matrix: np.ndarray, target: np.ndarray, pair: tuple[int, int]) -> str:
+    """Return "mean" for a sum of which the target is half."""
+    total = matrix[:, pair[0]] + matrix[:, pair[1]]
+    known = ~np.isnan(total)
+    is_half = what == "sum" and abs(np.polyfit(total[known], target[known], 1)[0] - 0.5) < 0.02
+    return "mean" if is_half else what
 
 
-def _named(weights: np.ndarray, same: str, opposite: str, other: str) -> str:
-    """Return the name of what two weights make: a plain one where they are of equal size."""
-    largest = np.abs(weights).max()
-    if largest == 0 or np.abs(np.abs(weights[0]) - np.abs(weights[1])) > TIDY * largest:
-        return other
-    if weights[0] * weights[1] < 0:
-        return opposite
-    return "mean" if same == "sum" and abs(weights[0] - 0.5) < TIDY else same
-
-
-def _pair_fits(matrix: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights [2, columns, columns] of the best line through each two columns, and the R2 of each."""
+def _of_weights(matrix: np.ndarray, target: np.ndarray, first: int, second: int) -> np.ndarray:
+    """Return the squared correlation of the target with each two columns, weighted and added [first, second]."""
     centred, wanted = matrix - matrix.mean(axis=0), target - target.mean()
-    spread = np.sqrt((centred**2).sum(axis=0))
-    spread[spread == 0] = np.inf  # a constant column explains nothing
-    scaled, size = centred / spread, float(np.sqrt((wanted**2).sum())) or np.inf
-    own, among = scaled.T @ wanted / size, scaled.T @ scaled
-    rest = 1 - among**2
-    rest[rest < 1e-12] = np.inf  # of two copies there is no second column
-    first = (own[:, None] - among * own[None, :]) / rest
-    explained = first * own[:, None] + first.T * own[None, :]
-    weights = np.stack([first / spread[:, None], first.T / spread[None, :]]) * size
-    return weights, explained
+    own, among = centred.T @ wanted, centred.T @ centred
+    size = among.diagonal()
+    spread = first**2 * size[:, None] + second**2 * size[None, :] + 2 * first * second * among
+    # What is left of two copies that cancel each other is rounding.
+    spread[spread <= CANCELLED * (size[:, None] + size[None, :])] = np.inf
+    found: np.ndarray = (first * own[:, None] + second * own[None, :]) ** 2 / spread / (float(wanted @ wanted) or np.inf)
+    return found
 
 
 def _correlated(values: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -89,7 +89,7 @@ def leakage_findings(
         answers: What the config says already.
     """
     leaks = [leak for column in columns if (leak := _copied(column, wanted, evenly_spaced(train, LOOKED_AT))) is not None]
-    judged = _Judged(_without(columns, leaks), wanted, train, limits.leak_held_out)
+    judged = _Judged(_without(columns, leaks), wanted, train, limits.leak_accuracy if wanted.classes else limits.leak_r2)
     leaks += judged.alone()
     leaks += judged.together()
     # A column that gives the target would be a part of every exact sum as well, and be named twice.

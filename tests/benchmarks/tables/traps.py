@@ -462,7 +462,9 @@ TRAPS: dict[str, Trap] = {
         ("r2", 0.4),
         {"data": {"ignore": ["casual"]}},
     ),
-    "telling": Trap("a column that tells the class by itself", "wards.csv", "ill", telling, ("accuracy", 0.7)),
+    "telling": Trap(
+        "a column that tells the class by itself", "wards.csv", "ill", telling, ("accuracy", 0.7), {"data": {"ignore": ["ward"]}}
+    ),
     "untold": Trap("rows without a target", "yields.csv", "y", untold, ("r2", 0.8)),
     "wrong": Trap("two wrong cells", "moves.csv", "y", wrong, ("accuracy", 0.75), {"data": {"wrong_cells": "missing"}}),
     "names": Trap("odd names of columns", "odd names.csv", "target: class", names, ("accuracy", 0.6)),

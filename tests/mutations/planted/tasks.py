@@ -6,6 +6,41 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "a rule is judged on the rows that it was fitted on",
+        "mltrainer/tasks/tables/held_out.py",
+        "self._halves = ((first, ~first), (~first, first))",
+        "self._halves = ((first, first), (~first, ~first))",
+        "tests/tasks/tables/test_held_out.py -k ids_of_each",
+    ),
+    Fault(
+        "one column of a formula is answer enough",
+        "mltrainer/tasks/tables/leakage.py",
+        "_named([leak]) <= answers.accepted.keys()",
+        "_named([leak]) & answers.accepted.keys()",
+        "tests/tasks/tables/test_leakage.py -k half_an_answer",
+    ),
+    Fault(
+        "what grows with time is taken for the target of a series",
+        "mltrainer/tasks/tables/leakage.py",
+        "self._least = max(least, self._of_series())",
+        "self._least = least",
+        "tests/tasks/tables/test_leakage.py -k smooth_series",
+    ),
+    Fault(
+        "a row far off makes a feature a copy",
+        "mltrainer/tasks/tables/held_out.py",
+        "usual = part & self._trimmed",
+        "usual = part",
+        "tests/tasks/tables/test_held_out.py -k far_row",
+    ),
+    Fault(
+        "zeros of a target stop planning",
+        "mltrainer/tasks/tables/sentinels.py",
+        "self.column not in targets or self.value == 0",
+        "self.column not in targets",
+        "tests/tasks/tables/test_sentinels.py -k zeros_of_a_target",
+    ),
+    Fault(
         "a teacher's text goes on from the token before the last one",
         "mltrainer/tasks/text/generation.py",
         "model(found[:, :-1])[:, place - 1]",
