@@ -5,7 +5,7 @@ All pairs of the most related columns are looked at, in a few operations for a c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
@@ -19,6 +19,9 @@ MOST_JUDGED = 20  # of them, of each sort
 LEAST_RELATED = 0.5  # R2 in the screened rows, below which none can be near 1 on all
 ROWS_PER_CELL = 5  # of a table of one column's values by another's
 CANCELLED = 1e-12  # of the columns' own spread
+
+
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Formula(NamedTuple):
@@ -73,7 +76,7 @@ def _ratio(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return found
 
 
-_COMBINED = {
+_COMBINED: dict[str, Combine] = {
     "product": lambda first, second: first * second,
     "ratio": _ratio,
     "smaller one": np.minimum,
@@ -155,7 +158,7 @@ def _of_classes(matrix: np.ndarray, labels: np.ndarray) -> Iterator[Formula]:
                 yield Formula(a, b, what, combine(matrix[:, a], matrix[:, b]))
 
 
-_OF_CLASSES = {
+_OF_CLASSES: dict[str, Combine] = {
     "difference": lambda first, second: first - second,
     "sum": lambda first, second: first + second,
     "product": lambda first, second: first * second,

@@ -210,7 +210,7 @@ class _Judged:
         """Return the columns of few values that give one class each, such as its one-hot code, where they give all but one."""
         if self._wanted.classes < 3:
             return []
-        best = {}
+        best: dict[int, tuple[str, np.ndarray]] = {}
         for column in columns:
             distinct, places = np.unique(column.values, return_inverse=True)
             if not 2 <= len(distinct) <= 3:
