@@ -673,7 +673,7 @@ def test_the_final_report_does_not_call_a_split_sealed_that_was_opened() -> None
     found = records.finalization()
     found["evidence"]["references"] = records.beside_plain_models()["evidence"]["references"]
     text = report(records.again(found))
-    assert "no test sample had a part in it" in text
+    assert "All are fitted on the training split" in text
     assert "stays sealed" not in text
 
 
