@@ -280,7 +280,8 @@ def require_no_synchronized_norm(ranks: Ranks, model: nn.Module) -> None:
     names = [name for name, module in model.named_modules() if isinstance(module, nn.SyncBatchNorm)]
     if names and ranks.size > 1:
         mend = (
-            "take BatchNorm: its statistics are those of each micro-batch of batch_size samples, whatever the number of processes"
+            "use nn.BatchNorm1d, 2d or 3d, and leave out convert_sync_batchnorm: its statistics are those of each micro-batch of "
+            "batch_size samples, whatever the number of processes; or train in one process: launch.processes: 1, or --processes 1"
         )
         raise InputError(
             f"{names[0]} is a SyncBatchNorm, whose results depend on the number of processes", where="model", mend=mend

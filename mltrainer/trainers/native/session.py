@@ -135,6 +135,8 @@ class Session:
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = make_model(self.task)
         check_model(self.task, self.model)
+        # Before the model is called: on a CPU, such a norm fails in words that name no way out.
+        require_no_synchronized_norm(self.ranks, self.model)
         measure_alone(self.ranks, self.model, self.task.task)
         self._tell_start()
         # Before the optimizer is made, which takes the parameters that ask for a gradient at that moment.
@@ -372,7 +374,6 @@ class Session:
         return self.job.purpose == "train" or self.job.resumable
 
     def _require_alike_ranks(self) -> None:
-        require_no_synchronized_norm(self.ranks, self.model)
         facts = {
             **self.contract,
             "the weights' digest": self.init_sha256,

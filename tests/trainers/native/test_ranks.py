@@ -261,6 +261,23 @@ def test_a_norm_over_all_processes_is_refused_by_name() -> None:
     assert "BatchNorm" in str(caught.value.mend)
 
 
+SYNCHRONIZED = """
+
+class Synchronized(Digits):
+    def model(self):
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.SyncBatchNorm(8), nn.Linear(8, 10))
+"""
+
+
+@pytest.mark.slow
+def test_a_norm_over_all_processes_is_refused_before_the_model_is_called(tmp_path: Path) -> None:
+    root = make(tmp_path)
+    path = root / "digits_task.py"
+    path.write_text(path.read_text() + SYNCHRONIZED)
+    with pytest.raises(InputError, match="2 is a SyncBatchNorm, whose results depend on the number of processes"):
+        train_on(root, 2, task={"use": "digits_task:Synchronized"}, signals=True)
+
+
 def test_metrics_that_would_ask_other_processes_count_alone() -> None:
     torchmetrics = pytest.importorskip("torchmetrics")
     model, task = (
