@@ -29,6 +29,7 @@ from mltrainer.diagnostics import (
     feature_collapse,
     frozen_layers,
     gradient_conflict,
+    gradient_underflow,
     input_scale,
     input_starvation,
     label_noise,
@@ -99,6 +100,7 @@ RULES: dict[str, Rule] = {
     "feature_collapse": feature_collapse.find,
     "gradient_conflict": gradient_conflict.find,
     "unused_precision": unused_precision.find,
+    "gradient_underflow": gradient_underflow.find,
 }
 
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set

@@ -505,6 +505,19 @@ class Run:
         return [[number(norm) for norm in row.layer_norms] for row in self.history if row.layer_norms]
 
     @functools.cached_property
+    def silent(self) -> list[str]:
+        """The layers whose gradient was exactly zero at every evaluation that recorded gradients."""
+        rows = self.layer_norms
+        count = min([len(self.layers), *map(len, rows)]) if rows else 0
+        return [self.layers[place] for place in range(count) if all(row[place] == 0 for row in rows)]
+
+    @functools.cached_property
+    def underflowed(self) -> list[str]:
+        """The layers of a run in fp16 whose gradient was exactly zero at every evaluation, and is not in fp32."""
+        reached = self.start.reached if self.start is not None else None
+        return [name for name in self.silent if name in (reached or ())]
+
+    @functools.cached_property
     def layer_updates(self) -> list[list[float]]:
         """|update| / |weight| of each layer, for every evaluation that recorded them."""
         return [[number(update) for update in row.update_ratios] for row in self.history if row.update_ratios]

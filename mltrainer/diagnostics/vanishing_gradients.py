@@ -17,6 +17,8 @@ def find(run: Run, *, layer_ratio: float, relative_norm: float, learned_skill: f
     norms = finite(run.norms("median"))
     if not norms:
         return Finding("not_applicable", "The run recorded no gradient norm.")
+    if run.underflowed:
+        return Finding("not_applicable", "The gradients of layers are too small for fp16 (see gradient_underflow).")
     found = _measure(run)
     evidence = found._asdict()
     hint = _hint(found, layer_ratio)

@@ -19,7 +19,15 @@ from mltrainer.records.event import Alert, Event, Tell
 
 AT_ONCE = frozenset(  # what is so at any time; the others need a model that had its time to learn
     (
-        *("bad_initialization", "dead_layers", "divergence", "exploding_gradients", "frozen_layers", "input_scale"),
+        *(
+            "bad_initialization",
+            "dead_layers",
+            "divergence",
+            "exploding_gradients",
+            "frozen_layers",
+            "gradient_underflow",
+            "input_scale",
+        ),
         *("input_starvation", "leakage", "loss_broadcast", "loss_spike", "memory_growth", "negative_loss", "nan_loss"),
         *("nonfinite_data", "output_activation", "overfitting", "saturation", "train_eval_mismatch", "unshuffled_data"),
     )

@@ -134,6 +134,7 @@ class SeenAtStart(Seen):
         uses_targets: Whether the loss changes with the targets; None where that could not be asked.
         plain: What plain answers reach; None of a built-in task, and where the loss cannot be asked.
         trained_share: Of all parameters, those that are trained.
+        reached: Of a run in fp16, the parameters that have a gradient other than zero in fp32; None of other runs.
     """
 
     shuffled_loss: Measured | None
@@ -149,6 +150,7 @@ class SeenAtStart(Seen):
     uses_targets: bool | None = None
     plain: Plain | None = None
     trained_share: Measured | None = None
+    reached: list[str] | None = None
 
 
 class InMode(Part):

@@ -61,6 +61,19 @@ def lowered(*bits: int) -> dict[str, Any]:
     return observed(precision={"asked": "bf16", "chosen": "bf16", "reason": "the config says so"}, **{f"{START}modules": modules})
 
 
+def in_fp16(*norms: float, scales: tuple[float, ...] = (65536.0,)) -> dict[str, Any]:
+    """Return a run in fp16 with its layers' gradients, of which both are above zero in fp32, and the loss scales in turn."""
+    run = observed(
+        unlearned=True,
+        precision={"asked": "fp16", "chosen": "fp16", "reason": "the config says so"},
+        **epochs(layer_norms=[*norms], zero_gradients=0.97),
+        **{f"{START}reached": ["0.weight", "3.weight"]},
+    )
+    for nr, one in enumerate(run["history"]):
+        one["loss_scale"] = scales[min(nr, len(scales) - 1)]
+    return run
+
+
 FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("symmetric_weights", "0.weight", observed(unlearned=True, **{f"{START}symmetric": ["0.weight"]})),
     ("dead_layers", "0.weight never received", observed(**epochs(layer_norms=[0.0, 0.3]))),
@@ -90,6 +103,11 @@ FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("frozen_layers", "while the validation loss did", observed(**epochs(update_ratios=[0.0, 0.0]))),
     ("frozen_layers", "Of 0, 3 no weight is trained", observed(unlearned=True, **NORMS_ALONE)),
     ("unused_precision", "Of 3 linear layers and convolutions that were seen, 0 computed in bf16", lowered(32, 32, 32)),
+    (
+        "gradient_underflow",
+        "they are too small for fp16. The loss scale was 65,536 from epoch 1, 0.5 from epoch 2, 1 from epoch 3",
+        in_fp16(0.0, 0.3, scales=(65536.0, 0.5, 1.0)),
+    ),
     ("output_activation", "from 0 to 1 throughout", binary(lowest=0.4, largest=0.6)),
     ("output_activation", "rectifier", binary(lowest=0.0, largest=3.0, zero=0.5)),
     ("evaluation_mode", "calls dropout of 0.5:", observed(**{f"{START}training_calls": ["dropout of 0.5"]})),
@@ -151,6 +169,10 @@ TRAPS: list[tuple[str, str, dict[str, Any]]] = [
     ("leakage", "a built-in task, which planning judges", observed(**{f"{DATA_AT}shared": None, f"{DATA_AT}telling": None})),
     ("frozen_layers", "norms of a pretrained model that are tuned", observed(**NORMS_ALONE)),
     ("unused_precision", "a last layer that is kept in 32 bits", lowered(16, 16, 32)),
+    ("gradient_underflow", "layers whose gradients fp16 holds", in_fp16(1e-9, 0.3)),
+    ("gradient_underflow", "a layer that the loss does not reach in fp32 either", observed(**epochs(layer_norms=[0.0, 0.3]))),
+    ("dead_layers", "gradients that are too small for fp16", in_fp16(0.0, 0.3)),
+    ("vanishing_gradients", "gradients that are too small for fp16", in_fp16(0.0, 0.3)),
     (
         "frozen_layers",
         "a rate so low that nothing moves",

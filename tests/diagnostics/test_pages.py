@@ -75,6 +75,7 @@ def test_every_threshold_decides_something(name):
     layers = {str(nr): {"bits": 32} for nr in range(3)}
     precision = {"asked": "bf16", "chosen": "bf16", "reason": ""}
     lowered = observed(precision=precision, signals__start__model__modules=layers)
+    too_small = observed(precision={**precision, "chosen": "fp16"}, signals__start__model__reached=["0.weight"])
     rare = observed(signals__start__data__counts=None, history__9__signals__validation__by_class=[[90, 80, 90], [12, 1, 90]])
     rare["signals"]["early"].pop("counts", None)
     held = observed(layers=[], signals__start__model__weights={"0": 0.58})
@@ -88,6 +89,7 @@ def test_every_threshold_decides_something(name):
         of_sorted_numbers(),
         beside(2.3, constant=2.3, linear=1.0),
         negative,
+        too_small,
         binary,
         held,
         creeping,

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 import mltrainer
 from mltrainer.configs.pages import diagnostic_page
-from mltrainer.diagnostics.rules import RULES
+from mltrainer.diagnostics.rules import RULES, diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.tasks.samples import Samples
@@ -257,6 +257,28 @@ def test_what_a_loss_scale_is_and_how_many_gradients_are_zero_is_told_of_fp16_al
     rows = fitted(precision="fp16", epochs=2)["history"]
     assert all(row["loss_scale"] >= 1 and 0 <= row["zero_gradients"] < 1 for row in rows)
     assert all("loss_scale" not in row for row in fitted(epochs=1)["history"])
+
+
+@pytest.mark.slow
+def test_gradients_that_fp16_cannot_hold_are_named_by_it_with_the_loss_scale_and_a_cut_is_not() -> None:
+    class Tiny(Lively):
+        def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            return 1e-13 * super().loss(outputs, targets)
+
+    class Cut(Lively):
+        def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
+            first, *others = model.children()
+            return nn.Sequential(*others)(first(batch[0]).detach()), batch[1]
+
+    changes = {"epochs": 2, "batch_size": 16, "early_stopping": None, "precision": "fp16"}
+    named = {}
+    for task in (Tiny(), Cut()):
+        run = Run.of(mltrainer.fit(task, tell=lambda _event: None, **changes).result)
+        named[type(task).__name__] = {row.id: row.reason for row in diagnose(run, None) if row.state == "fired"}
+    assert "The loss scale was 65,536 from epoch 1" in named["Tiny"]["gradient_underflow"]
+    assert not {"dead_layers", "vanishing_gradients"} & {*named["Tiny"]}
+    assert "dead_layers" in named["Cut"]
+    assert "gradient_underflow" not in named["Cut"]
 
 
 def test_layers_whose_units_begin_alike() -> None:

@@ -24,7 +24,7 @@ from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_frame
 from mltrainer.trainers.native.data.addresses import Plan, evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
-from mltrainer.trainers.native.optimization.precision import autocast, full
+from mltrainer.trainers.native.optimization.precision import autocast, choose, full
 from mltrainer.trainers.native.signals.distributions import histograms, weights_of
 from mltrainer.trainers.native.signals.memory import memory_mb
 from mltrainer.trainers.native.signals.modules import Modules, spread, symmetric, trained_share
@@ -85,9 +85,32 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
         has_targets = uses_targets(task.task, outputs, target)
         is_compared = compares and has_targets is not False and next(tensors_in(target), None) is not None
         plain = _plain(task, model, config, watch) if is_compared else None
+        reached = _reached(task.task, model, config, batch)
     modes = {"training_loss": training_loss, "training_calls": calls}
     weights = {"symmetric": symmetric(model), "weights": spread(model), "trained_share": trained_share(model)}
-    return {**found, **_tried(task.task, outputs, target), **modes, **weights, "uses_targets": has_targets, "plain": plain}
+    return {
+        **found,
+        **_tried(task.task, outputs, target),
+        **modes,
+        **weights,
+        "uses_targets": has_targets,
+        "plain": plain,
+        "reached": reached,
+    }
+
+
+def _reached(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> list[str] | None:
+    """Return the parameters that have a gradient other than zero in fp32; None of a run that is not in fp16.
+
+    Where one of them has none in fp16, its numbers are too small there, and nothing in the code cuts the gradient off.
+    """
+    if choose(config.precision, config.device).chosen != "fp16" or config.compile:
+        return None
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    with _forward(task, model, config.model_copy(update={"precision": "fp32"}), batch, training=True) as (outputs, target):
+        loss = task.loss(full(outputs), target)
+        gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True) if loss.requires_grad else ()
+    return [name for name, gradient in zip(trained, gradients, strict=False) if gradient is not None and bool(gradient.any())]
 
 
 def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any] | None:
