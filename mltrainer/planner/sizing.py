@@ -141,9 +141,10 @@ class Sizing:
         return None
 
     def variant_of(self, way: Way) -> TracedVariant:
-        """Return the traced variant of a way in the config's own precision."""
-        recomputed = way.changes.get(RECOMPUTED, self.own.variant.recomputed)
-        wanted = self.own.variant.model_copy(update={"recomputed": recomputed})
+        """Return the variant that was traced for a way, by its precision and whether blocks are computed again."""
+        own = self.own.variant
+        recomputed, precision = way.changes.get(RECOMPUTED, own.recomputed), way.changes.get("precision", own.precision)
+        wanted = own.model_copy(update={"recomputed": recomputed, "precision": precision})
         return next(variant for variant in self.traced.variants if variant.variant == wanted)
 
     def recommended(self, ways: list[Way], limit_bytes: float | None, limit: str) -> tuple[list[Choice | None], Recommendation]:

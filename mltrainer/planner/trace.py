@@ -137,9 +137,10 @@ def _variant(
 
 
 def traceable(config: TrainingConfig, variant: Variant, batch: int) -> TrainingConfig:
-    """Return a config whose steps have the shapes of a variant's, and look at no number.
+    """Return a config whose steps have the shapes of a variant's, are those of one process, and look at no number.
 
-    Clipping by a norm looks at it and takes no memory; a compiler and the 8-bit optimizer want real tensors.
+    What several processes share is the arithmetic of `memory`, from the sizes that one holds. Clipping by a norm looks at it and
+    takes no memory; a compiler and the 8-bit optimizer want real tensors.
     """
     changes: dict[str, Any] = {
         "batch_size": batch,
@@ -148,6 +149,8 @@ def traceable(config: TrainingConfig, variant: Variant, batch: int) -> TrainingC
         "gradient_checkpointing": variant.recomputed,
         "compile": False,
         "device": "cpu",
+        "launch": {},
+        "tensor_parallel": 1,
     }
     if config.clip is not None and config.clip.norm is not None:
         changes["clip"] = None

@@ -18,6 +18,7 @@ from mltrainer.reproducibility import determinism
 from mltrainer.tasks.opening import open_task
 from mltrainer.tools.program import Events
 from tests.projects import PROJECT, TASK, write_rings
+from tests.trainers.native.digits_runs import config as digits
 
 WIDE = TASK.replace("nn.Linear(2, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 2)", "{layers}")
 BLOCK = "nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))"
@@ -112,6 +113,21 @@ def test_blocks_are_those_that_a_number_names() -> None:
 def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, "nn.Linear(2, 2)", monkeypatch, clip={"norm": 1.0}, batch_size=200)
     assert [row.batch for row in found.variants[0].rows] == [100, 200, found.samples]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"launch": {"processes": 4, "parallel": parallel}} for parallel in ("ddp", "zero1", "fsdp", "pipeline")),
+        {"launch": {"processes": 4, "machines": 2, "life_sign_s": 600.0}},
+        {"tensor_parallel": 4},
+    ],
+    ids=["ddp", "zero1", "fsdp", "pipeline", "machines", "tensor"],
+)
+def test_the_step_of_one_of_several_processes_is_traced(changes: dict[str, Any]) -> None:
+    config = digits({"accumulate": 4, "batch_size": 8, "rules": 2, **changes})
+    found = trace.traceable(config, Variant(precision="fp32", recomputed=[]), 8)
+    assert (found.processes, found.accumulate, found.batch_size) == (1, 1, 8)
 
 
 @pytest.mark.slow

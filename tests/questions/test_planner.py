@@ -61,6 +61,31 @@ def test_a_plan_tells_parts_that_add_up_and_leaves_the_project_as_it_is(rings: P
 
 
 @pytest.mark.slow
+def test_the_memory_of_each_of_two_processes_is_that_of_one_and_its_share(rings: Project, cli: Cli) -> None:
+    sizes = ("--set", "batch_size=16", "--set", "accumulate=2")
+    alone, several = (
+        cli("plan", "--json", "--project", rings.root, *sizes, *more).json for more in ((), ("--set", "launch.processes=2"))
+    )
+    assert several["processes"] == 2
+    for part in ("weights", "optimizer"):
+        assert several["memory"][part] == alone["memory"][part]
+    # One micro-batch each: the second sum of gradients that one process holds is the other one's.
+    assert several["memory"]["gradients"] == pytest.approx(alone["memory"]["gradients"] / 2)
+    known = {row["name"] for row in several["ways"] if row["peak"] is not None}
+    assert {"as it is", "ZeRO-1 over 2", "FSDP2 over 2"} <= known
+
+
+@pytest.mark.slow
+def test_a_devices_table_shows_no_time_of_this_machine(rings: Project, cli: Cli) -> None:
+    found = cli("plan", "--json", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA A100 SXM 80GB").json
+    assert found["measured"]["step"] is not None
+    assert [row["step"] for row in found["ways"]] == [None] * len(found["ways"])
+    assert "utilization was not measured" in found["ways"][0]["step_not_known"]
+    said = cli("plan", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA A100 SXM 80GB").out
+    assert "measured on this machine: a step takes" in said
+
+
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_devices_memory_holds_neither_checkpoints_nor_python(rings: Project, cli: Cli) -> None:
     found = cli("plan", "--json", "--project", rings.root, "--set", "batch_size=32", "--device", "NVIDIA T4").json

@@ -177,7 +177,9 @@ class _Planner:
         )
 
     def _step(self, way: Way, choice: Choice | None, probed: _Probed) -> tuple[Span | None, str | None]:
-        """Return the time of a whole step of a way: of the precision that was measured, and of one process."""
+        """Return the time of a whole step of a way: on a device by what is known of it, else of what was measured here."""
+        if choice is not None and self.devices:
+            return self._step_there(way, choice, self.devices[0])
         if choice is None or probed.step is None:
             return None, probed.not_known
         if not way.changes.keys() <= {RECOMPUTED}:
@@ -189,6 +191,11 @@ class _Planner:
         return _span(timing.scaled(probed.step, own_s, other_s, error)), None
 
     # --- devices ---
+
+    def _step_there(self, way: Way, choice: Choice, device: Device) -> tuple[Span | None, str | None]:
+        variant = self.sizing.variant_of(way)
+        found = timing.on_device(timing.row_at(variant.rows, choice.batch), device, variant.variant.precision)
+        return (None, f"time: {found}") if isinstance(found, str) else (_span(found.times(choice.accumulate)), None)
 
     def _limit(self, room_mb: float) -> tuple[float | None, str]:
         """Return the bytes that one process may take, and the memory in words."""

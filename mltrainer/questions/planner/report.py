@@ -55,7 +55,7 @@ def _measured(found: FoundPlan) -> list[str]:
     measured = found.measured
     if measured.step is None:
         return [f"a step's time is not known: {measured.not_known}"]
-    return [f"measured: a step takes {_span(measured.step)}, the process {megabytes(measured.peak_mb)} at most"]
+    return [f"measured on this machine: a step takes {_span(measured.step)}, the process {megabytes(measured.peak_mb)} at most"]
 
 
 def _span(span: Span) -> str:

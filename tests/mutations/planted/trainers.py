@@ -477,8 +477,8 @@ FAULTS = (
     Fault(
         "gradients of losses are compared in another mode than the trained one",
         "mltrainer/trainers/native/signals/observing.py",
-        "batch, training=True) as (outputs, target):",
-        "batch, training=False) as (outputs, target):",
+        "config, batch, training=True) as (outputs, target):",
+        "config, batch, training=False) as (outputs, target):",
         "tests/trainers/native/test_signals.py -k where_two_of_them_meet",
     ),
     Fault(
