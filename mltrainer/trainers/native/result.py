@@ -97,7 +97,7 @@ def _data(session: Session) -> parts.Data:
 def _facts(session: Session, limits: DataLimits) -> dict[str, Any]:
     """Return planning's record of the data, with what the model shows of its tokens."""
     facts = session.task.facts(limits)
-    facts["findings"] += [one._asdict() for one in session.ties]
+    facts["findings"] += [one._asdict() for one in (*session.ties, *session.loss_findings)]
     if session.ranks.size > 1 and not isinstance(session.task.task, BuiltinTask):
         # A model that several processes hold answers all of them together only.
         return {**facts, "not_looked_at": [*facts["not_looked_at"], "shifts and padding of tokens: several processes train"]}

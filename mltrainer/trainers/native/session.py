@@ -30,6 +30,7 @@ from mltrainer.records.run import Initial, Interruption, Located, Rehearsal
 from mltrainer.reproducibility import determinism, fingerprint, seeds
 from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
 from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
@@ -42,6 +43,7 @@ from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.held_state import Attributes, attributes, changed, not_restored
 from mltrainer.trainers.native.locating import locate
+from mltrainer.trainers.native.loss_parts import require_mean
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
@@ -93,6 +95,7 @@ class Session:
         self.config = job.config
         self.earlier_causes: list[Interruption] = []
         self.not_restored: list[Call] = []  # by a probe that is resumed
+        self.loss_findings: list[Finding] = []  # by a probe that rehearses
         self.earlier_s = 0.0  # what earlier processes worked on this run
         self._began = time.perf_counter()
         self._progress_at = 0.0
@@ -507,6 +510,7 @@ class Session:
             self._observed_start()
         if not self.trainer.history:
             self.callbacks.evaluation(self.trainer.rehearsed_row(self._measured))
+        self.loss_findings = require_mean(self.task.task, self.model, self.task.split("train"), self.config)
         outcome.evaluate_s += time.perf_counter() - begun
 
     def _located(self, step: int) -> Located | None:

@@ -1,0 +1,267 @@
+"""Whether the loss of a batch is the mean of its parts' losses: what accumulation and several processes rest on.
+
+Each part counts by `loss_items`. A loss that is a mean over something else than these, such as tokens that count or weights of
+classes, makes a step of several micro-batches another step than that of the large batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.samples import Samples, generators_kept
+from mltrainer.tasks.structures import joined, mapped, tensors_in
+from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.data.addresses import evaluation_batches
+from mltrainer.trainers.native.evaluation import evaluating
+from mltrainer.trainers.native.optimization.precision import full
+
+SAMPLES = 32  # of the batch that is looked at
+APART, LOOSE = 1e-2, 1e-2  # relative, chosen by us: losses of two samples that tell their weights, and weights that are equal
+    1e-2,
+    1e-2,
+)  # chosen by us: relative difference of two samples' losses from which on their weights can be told, and of two such weights
+EXACT, ROUNDED = 1e-6, 1e-4  # relative, chosen by us: beyond the rounding of doubles, and of what single precision gives
+MOST_BYTES = 64 * 2**20  # outputs of more are not doubled
+COUNTS = ("(targets != -100).sum()", "(targets != -1).sum()", "(targets != 0).sum()", "(targets != 255).sum()")
+REFUSED = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError)  # of a loss that takes no such part
+
+
+class Part(NamedTuple):
+    """Outputs and targets of a part of a batch."""
+
+    outputs: Any
+    targets: Any
+
+
+class Unequal(NamedTuple):
+    """A batch whose loss is not the mean of its parts' losses.
+
+    Attributes:
+        whole: Its loss.
+        parts: The mean of its parts' losses, each by its number of items.
+        sizes: How many samples each part has.
+        weighted: Whether it is the mean by other weights of its samples, which `loss_items` can count.
+        count: An expression for `loss_items` that makes both equal; None where none was found.
+    """
+
+    whole: float
+    parts: float
+    sizes: tuple[int, ...]
+    weighted: bool = False
+    count: str | None = None
+
+
+Losses = Callable[[Part], float]
+
+
+def require_mean(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> list[Finding]:
+    """Return a warning of a loss that is no mean over its items, while nothing rests on that.
+
+    Raises:
+        InputError: A step has several micro-batches, which such a loss makes another step than that of the large batch.
+    """
+    found = unequal(task, model, samples, config)
+    if found is None:
+        return []
+    sizes = " and ".join(map(str, found.sizes))
+    what = (
+        f"the loss of {sum(found.sizes)} samples is {found.whole:.6g}, "
+        f"and the mean of the losses of their parts of {sizes} is {found.parts:.6g}"
+    )
+    if config.accumulate > 1:
+        large = config.batch_size * config.accumulate
+        told = f"{what}: accumulate: {config.accumulate} would not train what a batch of {large} does"
+        raise InputError(told, where="accumulate", mend=_way_out(found, config))
+    rests = "accumulate above 1 and several processes are refused, and the loss that evaluations report depends on their batches"
+    return [Finding("warning", f"{what}: {rests}; {_way_out(found, config)}")]
+
+
+def _way_out(found: Unequal, config: TrainingConfig) -> str:
+    if found.count is not None:
+        return f"add to your task: def loss_items(self, targets): return {found.count}"
+    if found.weighted:
+        return (
+            "add to your task what the loss divides by: def loss_items(self, targets): return ..., "
+            "such as self.weight[targets].sum() of a cross-entropy with weights"
+        )
+    alone = f"take batch_size: {config.batch_size * config.accumulate} with accumulate: 1"
+    return f"the loss is no mean over its samples, whatever their weights: return one from loss, or {alone} and one process"
+
+
+def unequal(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> Unequal | None:
+    """Return how a batch's loss differs from that of its parts; None where both are equal, or cannot be compared.
+
+    The model is in evaluation mode, and parts are those of one forward pass, so that neither dropout nor statistics of a batch
+    part them. Where outputs do not lie sample by sample, each part is computed anew, and counts only if the model gives it the
+    same outputs as in the whole.
+
+    Args:
+        task: Whose forward and loss.
+        model: On its device.
+        samples: Of the training split.
+        config: Device and seed.
+    """
+    count = min(SAMPLES, len(samples))
+    last = count - 1 if samples.is_stream else len(samples) - 1  # all over the split, which may be sorted
+    positions = np.linspace(0, last, count).astype(np.int64)
+    # With gradients: Lightning's training step and no other is what is asked for.
+    with generators_kept(), evaluating(model), torch.enable_grad():
+        batch = next(iter(evaluation_batches(samples, positions, config, "train")))
+        seeds.seed_everything(seeds.key(config.seed, "loss of parts"))
+        outputs, targets = task.forward(model, batch)
+        whole = Part(mapped(Tensor.detach, full(outputs)), targets)
+        parts = _sliced(whole, count) if _is_by_sample(whole, count) else _computed(task, model, batch, whole, count)
+        return None if parts is None or count < 2 else _compared(task, whole, parts, count, config)
+
+
+Parts = Callable[[Sequence[int]], Part]
+
+
+def _sliced(whole: Part, count: int) -> Parts:
+    return lambda chosen: Part(*(_of(chosen, value, count) for value in whole))
+
+
+def _computed(task: Task, model: nn.Module, batch: Any, whole: Part, count: int) -> Parts | None:
+    """Return what computes parts of a batch; None where the model gives a part other outputs than in the whole."""
+
+    def part(chosen: Sequence[int]) -> Part:
+        outputs, targets = task.forward(model, _of(chosen, batch, count))
+        return Part(mapped(Tensor.detach, full(outputs)), targets)
+
+    try:
+        halves = [part(chosen).outputs for chosen in _halves(count)]
+        pairs = [*zip(tensors_in(joined(halves)), tensors_in(whole.outputs), strict=True)]
+        is_same = all(torch.allclose(one.double(), other.double(), rtol=ROUNDED, atol=ROUNDED) for one, other in pairs)
+    except REFUSED:
+        return None
+    return part if is_same else None
+
+
+def _is_by_sample(whole: Part, count: int) -> bool:
+    return all(len(tensor) == count for tensor in tensors_in(whole) if tensor.dim())
+
+
+def _of(chosen: Sequence[int], value: Any, count: int) -> Any:
+    """Return some samples' part of a batch, its outputs or its targets."""
+    if isinstance(value, list) and len(value) == count:
+        return [value[place] for place in chosen]
+    index = torch.tensor([*chosen])
+    return mapped(lambda t: t[index.to(t.device)] if t.dim() and len(t) == count else t, value)
+
+
+def _halves(count: int) -> list[range]:
+    return [range(count // 2), range(count // 2, count)]
+
+
+# --- what is compared -----------------------------------------------------------------------------
+
+
+def _compared(task: Task, whole: Part, part: Parts, count: int, config: TrainingConfig) -> Unequal | None:
+    is_exact = sum(t.nbytes for t in tensors_in(whole)) <= MOST_BYTES
+    for exact in (True, False) if is_exact else (False,):
+        loss = _loss(task, config, exact)
+        try:
+            expected = loss(whole)
+        except REFUSED:
+            continue  # weights of the loss that are no doubles
+        other = _loss(task, config, exact, "other draws")(whole)
+        if not math.isfinite(expected) or _differ(expected, other, ROUNDED):
+            return None  # it draws, or counts its calls: no two of its values can be compared
+        return _unequal(task, loss, whole, part, expected, EXACT if exact and _is_double(whole) else ROUNDED, count)
+    return None
+
+
+def _is_double(whole: Part) -> bool:
+    return any(t.is_floating_point() for t in tensors_in(whole.outputs))
+
+
+def _loss(task: Task, config: TrainingConfig, exact: bool, draws: str = "draws") -> Losses:
+    """Return the loss of a part, always under the same draws."""
+
+    def of(part: Part) -> float:
+        seeds.seed_everything(seeds.key(config.seed, f"loss of parts: {draws}"))
+        given = mapped(lambda t: t.double() if t.is_floating_point() else t, part) if exact else part
+        return float(task.loss(given.outputs, given.targets))
+
+    return of
+
+
+def _differ(one: float, other: float, tolerance: float, scale: float = 0.0) -> bool:
+    return not abs(one - other) <= tolerance * max(abs(one), abs(other), scale, 1e-12)
+
+
+def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float, tolerance: float, count: int) -> Unequal | None:
+    for split in (_halves(count), [range(1), range(1, count)]):
+        try:
+            parts = [part(chosen) for chosen in split]
+            losses, items = [loss(each) for each in parts], [float(task.loss_items(each.targets)) for each in parts]
+        except REFUSED:
+            continue  # it takes no part of so few samples
+        mean, scale = _mean(losses, items), max(map(abs, losses))
+        if _differ(mean, expected, tolerance, scale if math.isfinite(scale) else 0.0):
+            found = Unequal(expected, mean, tuple(map(len, split)), _is_weighted(loss, whole, part, count))
+            return found._replace(count=_count(loss, part, expected, tolerance, count))
+    return None
+
+
+def _mean(losses: Sequence[float], items: Sequence[float]) -> float:
+    """Return the mean as steps take it: a part without items does not count."""
+    return sum(one * n for one, n in zip(losses, items, strict=True) if n > 0) / (sum(items) or math.nan)
+
+
+def _is_weighted(loss: Losses, whole: Part, part: Parts, count: int) -> bool:
+    """Return True where the loss is the mean of its samples' losses by weights that their targets alone decide."""
+    weights = _weights(loss, part, count)
+    if weights is None or not _is_by_sample(whole, count):
+        return weights is not None
+    # With the outputs of other samples: what divides by outputs, such as a Dice loss, has other weights then.
+    others = _weights(loss, _sliced(whole._replace(outputs=mapped(_rolled, whole.outputs)), count), count)
+    return others is not None and all(not _differ(weights[at], others[at], LOOSE) for at in weights.keys() & others.keys())
+
+
+def _rolled(value: Tensor) -> Tensor:
+    return value.roll(1, 0) if value.dim() else value
+
+
+def _weights(loss: Losses, part: Parts, count: int) -> dict[int, float] | None:
+    """Return the weights of samples relative to the first one's; None where there are none by which the loss is their mean.
+
+    The loss of two samples tells the ratio of their weights; the weights so found must tell the loss of all.
+    """
+    try:
+        singles = {place: loss(part([place])) for place in range(count)}
+        first = next(place for place in range(count) if math.isfinite(singles[place]))  # of one without items there is none
+        apart = [at for at in range(count) if math.isfinite(singles[at]) and _differ(singles[at], singles[first], APART)]
+        weights = {first: 1.0} | {at: _ratio(loss(part([first, at])), singles[at], singles[first]) for at in apart}
+        told = _mean([singles[at] for at in weights], [*weights.values()])
+        is_weight = bool(apart) and all(0 < weight < math.inf for weight in weights.values())
+        return weights if is_weight and not _differ(told, loss(part([*weights])), ROUNDED) else None
+    except (*REFUSED, StopIteration):
+        return None
+
+
+def _ratio(both: float, one: float, other: float) -> float:
+    """Return the weight of a sample relative to another's, from the loss of both and of each."""
+    return (both - other) / (one - both) if one != both else math.inf
+
+
+def _count(loss: Losses, part: Parts, expected: float, tolerance: float, count: int) -> str | None:
+    """Return the expression for the number of items that makes the mean of the parts that of the whole; None for none."""
+    for text, ignored in zip(COUNTS, (-100, -1, 0, 255), strict=True):
+        parts = [part(chosen) for chosen in _halves(count)]
+        if not all(isinstance(each.targets, Tensor) and not each.targets.is_floating_point() for each in parts):
+            return None
+        items = [float((each.targets != ignored).sum()) for each in parts]
+        if all(items) and not _differ(_mean([loss(each) for each in parts], items), expected, tolerance):
+            return text
+    return None
