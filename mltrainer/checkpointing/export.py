@@ -279,6 +279,7 @@ def export(
         lost no more than is allowed, whatever the difference.
 
     Raises:
+        InputError: Two passes of the model itself differ.
         MachineError: There is no space or no permission, or the disk failed.
     """
     further = [_on_cpu(inputs) for inputs in others]
@@ -289,9 +290,27 @@ def export(
         with new_folder(folder) as temporary:
             with torch.no_grad(), _quiet():
                 expected = [leaves(program.model(*batch)) for batch in batches]
+                _refuse_draws(expected[0], leaves(program.model(*batches[0])), tolerance)
                 rows = [_export_one(program, name, temporary, batches, expected, tolerance, units) for name in formats]
             _put_in_place(temporary, folder, formats)
     return rows
+
+
+def _refuse_draws(one: list[Tensor], other: list[Tensor], tolerance: float) -> None:
+    """Refuse a model that gives the same inputs other outputs in a second pass: no file could agree with it.
+
+    Raises:
+        InputError: With the difference.
+    """
+    relative = compare([one], [other], tolerance)["relative_difference"]
+    if relative > max(tolerance, 0.0):  # NaN is no difference, and never agrees
+        raise InputError(
+            f"two passes of the model itself over the same inputs differ by {relative:.3g}, relative to the largest output: "
+            "in evaluation mode it draws random numbers, or changes with each call",
+            where="model",
+            mend="let its forward draw in training alone and give the mean otherwise, such as "
+            "z = mean + std * torch.randn_like(std) if self.training else mean",
+        )
 
 
 def _on_cpu(inputs: Inputs) -> Inputs:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mltrainer.checkpointing import export as module
 from mltrainer.checkpointing.export import FORMATS, ONNX_PACKAGES, Inputs, Program, compare, export, units_of
 from mltrainer.configs.templates import QUANTIZED
-from mltrainer.errors import MachineError
+from mltrainer.errors import InputError, MachineError
 
 X = torch.randn(20, 6, generator=torch.Generator().manual_seed(1))
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ONNX_PACKAGES)
@@ -280,3 +280,21 @@ def test_the_process_keeps_its_warnings(model: nn.Module, tmp_path: Path) -> Non
     with pytest.warns(UserWarning, match="still heard"):
         warnings.warn("still heard", UserWarning, stacklevel=1)
     shutil.rmtree(tmp_path)
+
+
+class Draws(nn.Module):
+    """A layer whose outputs are moved by a draw, as a VAE's are."""
+
+    def __init__(self, always: bool) -> None:
+        super().__init__()
+        self.layer, self.always = nn.Linear(6, 2), always
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean: Tensor = self.layer(x)
+        return mean + torch.randn_like(mean) if self.always or self.training else mean
+
+
+def test_a_model_that_draws_in_evaluation_is_told_to_differ_from_itself(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"two passes of the model itself[^$]*draws random numbers[^$]*if self\.training"):
+        export_one(Draws(always=True), "safetensors", tmp_path)
+    assert export_one(Draws(always=False), "safetensors", tmp_path).agrees is True

@@ -26,10 +26,8 @@ from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import full
 
 SAMPLES = 32  # of the batch that is looked at
-APART, LOOSE = 1e-2, 1e-2  # relative, chosen by us: losses of two samples that tell their weights, and weights that are equal
-    1e-2,
-    1e-2,
-)  # chosen by us: relative difference of two samples' losses from which on their weights can be told, and of two such weights
+# Relative, both chosen by us: losses of two samples that are far enough apart to tell their weights, and weights that are equal.
+APART, LOOSE = 1e-2, 1e-2
 EXACT, ROUNDED = 1e-6, 1e-4  # relative, chosen by us: beyond the rounding of doubles, and of what single precision gives
 MOST_BYTES = 64 * 2**20  # outputs of more are not doubled
 COUNTS = ("(targets != -100).sum()", "(targets != -1).sum()", "(targets != 0).sum()", "(targets != 255).sum()")
