@@ -28,9 +28,10 @@ from mltrainer.trainers.native.optimization.precision import full
 SAMPLES = 32  # of the batch that is looked at
 # Relative, both chosen by us: losses of two samples that are far enough apart to tell their weights, and weights that are equal.
 APART, LOOSE = 1e-2, 1e-2
-EXACT, ROUNDED = 1e-6, 1e-4  # relative, chosen by us: beyond the rounding of doubles, and of what single precision gives
+EXACT, ROUNDED = 1e-6, 1e-5  # relative, chosen by us: beyond the rounding of doubles, and of sums in single precision
+ANEW = 1e-4  # likewise: of outputs that are computed anew in batches of another size
 MOST_BYTES = 64 * 2**20  # outputs of more are not doubled
-COUNTS = ("(targets != -100).sum()", "(targets != -1).sum()", "(targets != 0).sum()", "(targets != 255).sum()")
+COUNTS = {f"(targets != {ignored}).sum()": ignored for ignored in (-100, -1, 0, 255)}  # the usual marks of what does not count
 REFUSED = (RuntimeError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError)  # of a loss that takes no such part
 
 
@@ -139,7 +140,7 @@ def _computed(task: Task, model: nn.Module, batch: Any, whole: Part, count: int)
     try:
         halves = [part(chosen).outputs for chosen in _halves(count)]
         pairs = [*zip(tensors_in(joined(halves)), tensors_in(whole.outputs), strict=True)]
-        is_same = all(torch.allclose(one.double(), other.double(), rtol=ROUNDED, atol=ROUNDED) for one, other in pairs)
+        is_same = all(torch.allclose(one.double(), other.double(), rtol=ANEW, atol=ANEW) for one, other in pairs)
     except REFUSED:
         return None
     return part if is_same else None
@@ -161,6 +162,10 @@ def _halves(count: int) -> list[range]:
     return [range(count // 2), range(count // 2, count)]
 
 
+def _splits(count: int) -> list[list[range]]:
+    return [_halves(count), [range(1), range(1, count)]]
+
+
 # --- what is compared -----------------------------------------------------------------------------
 
 
@@ -175,12 +180,14 @@ def _compared(task: Task, whole: Part, part: Parts, count: int, config: Training
         other = _loss(task, config, exact, "other draws")(whole)
         if not math.isfinite(expected) or _differ(expected, other, ROUNDED):
             return None  # it draws, or counts its calls: no two of its values can be compared
-        return _unequal(task, loss, whole, part, expected, EXACT if exact and _is_double(whole) else ROUNDED, count)
+        return _unequal(task, loss, whole, part, expected, _tolerance(whole, count, exact), count)
     return None
 
 
-def _is_double(whole: Part) -> bool:
-    return any(t.is_floating_point() for t in tensors_in(whole.outputs))
+def _tolerance(whole: Part, count: int, exact: bool) -> float:
+    if not _is_by_sample(whole, count):
+        return ANEW
+    return EXACT if exact else ROUNDED
 
 
 def _loss(task: Task, config: TrainingConfig, exact: bool, draws: str = "draws") -> Losses:
@@ -199,7 +206,7 @@ def _differ(one: float, other: float, tolerance: float, scale: float = 0.0) -> b
 
 
 def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float, tolerance: float, count: int) -> Unequal | None:
-    for split in (_halves(count), [range(1), range(1, count)]):
+    for split in _splits(count):
         try:
             parts = [part(chosen) for chosen in split]
             losses, items = [loss(each) for each in parts], [float(task.loss_items(each.targets)) for each in parts]
@@ -208,7 +215,7 @@ def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float
         mean, scale = _mean(losses, items), max(map(abs, losses))
         if _differ(mean, expected, tolerance, scale if math.isfinite(scale) else 0.0):
             found = Unequal(expected, mean, tuple(map(len, split)), _is_weighted(loss, whole, part, count))
-            return found._replace(count=_count(loss, part, expected, tolerance, count))
+            return found._replace(count=_count(loss, part, expected, count))
     return None
 
 
@@ -253,13 +260,18 @@ def _ratio(both: float, one: float, other: float) -> float:
     return (both - other) / (one - both) if one != both else math.inf
 
 
-def _count(loss: Losses, part: Parts, expected: float, tolerance: float, count: int) -> str | None:
+def _count(loss: Losses, part: Parts, expected: float, count: int) -> str | None:
     """Return the expression for the number of items that makes the mean of the parts that of the whole; None for none."""
-    for text, ignored in zip(COUNTS, (-100, -1, 0, 255), strict=True):
-        parts = [part(chosen) for chosen in _halves(count)]
+    return next((text for text, ignored in COUNTS.items() if _counts(loss, part, expected, count, ignored)), None)
+
+
+def _counts(loss: Losses, part: Parts, expected: float, count: int, ignored: int) -> bool:
+    """Return True where a loss is the mean over the targets that are not a certain one, by more than one way to take parts."""
+    for split in _splits(count):
+        parts = [part(chosen) for chosen in split]
         if not all(isinstance(each.targets, Tensor) and not each.targets.is_floating_point() for each in parts):
-            return None
+            return False
         items = [float((each.targets != ignored).sum()) for each in parts]
-        if all(items) and not _differ(_mean([loss(each) for each in parts], items), expected, tolerance):
-            return text
-    return None
+        if _differ(_mean([loss(each) for each in parts], items), expected, EXACT):
+            return False
+    return True

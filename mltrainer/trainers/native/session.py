@@ -42,6 +42,7 @@ from mltrainer.trainers.native.evaluation import measured, writes
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.gpu import GpuWatch
 from mltrainer.trainers.native.held_state import Attributes, attributes, changed, not_restored
+from mltrainer.trainers.native.last_batch import try_last_batch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.loss_parts import require_mean
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
@@ -510,7 +511,10 @@ class Session:
             self._observed_start()
         if not self.trainer.history:
             self.callbacks.evaluation(self.trainer.rehearsed_row(self._measured))
-        self.loss_findings = require_mean(self.task.task, self.model, self.task.split("train"), self.config)
+        samples = self.task.split("train")
+        self.loss_findings = require_mean(self.task.task, self.model, samples, self.config)
+        self.trainer.held.enter(1)  # evaluations leave all modules in training mode
+        try_last_batch(self.task.task, self.model, samples, self.config)
         outcome.evaluate_s += time.perf_counter() - begun
 
     def _located(self, step: int) -> Located | None:
