@@ -50,14 +50,14 @@ class Unequal(NamedTuple):
         parts: The mean of its parts' losses, each by its number of items.
         sizes: How many samples each part has.
         weighted: Whether it is the mean by other weights of its samples, which `loss_items` can count.
-        count: An expression for `loss_items` that makes both equal; None where none was found.
+        counts: An expression for `loss_items` that makes both equal; None where none was found.
     """
 
     whole: float
     parts: float
     sizes: tuple[int, ...]
     weighted: bool = False
-    count: str | None = None
+    counts: str | None = None
 
 
 Losses = Callable[[Part], float]
@@ -86,8 +86,8 @@ def require_mean(task: Task, model: nn.Module, samples: Samples, config: Trainin
 
 
 def _way_out(found: Unequal, config: TrainingConfig) -> str:
-    if found.count is not None:
-        return f"add to your task: def loss_items(self, targets): return {found.count}"
+    if found.counts is not None:
+        return f"add to your task: def loss_items(self, targets): return {found.counts}"
     if found.weighted:
         return (
             "add to your task what the loss divides by: def loss_items(self, targets): return ..., "
@@ -98,7 +98,7 @@ def _way_out(found: Unequal, config: TrainingConfig) -> str:
 
 
 def unequal(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> Unequal | None:
-    """Return how a batch's loss differs from that of its parts; None where both are equal, or cannot be compared.
+    """Return the difference between a batch's loss and that of its parts; None where there is none, or none can be told.
 
     The model is in evaluation mode, and parts are those of one forward pass, so that neither dropout nor statistics of a batch
     part them. Where outputs do not lie sample by sample, each part is computed anew, and counts only if the model gives it the
@@ -131,7 +131,7 @@ def _sliced(whole: Part, count: int) -> Parts:
 
 
 def _computed(task: Task, model: nn.Module, batch: Any, whole: Part, count: int) -> Parts | None:
-    """Return what computes parts of a batch; None where the model gives a part other outputs than in the whole."""
+    """Return a function that computes parts of a batch; None where the model gives a part other outputs than in the whole."""
 
     def part(chosen: Sequence[int]) -> Part:
         outputs, targets = task.forward(model, _of(chosen, batch, count))
@@ -215,7 +215,7 @@ def _unequal(task: Task, loss: Losses, whole: Part, part: Parts, expected: float
         mean, scale = _mean(losses, items), max(map(abs, losses))
         if _differ(mean, expected, tolerance, scale if math.isfinite(scale) else 0.0):
             found = Unequal(expected, mean, tuple(map(len, split)), _is_weighted(loss, whole, part, count))
-            return found._replace(count=_count(loss, part, expected, count))
+            return found._replace(counts=_count(loss, part, expected, count))
     return None
 
 

@@ -131,13 +131,13 @@ def test_a_mean_over_samples_is_the_mean_of_its_parts(name: str) -> None:
 @pytest.mark.parametrize("name", WITHOUT_ITEMS)
 def test_a_mean_over_something_else_is_told_from_what_is_no_mean(name: str) -> None:
     one = found(*WITHOUT_ITEMS[name])
-    assert (one.weighted, one.count) == (True, None)
+    assert (one.weighted, one.counts) == (True, None)
 
 
 @pytest.mark.parametrize("name", NO_MEANS)
 def test_what_is_no_mean_over_samples_is_told(name: str) -> None:
     one = found(*NO_MEANS[name])
-    assert (one.weighted, one.count) == (False, None)
+    assert (one.weighted, one.counts) == (False, None)
 
 
 def test_the_numbers_are_those_of_the_two_halves() -> None:
@@ -151,7 +151,7 @@ def test_the_numbers_are_those_of_the_two_halves() -> None:
 
 
 def test_tokens_that_count_are_found_and_what_counts_them_makes_it_right() -> None:
-    assert found(per_token, TOKENS, PerToken()).count == "(targets != -100).sum()"
+    assert found(per_token, TOKENS, PerToken()).counts == "(targets != -100).sum()"
     assert found(per_token, TOKENS, PerToken(), lambda targets: (targets != -100).sum()) is None
     assert found(weighted, CLASSES, items=lambda targets: WEIGHTS[targets].sum()) is None
     assert found(masked, MASKS, items=lambda targets: targets.sum()) is None
@@ -191,7 +191,7 @@ def flat(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def test_outputs_that_do_not_lie_sample_by_sample_are_computed_part_by_part() -> None:
-    assert found(flat, TOKENS, Flat()).count == "(targets != -100).sum()"
+    assert found(flat, TOKENS, Flat()).counts == "(targets != -100).sum()"
     assert found(flat, TOKENS, Flat(), lambda targets: (targets != -100).sum()) is None
 
 
