@@ -58,8 +58,10 @@ def _measured(variant: Variant, is_warm: bool) -> dict[str, Any]:
             verdict = check.repeats(STEPS)
         except MltrainerError as error:
             return {**row, "same": None, "said": str(error)[:300], "right": False, "place": 0}
+        made = sum(path.name.startswith("run-") for path in runs.iterdir())
     seconds, cause = round(time.monotonic() - started, 1), verdict.cause
     row |= {"same": verdict.same, "right": verdict.same == (variant.number == 0), "seconds": seconds, "place": 0}
+    row |= {"runs": made, "verdict_runs": len(verdict.seconds)}
     if cause is None:
         return row
     lines = [int(line.where.rpartition(":")[2]) for line in cause.lines if line.where.startswith("train.py:")]
@@ -73,9 +75,12 @@ def summary(rows: list[dict[str, Any]]) -> str:
     faulty, clean = [row for row in rows if row["number"]], [row for row in rows if not row["number"]]
     first, three = (sum(0 < row["place"] <= most for row in faulty) for most in (1, 3))
     kinds = sum(row.get("kind") in row["kinds"] for row in faulty)
+    runs = sum(row.get("runs", 0) for row in faulty)
+    in_two = sum(row.get("verdict_runs") == 2 for row in faulty)
     return (
         f"told as differing: {sum(row['right'] for row in faulty)} of {len(faulty)}; the guilty line first: {first},"
         f" among the first three: {three}; kind right: {kinds};"
+        f" runs: {runs}; the verdict within two runs: {in_two};"
         f" without fault: {sum(row['right'] for row in clean)} of {len(clean)} repeat"
     )
 

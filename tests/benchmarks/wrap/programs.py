@@ -1,4 +1,4 @@
-"""Programs in the manner of public examples, each with three subtle faults that its own comments hold.
+"""Programs in the manner of public examples, each with three subtle faults, or one, that its own comments hold.
 
 A line `# [2] code` stands in variant 2 alone; a line that ends in `# [-2]` is left out of it, one that ends in `# [!2]` is guilty
 in it as it is, as is one put in that ends in `# guilty`. Variant 0 is the program without fault. What is run has none of
@@ -15,7 +15,14 @@ from typing import NamedTuple
 FOLDER = Path(__file__).parent / "programs"
 VARIANTS = range(4)
 # Folders, in the order in which they were written: each was measured once before anything was changed for what it showed.
-GROUPS = ("first", "second", "third", "fourth", "fifth")
+GROUPS = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+)  # those of the sixth have a single fault, after an innocent difference
 HELD_OUT = (  # of the first group every second one by name: no rule was made with what is named in these in sight
     *("checkpoints", "distillation", "kfold", "mixed_precision", "multi_task"),
     *("reinforce", "super_resolution", "text_classification", "transformer", "word_language_model"),
@@ -49,7 +56,8 @@ class Variant(NamedTuple):
 def variants() -> list[Variant]:
     """Return all variants, those without fault first."""
     texts = {(group, path.stem): path.read_text("utf-8") for group in GROUPS for path in sorted((FOLDER / group).glob("*.py"))}
-    return [_variant(group, name, text, number) for number in VARIANTS for (group, name), text in texts.items()]
+    numbers = {key: {0, *(int(number) for number, _ in KINDS.findall(text))} for key, text in texts.items()}
+    return [_variant(*key, text, number) for number in VARIANTS for key, text in texts.items() if number in numbers[key]]
 
 
 def _variant(group: str, name: str, text: str, number: int) -> Variant:
