@@ -16,6 +16,7 @@ import site
 import sys
 import sysconfig
 import threading
+from collections.abc import Iterator
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,7 @@ class Trace:
             return function(*args, **kwargs)
         # Both before it runs: an operation in place changes what it is given.
         unwritten = self._unwritten_of((args, kwargs))
-        inputs = self._digest((args, kwargs))
+        inputs = self._digests((args, kwargs))
         found = function(*args, **kwargs)
         base, is_mutable = name.split(".")[1], function._schema.is_mutable
         made = self._pointers(found)
@@ -206,7 +207,8 @@ class Trace:
         is_read = bool(unwritten) and (base in ARITHMETIC if is_mutable else not is_view)
         read = next(iter(unwritten.values())) if is_read else None
         place = self._modules[-1] if self._modules else ""
-        self._note("op", self._step, name, place, inputs, self._digest(found), *(read or where), read is not None)
+        outputs = self._digests((found, _written(function._schema, args, kwargs)) if is_mutable else found)
+        self._note("op", self._step, name, place, inputs, outputs, *(read or where), read is not None)
         return found
 
     def _parts_written(self, operation: str, given: Any) -> int | None:
@@ -265,7 +267,7 @@ class Trace:
         name = self._modules.pop() if self._modules else ""
         # In which order threads come here is chance; their operations, which modes do not see there, are not noted either.
         if not self._rests and getattr(module, "training", True) and threading.get_ident() == self._thread:
-            self._note("module", self._step, name, self._digest(outputs))
+            self._note("module", self._step, name, self._digests(outputs))
 
     def _before(self, _optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         self._generators()
@@ -301,9 +303,9 @@ class Trace:
         # All gradients before all weights: the first line that differs counts, and weights differ because gradients do.
         for name, parameter in parameters:
             if parameter.grad is not None:
-                self._note("gradient", self._step, name, self._digest(parameter.grad))
+                self._note("gradient", self._step, name, self._digests(parameter.grad))
         for name, parameter in parameters:
-            self._note("weights", self._step, name, self._digest(parameter))
+            self._note("weights", self._step, name, self._digests(parameter))
 
     def _parameters(self, optimizer: Any) -> list[tuple[str, Any]]:
         rows = [
@@ -320,38 +322,35 @@ class Trace:
         torch = _digested(self._torch.get_rng_state().numpy().tobytes())
         self._note("generators", self._step, {**_drawn_from(), "torch": torch})
 
-    def _digest(self, found: Any) -> str:
-        """Return the digest of an operation's inputs or outputs: tensors by their bits, the rest as text."""
-        sha = hashlib.sha256()
+    def _digests(self, found: Any) -> list[str]:
+        """Return a digest of each part of an operation's inputs or outputs: tensors by their bits, the rest as text.
+
+        After that of a tensor in memory comes `@` and its address: what another operation has given is known by both.
+        """
         self._busy.now = True
         try:
             with self._torch.no_grad():
-                self._update(sha, found)
+                return [self._digest(part) for part in _leaves(found)]
         finally:
             self._busy.now = False
-        return sha.hexdigest()[:16]
 
-    def _update(self, sha: Any, found: Any) -> None:
-        if isinstance(found, self._torch.Tensor):
-            sha.update(f"{found.dtype}{list(found.shape)}".encode())
-            strided = found.layout is self._torch.strided and not found.is_quantized
+    def _digest(self, part: Any) -> str:
+        sha, address = hashlib.sha256(), ""
+        if isinstance(part, self._torch.Tensor):
+            sha.update(f"{part.dtype}{list(part.shape)}".encode())
+            strided = part.layout is self._torch.strided and not part.is_quantized
             # Memory that nobody has written holds chance: with its bits, each operation would differ that is merely given it.
-            pointer = found.untyped_storage().data_ptr() if strided and found.device.type != "meta" else None
+            pointer = part.untyped_storage().data_ptr() if strided and part.device.type != "meta" else None
+            address = f"@{pointer:x}" if pointer is not None else ""
             if pointer is not None and (pointer not in self._unwritten or self._written.get(pointer)):
-                plain = found.detach().resolve_conj().resolve_neg().contiguous()
+                plain = part.detach().resolve_conj().resolve_neg().contiguous()
                 plain = plain.as_strided((plain.numel(),), (1,))  # a single number may have another stride
                 sha.update(plain.view(self._torch.uint8).cpu().numpy().tobytes())
-        elif isinstance(found, self._torch.UntypedStorage) and found.device.type == "cpu":  # of which tensors are made
-            sha.update(ctypes.string_at(found.data_ptr(), found.nbytes()) if found.nbytes() else b"")
-        elif isinstance(found, (list, tuple)):
-            for part in found:
-                self._update(sha, part)
-        elif isinstance(found, dict):
-            for name, part in found.items():
-                sha.update(str(name).encode())
-                self._update(sha, part)
-        elif found is None or isinstance(found, (bool, int, float, str)):
-            sha.update(repr(found).encode())
+        elif isinstance(part, self._torch.UntypedStorage) and part.device.type == "cpu":  # of which tensors are made
+            sha.update(ctypes.string_at(part.data_ptr(), part.nbytes()) if part.nbytes() else b"")
+        elif part is None or isinstance(part, (bool, int, float, str)):
+            sha.update(repr(part).encode())
+        return f"{sha.hexdigest()[:16]}{address}"
 
     def _note(self, *values: Any) -> None:
         if self._count < MOST:
@@ -375,6 +374,22 @@ def _digested(state: bytes) -> str:
 
 def _qualified(code: CodeType) -> str:
     return getattr(code, "co_qualname", code.co_name)
+
+
+def _leaves(found: Any) -> Iterator[Any]:
+    """Yield the parts of a structure of lists, tuples and dicts."""
+    parts = found.values() if isinstance(found, dict) else found if isinstance(found, (list, tuple)) else None
+    if parts is None:
+        yield found
+        return
+    for part in parts:
+        yield from _leaves(part)
+
+
+def _written(schema: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Return the arguments that an operation writes in place, which need not be among its results."""
+    named = {**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs}
+    return [named.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _gather(torch: Any, found: Any, tensors: list[Any]) -> None:

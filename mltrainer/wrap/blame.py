@@ -1,20 +1,22 @@
 """The line of a program that made two runs of it differ: a decision over two traces, the sources, and what was changed.
 
-The first operation with another result is where the difference shows. With equal inputs the operation itself, or the memory
-that it reads, is the cause; with other inputs the cause lies before it, among the suspects of the kind that the experiments
-left over, as far as they ran by then.
+The first operation with another result from which a gradient or a weight hangs is where the difference shows. With equal inputs
+the operation itself, or the memory that it reads, is the cause; with other inputs the cause lies before it, among the suspects of
+the kind that the experiments left over, as far as they ran by then. What differs and does not reach the training is innocent.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mltrainer.observe.logs import Key
 from mltrainer.wrap.chains import aligned
 from mltrainer.wrap.origins import Origin, Origins
 from mltrainer.wrap.paired_values import MAIN
+from mltrainer.wrap.reaching import Side, reach
 from mltrainer.wrap.suspects import Suspect, draws_when_fitted, imports, only_shown, suspects
 
 Trace = list[list[Any]]
@@ -24,6 +26,8 @@ DRAWS = (
     *("exponential", "geometric", "log_normal", "cauchy", "random", "poisson", "rrelu_with_noise", "binomial"),
 )
 ASKING = ("random draw", "clock", "identity", "hash order", "listing order")
+MOST_BESIDE = 8  # lines of innocent operations that are followed back
+KNOWN = ("random draw", "clock", "identity", "hash order", "listing order", "unwritten memory", "operation", "threads")
 NOT_YET = (1 << 63, False)  # when a line ran, and whether in forks alone: after the traces end
 UNCHANGED = ("random draw", "clock", "identity", "threads")  # kinds that differ from run to run by themselves, likeliest first
 
@@ -40,6 +44,7 @@ class FirstDifference(NamedTuple):
         kind: The kind of cause, where the traces tell it; else empty.
         time: When, on the first trace's clock.
         process: The process that computes it.
+        beside: Lines at which operations of that process differ too, with the moments, from which nothing reaches the training.
     """
 
     step: int
@@ -50,6 +55,7 @@ class FirstDifference(NamedTuple):
     kind: str
     time: int
     process: Key = ("", 0)
+    beside: tuple[tuple[Place, int], ...] = ()
 
 
 class LikelyCause(NamedTuple):
@@ -66,8 +72,24 @@ class LikelyCause(NamedTuple):
     call: str
 
 
+class Judged(NamedTuple):
+    """The lines of a program by what they do to its training.
+
+    Attributes:
+        causes: Those that are likely the cause, the likeliest first.
+        innocent: Those that give something else in each run which does not reach the training.
+    """
+
+    causes: list[LikelyCause]
+    innocent: list[LikelyCause]
+
+
 def first_difference(one: dict[Key, Trace], other: dict[Key, Trace]) -> FirstDifference | None:
-    """Return the first difference between the computations of two runs' traces, or None; of several processes the earliest."""
+    """Return the first difference between the computations of two runs' traces that reaches the training.
+
+    Where no gradient and no weight of a process differs, it is the first one in time; of several processes the earliest; None
+    where nothing differs.
+    """
     other = aligned(one, other)
     both = [(key, _first(one[key], other[key])) for key in one.keys() & other.keys()]
     found = [shown._replace(process=key) for key, shown in both if shown is not None]
@@ -75,19 +97,24 @@ def first_difference(one: dict[Key, Trace], other: dict[Key, Trace]) -> FirstDif
 
 
 def _first(one: Trace, other: Trace) -> FirstDifference | None:
-    computed = ("op", "module", "gradient", "weights")
-    pairs = zip((r for r in one if r[1] in computed), (r for r in other if r[1] in computed), strict=False)
-    for left, right in pairs:
-        shown = _of_operation(left, right) if left[1] == right[1] == "op" else _of_tensor(left, right)
-        if shown is not None:
-            return shown
-    return None
+    found = reach(one, other)
+    entry = next((row for row in found.entries if row.left[1] == "op"), None)
+    if entry is None:
+        return _shown(found.first) if found.first is not None else None
+    beside = {(row.left[7], row.left[8]): row.left[0] for row in reversed(found.beside) if row.left[7]}
+    return _shown(entry)._replace(beside=tuple(reversed(beside.items())))
 
 
-def _of_operation(left: list[Any], right: list[Any]) -> FirstDifference | None:
-    time, _, step, name, module, inputs, outputs, file, line, function, is_unwritten = left
+def _shown(row: Side) -> FirstDifference:
+    is_operation = row.left[1] == row.right[1] == "op"
+    return _of_operation(row) if is_operation else _of_tensor(row.left, is_parted=row.is_parted)
+
+
+def _of_operation(row: Side) -> FirstDifference:
+    left, right = row.left, row.right
+    time, _, step, name, module, _, _, file, line, function, is_unwritten = left
     place = (file, line) if file else None
-    if name != right[3]:
+    if row.is_parted:
         return FirstDifference(
             step,
             f"what is computed: {_plain(name)} in one run, {_plain(right[3])} in the other",
@@ -97,8 +124,6 @@ def _of_operation(left: list[Any], right: list[Any]) -> FirstDifference | None:
             "",
             time,
         )
-    if outputs == right[6]:
-        return None
     if is_unwritten:
         return FirstDifference(
             step,
@@ -109,18 +134,17 @@ def _of_operation(left: list[Any], right: list[Any]) -> FirstDifference | None:
             "unwritten memory",
             time,
         )
-    if inputs != right[5]:
+    if row.given():
         return FirstDifference(step, f"what {_plain(name)} is given", module, place, function, "", time)
     kind = "random draw" if _plain(name).rstrip("_") in DRAWS else "operation" if not name.startswith("c10d") else ""
     return FirstDifference(step, f"the result of {_plain(name)} for equal inputs", module, place, function, kind, time)
 
 
-def _of_tensor(left: list[Any], right: list[Any]) -> FirstDifference | None:
-    time, what, step, name, digest = left
-    if (what, name) != (right[1], right[3]):
-        return FirstDifference(step, f"what is computed: {name}", "", None, "", "", time)
+def _of_tensor(row: list[Any], *, is_parted: bool) -> FirstDifference:
+    time, what, step, name, _ = row[:5]
     words = {"module": f"the output of {name}", "gradient": f"the gradient of {name}", "weights": f"the weights of {name}"}
-    return None if digest == right[4] else FirstDifference(step, words.get(what, name), "", None, "", "", time)
+    told = f"what is computed: {name}" if is_parted else words.get(what, name)
+    return FirstDifference(step, told, "", None, "", "", time)
 
 
 def _plain(operation: str) -> str:
@@ -129,7 +153,7 @@ def _plain(operation: str) -> str:
     return parts[1] if len(parts) > 1 else operation
 
 
-def likely_causes(
+def judged(
     shown: FirstDifference | None,
     kinds: tuple[str, ...],
     one: dict[Key, Trace],
@@ -137,8 +161,8 @@ def likely_causes(
     source: Callable[[str], str],
     *,
     is_cut: bool = False,
-) -> list[LikelyCause]:
-    """Return the lines that are likely the cause, the likeliest first.
+) -> Judged:
+    """Return the lines that are likely the cause, and those that differ and are innocent.
 
     Args:
         shown: Where the difference first shows.
@@ -148,18 +172,31 @@ def likely_causes(
         source: Returns the text of a file.
         is_cut: Whether the traces end before the difference: lines that had not run by then count, too.
     """
-    if shown is not None and shown.place is not None and shown.kind in ("unwritten memory", "operation"):
-        return [LikelyCause(shown.place, shown.kind, shown.what)]
+    other = aligned(one, other)
+    ways = functools.cache(lambda key: Origins(one[key], other[key], source))
     ran = _ran_before(one, shown.time if shown is not None else None)
+    suspected = _suspected(ran, source, is_cut=is_cut)
+    if shown is not None and shown.place is not None and shown.kind in ("unwritten memory", "operation"):
+        here = [LikelyCause(shown.place, shown.kind, shown.what)]
+        return Judged(here, _innocent(shown, here, suspected, ways))
     own = _unseeded(one, other)
-    rows = [(place, found) for place, found in _suspected(ran, source, is_cut=is_cut) if found.kind in kinds]
-    traced = [*_unwritten(shown, kinds, one), *_origins(shown, rows, kinds, one, other, source)]
+    rows = [(place, found) for place, found in suspected if found.kind in kinds]
+    traced = [*_unwritten(shown, kinds, one), *_origins(shown, rows, kinds, one, other, source, ways)]
     # A generator that is seeded alike by the first step may have been drawn from before.
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
     # One that may have a seed counts only where it was seen to draw.
     rows = [row for row in rows if row[1].certain or not draws_when_fitted(row[1])]
+    innocent = _innocent(shown, traced, suspected, ways) if shown is not None else []
+    rows = [row for row in rows if row[0] not in {line.place for line in innocent}]
     rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran.get(row[0], NOT_YET)[0]))
+    return Judged(_ordered(shown, kinds, traced, rows), innocent)
+
+
+def _ordered(
+    shown: FirstDifference | None, kinds: tuple[str, ...], traced: list[LikelyCause], rows: list[tuple[Place, Suspect]]
+) -> list[LikelyCause]:
+    """Return the likely lines, the likeliest first: those to which the difference was traced, then the other suspects."""
     lines = [LikelyCause(place, found.kind, found.call) for place, found in rows]
     if shown is not None and shown.place is not None and not _is_explained(shown, rows):
         here = LikelyCause(shown.place, shown.kind or kinds[0], shown.what)
@@ -170,6 +207,27 @@ def likely_causes(
         # Who asks for a set's order or a hash stands in the text: a line that does not was only the last that could be followed.
         return [*asked, *traced, *(line for line in rest if line not in asked)]
     return [*traced, *rest]
+
+
+def _innocent(
+    shown: FirstDifference, causes: Sequence[LikelyCause], suspected: list[tuple[Place, Suspect]], ways: Callable[[Key], Origins]
+) -> list[LikelyCause]:
+    """Return the lines that differ and lie on no way to the training: of operations, and of suspects whose values differ."""
+    if not causes:
+        return []
+    by_place = dict(reversed(suspected))
+    asks = _asking(suspected)
+    process = ways(shown.process)
+    found = [o.place for place, time in shown.beside[:MOST_BESIDE] for o in process.of_computed(place, time, asks)]
+    if causes[0].kind in KNOWN:  # else the way may have ended too early, and the cause be one of these
+        found += [place for place, suspect in suspected if suspect.kind in ASKING and place in process.differing]
+    named = {line.place for line in causes}
+    rows = [(place, by_place.get(place)) for place in dict.fromkeys(found) if place not in named]
+    return [LikelyCause(place, row.kind, row.call) if row else LikelyCause(place, "outside", "it differs") for place, row in rows]
+
+
+def _asking(suspected: list[tuple[Place, Suspect]]) -> set[Place]:
+    return {place for place, found in suspected if found.kind in ASKING and not found.generator}
 
 
 def _unwritten(shown: FirstDifference | None, kinds: tuple[str, ...], one: dict[Key, Trace]) -> list[LikelyCause]:
@@ -187,15 +245,16 @@ def _origins(
     one: dict[Key, Trace],
     other: dict[Key, Trace],
     source: Callable[[str], str],
+    ways: Callable[[Key], Origins],
 ) -> list[LikelyCause]:
     """Return the lines from which the difference was traced to come: those that ask for what differs first, then the nearest."""
     by_place = dict(reversed(suspected))
-    asks = {place for place, found in suspected if found.kind in ASKING and not found.generator}
-    found = _followed(shown, by_place, asks, one, aligned(one, other), source)
+    asks = _asking(suspected)
+    found = _followed(shown, by_place, asks, one, other, ways)
     beside = {
         (file, line) for file in {origin.place[0] for origin in found} for line in only_shown(source(file))
     } - by_place.keys()
-    found = sorted((origin for origin in found if origin.place not in beside), key=lambda origin: origin.place not in asks)
+    found = sorted((o for o in found if o.place not in beside), key=lambda origin: _rank(origin, by_place, asks))
     drawn = {_named(origin.generator) for origin in found if origin.place not in by_place}
     made = [(place, row) for place, row in suspected if row.generator in drawn and draws_when_fitted(row)]
     return [
@@ -204,26 +263,32 @@ def _origins(
     ]
 
 
+def _rank(origin: Origin, suspected: Mapping[Place, Suspect], asks: Collection[Place]) -> int:
+    """Return the rank of an origin: the hash of what differs already is no beginning, though it asks."""
+    if origin.place not in asks:
+        return 2
+    return int(suspected[origin.place].kind == "hash order" and not origin.is_given_same)
+
+
 def _followed(
     shown: FirstDifference | None,
     by_place: Mapping[Place, Suspect],
     asks: Collection[Place],
     one: dict[Key, Trace],
     other: dict[Key, Trace],
-    source: Callable[[str], str],
+    ways: Callable[[Key], Origins],
 ) -> list[Origin]:
     """Return the origins of what differs where it first shows; without such a place, of what is written or decides."""
     found: list[Origin] = []
     for key in sorted(one.keys() & other.keys()) if shown is None else [shown.process]:
-        process = Origins(one[key], other[key], source)
+        process = ways(key)
         if shown is not None and shown.place is not None:
             origins = process.of_computed(shown.place, shown.time, asks)
-            forked = {k: Origins(one[k], other[k], source) for k in sorted(one.keys() & other.keys()) if _parent(k) == key}
+            forked = {k: ways(k) for k in sorted(one.keys() & other.keys()) if _parent(k) == key}
             origins = [brought for origin in origins for brought in _brought(origin, forked, by_place, asks)]
             above = _parent(key)
             if process.inherited and above in one and above in other:
-                parent = Origins(one[above], other[above], source)
-                origins = [*parent.of_inherited(process.inherited, shown.time, asks), *origins]
+                origins = [*ways(above).of_inherited(process.inherited, shown.time, asks), *origins]
         else:
             opened = [((row[2], row[3]), row[0]) for row in one[key] if row[1] == "write"]
             origins = [*process.of_written(opened, asks), *process.of_decisions(asks)]

@@ -29,7 +29,7 @@ from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
-from mltrainer.wrap.blame import UNCHANGED, FirstDifference, LikelyCause, first_difference, likely_causes
+from mltrainer.wrap.blame import UNCHANGED, FirstDifference, LikelyCause, first_difference, judged
 from mltrainer.wrap.causes import KINDS, OF_LEAVINGS
 from mltrainer.wrap.chains import (
     Chain,
@@ -99,6 +99,7 @@ class Cause:
         where: The user's own line at which it does.
         lines: The lines that are likely the cause, the likeliest first.
         traced_s: Seconds after which the traced runs were ended, where they had not made their steps by then; else None.
+        innocent: Lines that give something else in each run, too, which does not reach the training.
     """
 
     kind: str
@@ -108,6 +109,7 @@ class Cause:
     where: str | None
     lines: tuple[SuspectLine, ...]
     traced_s: float | None = None
+    innocent: tuple[SuspectLine, ...] = ()
 
 
 def calls_in(lines: Sequence[SuspectLine]) -> list[Call]:
@@ -264,7 +266,7 @@ class Check:
         if is_cut and shown is None and near > 2:
             shown, one, other = self._traced(change, steps, 1, near, is_quiet=True)
             is_cut = max(one.seconds, other.seconds) > TRACED_S
-        lines = likely_causes(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
+        lines, innocent = judged(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
             found if len(kinds) > 1 or (shown is not None and shown.kind) else kind,
@@ -274,6 +276,7 @@ class Check:
             self._where(shown.place, one) if shown is not None and shown.place is not None else None,
             tuple(_distinct(self._line(line, one) for line in lines))[:MOST_LINES],
             TRACED_S if is_cut else None,
+            tuple(_distinct(self._line(line, one) for line in innocent))[:MOST_LINES],
         )
 
     def _kind(self, undisturbed: Computed, steps: int) -> tuple[str, Perturbations]:

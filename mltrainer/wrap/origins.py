@@ -7,6 +7,7 @@ which was given the same in both runs, or which asks a clock or its like itself.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -112,6 +113,12 @@ class Origins:
         lines = [n for n in range(len(self._values.events)) if self._values.is_line(n)]
         events = [n for n in lines if self._statements.at(*self._values.place(n)).decides]
         return self._back([self._givers.whole(event) for event in events if self._givers.is_given_different(event)], asks)
+
+    @functools.cached_property
+    def differing(self) -> set[Place]:
+        """The lines that were seen to leave something different in a variable."""
+        began = (self._values.events[number].began for number in self._values.parted_at)
+        return {self._values.place(line) for line in began if line is not None}
 
     def unseen(self, origin: Origin) -> list[Place]:
         """Return the lines that give the names which an origin reads and whose values have no digest, by the source."""

@@ -67,7 +67,8 @@ def _measured(variant: Variant, is_warm: bool) -> dict[str, Any]:
     lines = [int(line.where.rpartition(":")[2]) for line in cause.lines if line.where.startswith("train.py:")]
     place = next((place for place, line in enumerate(lines, 1) if line in variant.guilty), 0)
     named = [f"{line.where} {line.kind}: {line.text}" for line in cause.lines]
-    return {**row, "kind": cause.kind, "place": place, "shown": cause.shown, "at": cause.where, "lines": named}
+    beside = [line.where for line in getattr(cause, "innocent", ())]
+    return {**row, "kind": cause.kind, "place": place, "shown": cause.shown, "at": cause.where, "lines": named, "beside": beside}
 
 
 def summary(rows: list[dict[str, Any]]) -> str:

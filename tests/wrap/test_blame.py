@@ -8,7 +8,7 @@ import pytest
 
 from mltrainer.records.common import Cause
 from mltrainer.reproducibility.causes import sentence
-from mltrainer.wrap.blame import UNCHANGED, LikelyCause, first_difference, likely_causes
+from mltrainer.wrap.blame import UNCHANGED, LikelyCause, first_difference, judged
 from mltrainer.wrap.causes import KINDS
 
 Rows = list[list[Any]]
@@ -24,7 +24,12 @@ times.append(time.time() - start)
 
 
 def op(time: int, name: str, inputs: str, outputs: str, line: int = 5, unwritten: bool = False) -> list[Any]:
-    return [time, "op", 1, f"aten.{name}.default", "head (Linear)", inputs, outputs, "t.py", line, "main", unwritten]
+    given, gives = ([f"{word}@1" for word in words.split()] for words in (inputs, outputs))
+    return [time, "op", 1, f"aten.{name}.default", "head (Linear)", given, gives, "t.py", line, "main", unwritten]
+
+
+def likely_causes(*arguments: Any, is_cut: bool = False) -> list[LikelyCause]:
+    return judged(*arguments, is_cut=is_cut).causes
 
 
 def lines(*numbers: int) -> Rows:
@@ -110,7 +115,7 @@ def test_another_operation_is_told_by_both_names() -> None:
 
 
 def test_a_tensor_without_operations_of_its_own_is_told_by_name() -> None:
-    one, other = (trace([5, "gradient", 2, "head.weight", digest]) for digest in "ab")
+    one, other = (trace([5, "gradient", 2, "head.weight", [digest]]) for digest in "ab")
     shown = first_difference(one, other)
     assert shown is not None
     assert (shown.step, shown.what) == (2, "the gradient of head.weight")

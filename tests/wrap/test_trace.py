@@ -53,13 +53,16 @@ def test_a_library_is_not_taken_for_ones_own_code_by_a_file_that_is_as_empty(tra
 def test_any_tensor_has_a_digest_of_its_own(tensor: Tensor, tmp_path_factory: pytest.TempPathFactory) -> None:
     trace = Trace(Process(Settings(folder=str(tmp_path_factory.mktemp("lines")))), "")
     trace._torch = torch
-    assert trace._digest([tensor]) == trace._digest([tensor.clone()])
-    assert trace._digest([tensor]) != trace._digest([tensor, tensor])
+    [digest], [of_copy], of_two = (trace._digests(found) for found in ([tensor], [tensor.clone()], [tensor, tensor]))
+    assert digest.partition("@")[0] == of_copy.partition("@")[0]
+    assert of_two == [digest, digest]
+    if tensor.layout is torch.strided:
+        assert digest.partition("@")[2] == f"{tensor.untyped_storage().data_ptr():x}"
 
 
 def test_memory_that_a_tensor_is_made_of_is_told_by_what_it_holds(trace: Trace) -> None:
     one, same, other = (torch.tensor([number]).untyped_storage() for number in (1, 1, 2))
-    assert trace._digest([one]) == trace._digest([same]) != trace._digest([other])
+    assert trace._digests([one]) == trace._digests([same]) != trace._digests([other])
 
 
 def test_an_operation_that_goes_on_with_what_nobody_wrote_reads_it(trace: Trace, tmp_path: Path) -> None:
@@ -94,3 +97,12 @@ def test_memory_that_is_written_by_an_index_is_unwritten_beside_it(
     trace._operation(ATEN.index_put_.default, (memory, [torch.tensor(places)], torch.ones(len(places))), {})
     trace._operation(ATEN.add.Tensor, (memory, 1), {})
     assert is_unwritten(trace, tmp_path) == unwritten
+
+
+def test_what_an_operation_writes_in_place_is_among_what_it_gives_though_it_returns_nothing(trace: Trace, tmp_path: Path) -> None:
+    x, y = torch.ones(2), torch.ones(2)
+    trace._operation(ATEN._foreach_mul_.Scalar, ([x, y], 2.0), {})
+    trace._lines.flush()
+    [row] = [json.loads(line) for line in next(tmp_path.glob("trace-*")).read_text().splitlines()]
+    assert row[6][1:] == trace._digests([x, y])
+    assert torch.equal(x, torch.full((2,), 2.0))

@@ -1,4 +1,4 @@
-"""Training with an estimate of the gradient's noise from a batch of chance, which is printed alone; label noise may be unseeded."""
+"""Training with an estimate of the gradient's noise from a batch of chance, which is only printed; its labels may be unseeded."""
 
 # fault 1: random draw
 
