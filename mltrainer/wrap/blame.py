@@ -27,7 +27,7 @@ DRAWS = (
 )
 ASKING = ("random draw", "clock", "identity", "hash order", "listing order")
 MOST_BESIDE = 8  # lines of innocent operations that are followed back
-KNOWN = ("random draw", "clock", "identity", "hash order", "listing order", "unwritten memory", "operation", "threads")
+UNEXPLAINED = "what comes out of it for equal values"
 NOT_YET = (1 << 63, False)  # when a line ran, and whether in forks alone: after the traces end
 UNCHANGED = ("random draw", "clock", "identity", "threads")  # kinds that differ from run to run by themselves, likeliest first
 
@@ -45,6 +45,7 @@ class FirstDifference(NamedTuple):
         time: When, on the first trace's clock.
         process: The process that computes it.
         beside: Lines at which operations of that process differ too, with the moments, from which nothing reaches the training.
+        earliest: The first difference of that process in time, where it is another one.
     """
 
     step: int
@@ -56,6 +57,7 @@ class FirstDifference(NamedTuple):
     time: int
     process: Key = ("", 0)
     beside: tuple[tuple[Place, int], ...] = ()
+    earliest: FirstDifference | None = None
 
 
 class LikelyCause(NamedTuple):
@@ -78,10 +80,14 @@ class Judged(NamedTuple):
     Attributes:
         causes: Those that are likely the cause, the likeliest first.
         innocent: Those that give something else in each run which does not reach the training.
+        shown: Where the difference first shows, by which they were judged.
+        is_explained: Whether the way back from there came to a line of which it is known why it differs.
     """
 
     causes: list[LikelyCause]
     innocent: list[LikelyCause]
+    shown: FirstDifference | None
+    is_explained: bool
 
 
 def first_difference(one: dict[Key, Trace], other: dict[Key, Trace]) -> FirstDifference | None:
@@ -102,7 +108,8 @@ def _first(one: Trace, other: Trace) -> FirstDifference | None:
     if entry is None:
         return _shown(found.first) if found.first is not None else None
     beside = {(row.left[7], row.left[8]): row.left[0] for row in reversed(found.beside) if row.left[7]}
-    return _shown(entry)._replace(beside=tuple(reversed(beside.items())))
+    earliest = _shown(found.first) if found.first is not None and found.first is not entry else None
+    return _shown(entry)._replace(beside=tuple(reversed(beside.items())), earliest=earliest)
 
 
 def _shown(row: Side) -> FirstDifference:
@@ -174,11 +181,31 @@ def judged(
     """
     other = aligned(one, other)
     ways = functools.cache(lambda key: Origins(one[key], other[key], source))
-    ran = _ran_before(one, shown.time if shown is not None else None)
-    suspected = _suspected(ran, source, is_cut=is_cut)
+
+    def by(difference: FirstDifference | None) -> Judged:
+        suspected = _suspected(_ran_before(one, difference), source, is_cut=is_cut)
+        return _judged(difference, suspected, kinds, one, other, source, ways)
+
+    found = by(shown)
+    if found.is_explained or shown is None or shown.earliest is None:
+        return found
+    # Values may reach the training on ways that are not seen: then the first difference in time may say more.
+    by_time = by(shown.earliest._replace(process=shown.process))
+    return by_time if by_time.is_explained else found
+
+
+def _judged(
+    shown: FirstDifference | None,
+    suspected: list[tuple[Place, Suspect]],
+    kinds: tuple[str, ...],
+    one: dict[Key, Trace],
+    other: dict[Key, Trace],
+    source: Callable[[str], str],
+    ways: Callable[[Key], Origins],
+) -> Judged:
     if shown is not None and shown.place is not None and shown.kind in ("unwritten memory", "operation"):
         here = [LikelyCause(shown.place, shown.kind, shown.what)]
-        return Judged(here, _innocent(shown, here, suspected, ways))
+        return Judged(here, _innocent(shown, here, suspected, ways), shown, is_explained=True)
     own = _unseeded(one, other)
     rows = [(place, found) for place, found in suspected if found.kind in kinds]
     traced = [*_unwritten(shown, kinds, one), *_origins(shown, rows, kinds, one, other, source, ways)]
@@ -189,8 +216,10 @@ def judged(
     rows = [row for row in rows if row[1].certain or not draws_when_fitted(row[1])]
     innocent = _innocent(shown, traced, suspected, ways) if shown is not None else []
     rows = [row for row in rows if row[0] not in {line.place for line in innocent}]
+    ran = _ran_before(one, shown)
     rows.sort(key=lambda row: (not row[1].certain, kinds.index(row[1].kind), ran.get(row[0], NOT_YET)[0]))
-    return Judged(_ordered(shown, kinds, traced, rows), innocent)
+    is_explained = bool(traced) and traced[0].call != UNEXPLAINED
+    return Judged(_ordered(shown, kinds, traced, rows), innocent, shown, is_explained)
 
 
 def _ordered(
@@ -219,7 +248,7 @@ def _innocent(
     asks = _asking(suspected)
     process = ways(shown.process)
     found = [o.place for place, time in shown.beside[:MOST_BESIDE] for o in process.of_computed(place, time, asks)]
-    if causes[0].kind in KNOWN:  # else the way may have ended too early, and the cause be one of these
+    if causes[0].call != UNEXPLAINED:  # else the way may have ended too early, and the cause be one of these
         found += [place for place, suspect in suspected if suspect.kind in ASKING and place in process.differing]
     named = {line.place for line in causes}
     rows = [(place, by_place.get(place)) for place in dict.fromkeys(found) if place not in named]
@@ -335,7 +364,7 @@ def _traced_to(origin: Origin, suspect: Suspect | None, kinds: tuple[str, ...]) 
         return [LikelyCause(origin.place, "random draw", f"a draw from {_named(origin.generator)}")]
     is_race = origin.thread != MAIN and "threads" in kinds
     kind = "threads" if is_race else "outside" if kinds[: len(UNCHANGED)] == UNCHANGED else kinds[0]
-    return [LikelyCause(origin.place, kind, "what comes out of it for equal values")]
+    return [LikelyCause(origin.place, kind, UNEXPLAINED)]
 
 
 def _named(generator: str) -> str:
@@ -347,8 +376,9 @@ def _is_explained(shown: FirstDifference, rows: list[tuple[Place, Suspect]]) -> 
     return any(found.certain for _, found in rows) and shown.kind != "random draw"
 
 
-def _ran_before(traces: dict[Key, Trace], time: int | None) -> dict[Place, tuple[int, bool]]:
-    """Return the user's own lines that ran by a moment: the first time, and True where only forked processes did."""
+def _ran_before(traces: dict[Key, Trace], shown: FirstDifference | None) -> dict[Place, tuple[int, bool]]:
+    """Return the user's own lines that ran before a difference shows: when first, and True where only forked processes did."""
+    time = shown.time if shown is not None else None
     ran: dict[Place, tuple[int, bool]] = {}
     for (name, _), rows in traces.items():
         for row in rows:

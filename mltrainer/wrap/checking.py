@@ -266,7 +266,8 @@ class Check:
         if is_cut and shown is None and near > 2:
             shown, one, other = self._traced(change, steps, 1, near, is_quiet=True)
             is_cut = max(one.seconds, other.seconds) > TRACED_S
-        lines, innocent = judged(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
+        judgement = judged(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
+        lines, shown = judgement.causes, judgement.shown
         found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
             found if len(kinds) > 1 or (shown is not None and shown.kind) else kind,
@@ -276,7 +277,7 @@ class Check:
             self._where(shown.place, one) if shown is not None and shown.place is not None else None,
             tuple(_distinct(self._line(line, one) for line in lines))[:MOST_LINES],
             TRACED_S if is_cut else None,
-            tuple(_distinct(self._line(line, one) for line in innocent))[:MOST_LINES],
+            tuple(_distinct(self._line(line, one) for line in judgement.innocent))[:MOST_LINES],
         )
 
     def _kind(self, undisturbed: Computed, steps: int) -> tuple[str, Perturbations]:

@@ -20,6 +20,7 @@ WINDOW = 2000  # rows of each run among which the runs are looked for to meet ag
 ALIKE = 3  # rows in succession by which they do
 COMPUTED = ("op", "module", "gradient", "weights")
 TRAINED = ("gradient", "weights")
+NUMBER = "a number"  # marks pairs of numbers by the rows that are given them
 FRESH = "aten.lift_fresh.default"  # makes a tensor of what Python holds: no operation has given that
 
 
@@ -87,9 +88,12 @@ class _Ways:
     def __init__(self, rows: list[Side]) -> None:
         self._rows = rows
         self.seen: set[int] = set()
-        self._made: dict[Pair | str, list[int]] = {}  # the numbers of the rows that give a pair; or, in one run alone, a value
+        self._made: dict[
+            tuple[str, ...] | str, list[int]
+        ] = {}  # rows by the pairs that they give; or the values, in one run alone
         for number, row in enumerate(rows):
-            for value in _makes(row):
+            numbers = [(*pair, NUMBER) for pair in row.given() if "@" not in pair[0]]
+            for value in [*_makes(row), *numbers]:
                 self._made.setdefault(value, []).append(number)
 
     def entries(self, end: int) -> list[int]:
@@ -121,11 +125,12 @@ class _Ways:
     def _maker(self, pair: Pair, before: int) -> int | None:
         """Return the last row before one that gives a pair; else one that gives either value in one run alone.
 
-        Else one that has written in place at its addresses, maybe only a part of it. Numbers of Python's are not followed.
+        Else one that has written in place at its addresses, maybe only a part of it. No row gives a number of Python's: of one
+        that an operation of `backward` is given, it is the last that was given it, too.
         """
-        if self._rows[before].left[3] == FRESH or "@" not in pair[0]:
+        if self._rows[before].left[3] == FRESH:
             return None
-        for value in (pair, *pair, _address(pair)):
+        for value in (pair, *pair, _address(pair)) if "@" in pair[0] else [(*pair, NUMBER)]:
             made = self._made.get(value, [])
             if place := bisect_left(made, before):
                 return made[place - 1]
