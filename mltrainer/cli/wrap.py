@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -54,36 +55,68 @@ def wrap(
         raise typer.BadParameter("it goes with --resume-check.", param_hint="'--kill-at'")
     again = _split(resume) if resume is not None else None
     program = WrappedProgram(tuple(command), Path.cwd(), in_place, timeout)
+    shows = _Shown(is_live=not as_json)
     try:
-        verdict, resumed = _checked(program, steps, again, kill_at, tells_first=not as_json)
+        verdict, resumed = _checked(program, steps, again, kill_at, shows)
     except KeyboardInterrupt as error:
-        raise interrupted(error, "nothing was kept to go on from: the same command begins anew") from error
+        stopped = interrupted(error, "nothing was kept to go on from: the same command begins anew")
+        if shows.latest is None or again is not None:
+            raise stopped from error
+        verdict, resumed = dataclasses.replace(shows.latest, stopped=stopped.message), None
     if out is not None:
         write_text(out, report.page(verdict, resumed))
     if as_json:
         emit(redacted(report.as_json(verdict, resumed)))
     else:
-        print(printable(redact(report.text(verdict, resumed))))
+        shows.end(verdict, resumed)
     return 0 if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
 
 
+class _Shown:
+    """What is known so far: a verdict that runs differ is printed at once, as the search for the line may be cut short.
+
+    Args:
+        is_live: Whether anything is printed before the end.
+    """
+
+    def __init__(self, *, is_live: bool) -> None:
+        self.latest: Verdict | None = None
+        self._is_live, self._is_begun = is_live, False
+
+    def __call__(self, verdict: Verdict) -> None:
+        """Take a verdict as it is reached."""
+        self.latest = verdict
+        if self._is_live and not verdict.same:
+            print(printable(redact(report.head(verdict))), flush=True)
+            self._is_begun = True
+
+    def interim(self, verdict: Verdict) -> None:
+        """Print the rest of a verdict that nothing more will follow, unless all is printed as one object at the end."""
+        if self._is_live:
+            self.end(verdict, None)
+
+    def end(self, verdict: Verdict, resumed: ResumeVerdict | None) -> None:
+        """Print what was not printed yet."""
+        if text := report.text(verdict, resumed, is_begun=self._is_begun):
+            print(printable(redact(text)))
+
+
 def _checked(
-    program: WrappedProgram, steps: int, again: tuple[str, ...] | None, kill_at: int | None, *, tells_first: bool
+    program: WrappedProgram, steps: int, again: tuple[str, ...] | None, kill_at: int | None, shows: _Shown
 ) -> tuple[Verdict, ResumeVerdict | None]:
     """Return the verdict on a program's repetition and, where a resuming command is given, the verdict on resuming.
 
-    Where resuming cannot be judged, `tells_first` prints the verdict on repetition all the same.
+    Where resuming cannot be judged, the verdict on repetition is printed all the same.
     """
     with scratch("wrap-") as folder, shown(None) as tell:
         check = Check(program, folder, tell)
-        verdict = check.repeats(steps)
+        verdict = check.repeats(steps, shows)
         if again is None:
             return verdict, None
         try:
             return verdict, check.resumes(again, kill_at)
-        except InputError:
-            if tells_first:
-                print(printable(redact(report.text(verdict, None))))
+        except (InputError, KeyboardInterrupt):
+            shows.interim(verdict)
             raise
 
 

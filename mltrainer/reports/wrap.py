@@ -27,12 +27,28 @@ MOST_FILES = 50  # of code, and of data: what more there is, --json lists
 REPEATS, DIFFERS = "it repeats", "IT DOES NOT REPEAT"
 
 
-def text(verdict: Verdict, resumed: ResumeVerdict | None) -> str:
-    """Return a verdict as plain lines."""
-    return "\n".join([*_of_verdict(verdict), *(_of_resuming(resumed) if resumed is not None else ())])
+def text(verdict: Verdict, resumed: ResumeVerdict | None, *, is_begun: bool = False) -> str:
+    """Return a verdict as plain lines; `is_begun`: without its first ones, which `head` gives."""
+    return "\n".join([*_of_verdict(verdict, is_begun=is_begun), *(_of_resuming(resumed) if resumed is not None else ())])
 
 
-def _of_verdict(verdict: Verdict) -> Iterator[str]:
+def head(verdict: Verdict) -> str:
+    """Return what is known of a verdict before the line is searched for, as plain lines."""
+    return "\n".join(_head(verdict))
+
+
+def _of_verdict(verdict: Verdict, *, is_begun: bool = False) -> Iterator[str]:
+    if not is_begun:
+        yield from _head(verdict)
+    if verdict.cause is not None:
+        yield from cause_lines(verdict.cause, of_left=verdict.left is not None)
+    if verdict.search is not None:
+        yield f"  the search for the line took {counted(verdict.search.runs, 'run')} in {duration(verdict.search.seconds)}"
+    if verdict.stopped and not verdict.same:
+        yield f"  it was cut short ({verdict.stopped}): the same command searches for the line again"
+
+
+def _head(verdict: Verdict) -> Iterator[str]:
     processes = f" in each of {verdict.processes} processes" if verdict.processes > 1 else ""
     took = _joined([duration(seconds) for seconds in verdict.seconds])
     if verdict.same:
@@ -43,6 +59,8 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
             yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in {runs}, all gradients and weights the same"
         yield f"  changed between them: {_changed(verdict)}; they took {took}"
         yield f"  not changed: {_joined(NOT_CHANGED)}"
+        if verdict.stopped:
+            yield f"  no other hash seed was tried, under which a set may come in another order: {verdict.stopped}"
         yield f"  {_about(verdict.judged)}"
         return
     assert verdict.difference is not None
@@ -50,11 +68,10 @@ def _of_verdict(verdict: Verdict) -> Iterator[str]:
         yield f"{DIFFERS}: {NO_STEP}, and what it leaves differs: {_unlike(verdict.difference)}"
     else:
         yield f"{DIFFERS}: {_step_of(verdict.difference, verdict.steps)}"
+    yield f"  seen in {len(verdict.seconds)} runs; they took {took}"
     if verdict.failed:
         yield "  the second run failed; it printed last:"
         yield from (f"    {line}" for line in verdict.failed)
-    if verdict.cause is not None:
-        yield from cause_lines(verdict.cause, of_left=verdict.left is not None)
 
 
 def _step_of(difference: ChainDifference, steps: int | None) -> str:
@@ -98,6 +115,8 @@ def cause_lines(cause: Cause, *, of_left: bool = False) -> Iterator[str]:
     yield f"  cause: {KINDS[cause.kind].words}"
     for number, line in enumerate(cause.lines):
         yield f"  {'line: ' if number == 0 else 'or:   '} {_line(line)}"
+    for number, line in enumerate(cause.innocent):
+        yield f"  {'differs, but does not reach the training:' if number == 0 else 'nor:'} {_line(line)}"
     if cause.shown is not None:
         yield f"  first shows: {shown(cause)}"
     if cause.traced_s is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mltrainer.observe.logs import Key
+from mltrainer.observe.trace import EMPTIES
 from mltrainer.wrap.chains import aligned
 from mltrainer.wrap.origins import Origin, Origins
 from mltrainer.wrap.paired_values import MAIN
@@ -212,6 +213,8 @@ def _judged(
     # A generator that is seeded alike by the first step may have been drawn from before.
     early = _unseeded_lines(one, other)
     rows = [row for row in rows if not (name := row[1].generator) or name in own or (row[0], name) in early]
+    written = _written(one)
+    rows = [row for row in rows if row[1].kind != "unwritten memory" or row[0] not in written]
     # One that may have a seed counts only where it was seen to draw.
     rows = [row for row in rows if row[1].certain or not draws_when_fitted(row[1])]
     innocent = _innocent(shown, traced, suspected, ways) if shown is not None else []
@@ -247,7 +250,8 @@ def _innocent(
     by_place = dict(reversed(suspected))
     asks = _asking(suspected)
     process = ways(shown.process)
-    found = [o.place for place, time in shown.beside[:MOST_BESIDE] for o in process.of_computed(place, time, asks)]
+    beside = shown.beside[:MOST_BESIDE]
+    found = [begin for place, time in beside for begin in [o.place for o in process.of_computed(place, time, asks)] or [place]]
     if causes[0].call != UNEXPLAINED:  # else the way may have ended too early, and the cause be one of these
         found += [place for place, suspect in suspected if suspect.kind in ASKING and place in process.differing]
     named = {line.place for line in causes}
@@ -257,6 +261,22 @@ def _innocent(
 
 def _asking(suspected: list[tuple[Place, Suspect]]) -> set[Place]:
     return {place for place, found in suspected if found.kind in ASKING and not found.generator}
+
+
+def _written(one: dict[Key, Trace]) -> set[Place]:
+    """Return the lines that asked for memory which operations wrote, and of which nothing was seen to be read before."""
+    asked: dict[str, Place] = {}
+    written, read = set[Place](), set[Place]()
+    for row in (row for rows in one.values() for row in rows if row[1] == "op"):
+        place, name = (row[7], row[8]), _plain(row[3])
+        addresses = [value.partition("@")[2] for value in row[6]]
+        if name in EMPTIES:
+            asked |= dict.fromkeys(addresses, place)
+        elif name.endswith("_"):
+            written |= {asked[address] for address in addresses if address in asked}
+        if row[10]:
+            read.add(place)
+    return written - read
 
 
 def _unwritten(shown: FirstDifference | None, kinds: tuple[str, ...], one: dict[Key, Trace]) -> list[LikelyCause]:

@@ -1,8 +1,8 @@
 """The check that a program's training repeats, and that its own way of resuming ends in the same bits.
 
 A program comes in as it is typed; a verdict comes out. Two fresh processes make the same steps, the second one with all changed
-that must not matter. Where they differ, the same steps again, with one thing changed at a time, leave a kind of cause over, and
-two traced processes name the line.
+that must not matter: that is the verdict. Where they differ, the same steps once more with nothing changed, and two traced
+processes, name the line; one more run confirms it. Only where that fails is one thing changed after the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
-from mltrainer.wrap.blame import UNCHANGED, FirstDifference, LikelyCause, first_difference, judged
+from mltrainer.wrap.blame import UNCHANGED, FirstDifference, Judged, LikelyCause, first_difference, judged
 from mltrainer.wrap.causes import KINDS, OF_LEAVINGS
 from mltrainer.wrap.chains import (
     Chain,
@@ -62,6 +62,8 @@ NOTHING = Perturbations()
 UNTRACED, TRACED = Settings(), Settings(trace=True)
 # Nothing is changed first: of steps that differ by themselves, no change could be blamed.
 ONE_BY_ONE = {"chance": NOTHING, **{row.kind: alone(row.kind) for row in DISTURBANCES}}
+CHANGES = {kind: change for kind, change in ONE_BY_ONE.items() if kind != "chance"}
+SEARCH_RUNS = 4  # most often: once more with nothing changed, two traced, and one that confirms the kind
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,36 @@ def calls_in(lines: Sequence[SuspectLine]) -> list[Call]:
 
 
 @dataclass(frozen=True)
+class Search:
+    """The search for the line, after the verdict.
+
+    Attributes:
+        runs: Number of runs.
+        seconds: Duration of all of them.
+    """
+
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Two traced runs.
+
+    Attributes:
+        shown: Where their difference first shows; None where none does.
+        one: The first run.
+        other: The other one.
+        is_cut: Whether either was ended before it had made its steps.
+    """
+
+    shown: FirstDifference | None
+    one: FinishedRun
+    other: FinishedRun
+    is_cut: bool
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The verdict on whether a program's training repeats.
 
@@ -134,6 +166,8 @@ class Verdict:
         hash_seeds: Under which the runs were made.
         changed: The changes between them, in words.
         left: Where no step was seen: the files that were compared instead, and the values of JSON, as the first run left them.
+        search: The search for the line that makes the runs differ; None where there was none.
+        stopped: Why runs are missing, of other hash seeds where none differs, else of the search; empty where all were made.
     """
 
     command: str
@@ -148,6 +182,8 @@ class Verdict:
     hash_seeds: tuple[str, ...] = HASH_SEEDS
     changed: tuple[str, ...] = ()
     left: dict[str, str] | None = None
+    search: Search | None = None
+    stopped: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,11 +225,15 @@ class Check:
         self._program, self._scratch, self._tell, self._on_poll = program, scratch, tell, on_poll
         self._starts = 0
 
-    def repeats(self, steps: int = STEPS) -> Verdict:
+    def repeats(self, steps: int = STEPS, on_verdict: Callable[[Verdict], None] = lambda _: None) -> Verdict:
         """Return the verdict on the program's first steps, with the cause where they do not repeat.
+
+        A run that fails or takes too long once there is a verdict ends the search, and not the verdict.
 
         Args:
             steps: Of each process that trains; 0 for all.
+            on_verdict: Called with each verdict as it is reached: after the second run, and after each later one of another
+                hash seed; with the one that the runs differ before the line is searched for.
 
         Raises:
             InputError: The program fails, trains nothing, or cannot be run.
@@ -202,37 +242,63 @@ class Check:
         mine = computed(one, self._program)
         if mine.left is not None:
             self._tell({"event": "note", "text": COMPARES_LEFT})
-        found = subject_of(one.lines, one.place, self._program.folder)
-        # After the first run, by whose opened files it is known which strings the program can make sets of.
-        first, *others = self._hash_seeds(found)
-        seconds, seeds = [one.seconds], [first]
-        for seed in others:
-            self._program = dataclasses.replace(self._program, hash_seeds=(first, seed))
-            other = self._run(f"once more, with all changed that must not matter, hash seed {seed}", ALL, steps)
-            seconds, seeds = [*seconds, other.seconds], [*seeds, seed]
-            theirs = compared_like(mine, other, self._program)
-            divergence = difference(mine, theirs, steps)
-            if divergence is not None:
-                break
-        verdict = Verdict(
-            shlex.join(self._program.command),
-            divergence is None,
-            _steps_compared(mine, theirs, steps, is_same=divergence is None),
-            len(mine.chains),
-            tuple(seconds),
-            found,
-            divergence,
-            hash_seeds=tuple(seeds),
-            changed=changed(self._program),
-            left=mine.left,
-        )
-        if divergence is None:
+        verdict, other = self._verdict(mine, one, steps, on_verdict)
+        if verdict.same:
             return verdict
         failed = tuple(_tail(other, self._program)) if other.code != 0 else ()
-        few = min(divergence.step + 1, steps) if divergence.step and steps else steps
-        kind, change = self._kind(mine, few)
-        cause = self.cause(kind, change, few, TRIES if mine.left is None else 1, divergence.step)
-        return dataclasses.replace(verdict, cause=cause, failed=failed)
+        verdict = dataclasses.replace(verdict, failed=failed)
+        self._tell({"event": "note", "text": "the runs differ"})
+        on_verdict(verdict)
+        self._tell({"event": "note", "text": f"the line is searched for: about {SEARCH_RUNS} runs, two of them traced and slow"})
+        return self._searched(verdict, mine, steps)
+
+    def _verdict(
+        self, mine: Computed, one: FinishedRun, steps: int, on_verdict: Callable[[Verdict], None]
+    ) -> tuple[Verdict, FinishedRun]:
+        """Return the verdict of runs with each hash seed, up to the first that differs, and the last run."""
+        judged_by = subject_of(one.lines, one.place, self._program.folder)
+        # After the first run, by whose opened files it is known which strings the program can make sets of.
+        first, *others = self._hash_seeds(judged_by)
+        verdict, other = None, one
+        for number, seed in enumerate(others, 1):
+            self._program = dataclasses.replace(self._program, hash_seeds=(first, seed))
+            try:
+                other = self._run(f"once more, with all changed that must not matter, hash seed {seed}", ALL, steps)
+            except (InputError, MachineError) as error:
+                if verdict is None:
+                    raise
+                return dataclasses.replace(verdict, stopped=error.message), other
+            theirs = compared_like(mine, other, self._program)
+            divergence = difference(mine, theirs, steps)
+            verdict = Verdict(
+                shlex.join(self._program.command),
+                divergence is None,
+                _steps_compared(mine, theirs, steps, is_same=divergence is None),
+                len(mine.chains),
+                (*(verdict.seconds if verdict else (one.seconds,)), other.seconds),
+                judged_by,
+                divergence,
+                hash_seeds=(first, *others[:number]),
+                changed=changed(self._program),
+                left=mine.left,
+            )
+            if divergence is not None:
+                break
+            on_verdict(verdict)
+        assert verdict is not None
+        return verdict, other
+
+    def _searched(self, verdict: Verdict, mine: Computed, steps: int) -> Verdict:
+        """Return a verdict that runs differ with the cause, as far as the search came."""
+        assert verdict.difference is not None
+        step, started, before = verdict.difference.step, time.monotonic(), self._starts
+        cause, stopped = None, ""
+        try:
+            cause = self._found_cause(mine, min(step + 1, steps) if step and steps else steps, step)
+        except (InputError, MachineError) as error:
+            stopped = error.message
+        search = Search(self._starts - before, time.monotonic() - started)
+        return dataclasses.replace(verdict, cause=cause, search=search, stopped=stopped)
 
     def _hash_seeds(self, found: Subject) -> tuple[str, ...]:
         """Return the hash seeds of the runs, chosen so that the program's small sets come in different orders."""
@@ -259,38 +325,53 @@ class Check:
             tries: Pairs of traced runs at most, where none shows a difference.
             step: The first that differed; 0 where that is not known.
         """
-        kinds = _left_over(kind)
-        near = step - 1 if step > 2 else 0
-        shown, one, other = self._traced(change, steps, tries, near)
-        is_cut = max(one.seconds, other.seconds) > TRACED_S
-        if is_cut and shown is None and near > 2:
-            shown, one, other = self._traced(change, steps, 1, near, is_quiet=True)
-            is_cut = max(one.seconds, other.seconds) > TRACED_S
-        judgement = judged(shown, kinds, traces(one.lines), traces(other.lines), _source, is_cut=is_cut and shown is None)
-        lines, shown = judgement.causes, judgement.shown
-        found = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
+        return self._cause(kind, *self._judged(self._traced(change, steps, tries, step), _left_over(kind)))
+
+    def _found_cause(self, undisturbed: Computed, steps: int, step: int) -> Cause:
+        """Return the cause of a difference of unknown kind."""
+        first = {key: _first_steps(chain, steps) for key, chain in undisturbed.chains.items()}
+        expected = dataclasses.replace(undisturbed, chains=first)
+        tries = TRIES if undisturbed.left is None else 1
+        if self._changes(expected, "chance", steps) is not None:
+            return self.cause("chance", NOTHING, steps, tries, step)
+        traced = self._traced(ALL, steps, tries, step)
+        likely, _ = self._judged(traced, _left_over("chance"))
+        tried = _kind_of(likely)
+        is_confirmed = tried == "chance" or (tried is not None and self._changes(expected, tried, steps) is not None)
+        kind = tried if tried is not None and is_confirmed else self._kind(expected, steps, tried)
+        return self._cause(kind, *self._judged(traced, _left_over(kind)))
+
+    def _kind(self, expected: Computed, steps: int, tried: str | None) -> str:
+        """Return the kind of cause: the first whose change alone brings other steps about; "chance" for none."""
+        for kind in (kind for kind in CHANGES if kind != tried):
+            found = self._changes(expected, kind, steps)
+            if found is not None:
+                is_steady = kind == "threads" or self._is_same_again(found, kind, CHANGES[kind], steps)
+                return kind if is_steady else "chance"
+        return "chance"
+
+    def _changes(self, expected: Computed, kind: str, steps: int) -> Computed | None:
+        """Return what a run computes with the change of a kind alone; None where it is the same."""
+        found = self._run_with(kind, ONE_BY_ONE[kind], steps, expected)
+        return found if difference(expected, found, steps) is not None else None
+
+    def _judged(self, traced: Traced, kinds: tuple[str, ...]) -> tuple[Judged, Traced]:
+        rows = traces(traced.one.lines), traces(traced.other.lines)
+        return judged(traced.shown, kinds, *rows, _source, is_cut=traced.is_cut and traced.shown is None), traced
+
+    def _cause(self, kind: str, judgement: Judged, traced: Traced) -> Cause:
+        lines, shown, one = judgement.causes, judgement.shown, traced.one
+        seen = lines[0].kind if lines else (shown.kind if shown is not None and shown.kind else kind)
         return Cause(
-            found if len(kinds) > 1 or (shown is not None and shown.kind) else kind,
+            seen if len(_left_over(kind)) > 1 or (shown is not None and shown.kind) else kind,
             shown.what if shown is not None else None,
             shown.module if shown is not None else "",
             shown.step if shown is not None else 0,
             self._where(shown.place, one) if shown is not None and shown.place is not None else None,
             tuple(_distinct(self._line(line, one) for line in lines))[:MOST_LINES],
-            TRACED_S if is_cut else None,
+            TRACED_S if traced.is_cut else None,
             tuple(_distinct(self._line(line, one) for line in judgement.innocent))[:MOST_LINES],
         )
-
-    def _kind(self, undisturbed: Computed, steps: int) -> tuple[str, Perturbations]:
-        """Return the kind of cause and the change that alone brings other steps about: the first that does, "chance" for none."""
-        first = {key: _first_steps(chain, steps) for key, chain in undisturbed.chains.items()}
-        expected = dataclasses.replace(undisturbed, chains=first)
-        for kind, change in ONE_BY_ONE.items():
-            found = self._run_with(kind, change, steps, expected)
-            if difference(expected, found, steps) is None:
-                continue
-            is_steady = kind in ("chance", "threads") or self._is_same_again(found, kind, change, steps)
-            return (kind, change) if is_steady else ("chance", ALL)
-        return "chance", ALL
 
     def _is_same_again(self, found: Computed, kind: str, change: Perturbations, steps: int) -> bool:
         """Return True where a change brings about the same once more: else it is a race that the first run has only met."""
@@ -300,29 +381,33 @@ class Check:
         what = "nothing" if change is NOTHING else kind
         return compared_like(like, self._run(f"the cause: {what} changed", change, steps), self._program)
 
-    def _traced(
-        self, change: Perturbations, steps: int, tries: int, near: int, *, is_quiet: bool = False
-    ) -> tuple[FirstDifference | None, FinishedRun, FinishedRun]:
-        """Return the first difference of two traced runs, or None, and both runs; a race may take several tries.
+    def _traced(self, change: Perturbations, steps: int, tries: int, step: int) -> Traced:
+        """Return two traced runs; a race may take several tries.
 
         Args:
             change: The other run's from the first.
             steps: Of each.
             tries: The most runs beside the first.
-            near: The step before which lines are looked at anew; 0 for none.
-            is_quiet: Whether from the first step until then nothing is traced.
+            step: The first that differed, before which lines are looked at anew; 0 where that is not known.
         """
-        trace = Settings(trace=True, near=near, quiet=is_quiet)
-        what = f"steps 1 and {near} on" if is_quiet else "the cause"
+        near = step - 1 if step > 2 else 0
+        found = self._traced_pair(change, steps, tries, Settings(trace=True, near=near))
+        if found.is_cut and found.shown is None and near > 2:
+            return self._traced_pair(change, steps, 1, Settings(trace=True, near=near, quiet=True))
+        return found
+
+    def _traced_pair(self, change: Perturbations, steps: int, tries: int, trace: Settings) -> Traced:
+        what = f"steps 1 and {trace.near} on" if trace.quiet else "the cause"
         one = self._run(f"{what}: traced, for at most {TRACED_S:.0f} s", NOTHING, steps, trace=trace)
         if one.code != 0:
             self._tell({"event": "note", "text": f"traced, the program failed: {' / '.join(_tail(one, self._program)[-3:])}"})
         for _ in range(tries):
             other = self._run(f"{what}: traced beside it", change, steps, trace=trace)
             shown = first_difference(traces(one.lines), traces(other.lines))
-            if shown is not None or max(one.seconds, other.seconds) > TRACED_S:
+            is_cut = max(one.seconds, other.seconds) > TRACED_S
+            if shown is not None or is_cut:
                 break
-        return shown, one, other
+        return Traced(shown, one, other, is_cut)
 
     def _line(self, line: LikelyCause, ended: FinishedRun) -> SuspectLine:
         text = _source(line.place[0]).splitlines()
@@ -465,7 +550,8 @@ def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:
     if ended.code != 0:
         said = "".join(f"\n    {line}" for line in _tail(ended, program))
         printed = f"it printed last:{said}" if said else "it printed nothing"
-        told = f"it ended with {ended_with(ended.code)} in a copy of its folder; {printed}"
+        place = "its folder" if program.in_place else "a copy of its folder"
+        told = f"it ended with {ended_with(ended.code)} in {place}; {printed}"
         raise InputError(told, where=shlex.join(program.command), mend=_way_out(said, program))
     if found:
         return Computed(found)
@@ -595,6 +681,12 @@ def _left_over(kind: str) -> tuple[str, ...]:
     if kind == "chance":
         return (*UNCHANGED, "unwritten memory", "operation", *(k for k in ONE_BY_ONE if k not in ("chance", *UNCHANGED)))
     return (kind, *{"folder": ("threads",), "threads": ("clock",)}.get(kind, ()))  # to stand still is to come later, too
+
+
+def _kind_of(judgement: Judged) -> str | None:
+    """Return the key of ONE_BY_ONE that the likeliest line tells; None where it is not known why that differs."""
+    kind = judgement.causes[0].kind if judgement.causes and judgement.is_explained else None
+    return kind if kind in CHANGES else "chance" if kind in UNCHANGED else None
 
 
 def _first_steps(chain: Chain, steps: int) -> Chain:

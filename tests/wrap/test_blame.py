@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mltrainer.records.common import Cause
 from mltrainer.reproducibility.causes import sentence
-from mltrainer.wrap.blame import UNCHANGED, LikelyCause, first_difference, judged
+from mltrainer.wrap.blame import UNCHANGED, UNEXPLAINED, LikelyCause, _innocent, first_difference, judged
 from mltrainer.wrap.causes import KINDS
+from mltrainer.wrap.suspects import suspects
 
 Rows = list[list[Any]]
 SOURCE = {
@@ -159,3 +161,45 @@ def test_a_line_that_asks_for_no_set_comes_after_those_that_do(monkeypatch: pyte
     plain = "names = given\nrows = written(names)\nloss.backward()\n"
     found = likely_causes(first_difference(one, other), ("hash order",), one, other, lambda _: plain)
     assert found[0] == traced
+
+
+def step(drawn: str, noise: str) -> Rows:
+    """Return a step: line 1 draws for a log, line 4 draws what the gradient hangs on."""
+    given = [f"{noise}@4", "w@9"]
+    rows = [op(1, "randn", "i", drawn, 1), op(4, "randn", "i", noise, 4), op(5, "mul", "", f"l-{noise}", 5)]
+    rows[1][6], rows[2][5], rows[2][6] = [given[0]], given, [f"l-{noise}@5"]
+    return [*rows, [6, "gradient", 1, "head.weight", [f"l-{noise}@5"]]]
+
+
+def test_a_draw_before_the_guilty_one_that_reaches_no_gradient_is_innocent() -> None:
+    one, other = trace(*lines(1, 4), *step("a", "b")), trace(*step("c", "d"))
+    shown = first_difference(one, other)
+    assert shown is not None
+    assert (shown.place, shown.what) == (("t.py", 4), "the result of randn for equal inputs")
+    found = judged(shown, UNCHANGED, one, other, {"t.py": "log = torch.randn(2)\n"}.__getitem__)
+    assert [line.place[1] for line in found.causes] == [4]
+    assert found.shown == shown
+
+
+def test_a_line_that_only_differs_beside_the_training_is_listed_apart() -> None:
+    source = "import os\nlog = os.urandom(4)\nrng = os.urandom(4)\nx = torch.randn(8, generator=rng)\n"
+    here = LikelyCause(("t.py", 3), "random draw", "os.urandom")
+    one, other = trace(*lines(2, 3, 4), *step("a", "b")), trace(*step("c", "d"))
+    shown = first_difference(one, other)
+    assert shown is not None
+    ways: Any = lambda _key: SimpleNamespace(of_computed=lambda *_: [], differing={("t.py", 2), ("t.py", 3)})  # noqa: E731
+    suspected = [(("t.py", row.line), row) for row in suspects(source)]
+    assert [line.place[1] for line in _innocent(shown, [here], suspected, ways)] == [1, 2]
+    unexplained = here._replace(call=UNEXPLAINED)
+    assert [line.place[1] for line in _innocent(shown, [unexplained], suspected, ways)] == [1]  # the way may have ended too early
+
+
+def test_memory_that_is_asked_for_empty_and_written_at_once_is_no_suspect() -> None:
+    source = {"t.py": "import torch, numpy\nx = torch.empty(4)\ny = torch.empty(4)\nz = numpy.empty(4)\nloss.backward()\n"}
+    asked, written = op(2, "empty", "i", "e", 2), op(3, "uniform_", "e", "u", 2)
+    unseen = op(3, "empty", "i", "f", 3)
+    unseen[6] = ["f@8"]
+    one = trace(*lines(2, 3, 4), asked, written, unseen, op(5, "mul", "i", "o", 5))
+    other = trace(asked, written, unseen, op(5, "mul", "j", "p", 5))
+    found = likely_causes(first_difference(one, other), ("unwritten memory",), one, other, source.__getitem__)
+    assert [line.place[1] for line in found] == [3, 4]

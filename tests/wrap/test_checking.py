@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,8 @@ from typing import Any
 import pytest
 
 from mltrainer.errors import InputError
-from mltrainer.reports.wrap import cause_lines
+from mltrainer.reports.values import duration
+from mltrainer.reports.wrap import as_json, cause_lines, text
 from mltrainer.wrap import checking
 from mltrainer.wrap.checking import NOTHING, TRACED, Cause, Check, changed, computed, rate
 from mltrainer.wrap.starting import WrappedProgram
@@ -102,3 +106,90 @@ def test_a_cause_that_was_judged_by_half_a_trace_says_so() -> None:
     assert not any("traced" in line for line in cause_lines(cause))
     cut = dataclasses.replace(cause, traced_s=150.0)
     assert any("what was traced in 2 min 30 s" in line for line in cause_lines(cut))
+
+
+UNSEEDED = "import random; open('left.txt', 'w').write(str(random.random()))"
+IN_A_SETS_ORDER = "names = {'amber', 'birch', 'cedar', 'dahlia', 'elm'}\nopen('left.txt', 'w').write(','.join(names))\n"
+
+
+def test_the_verdict_is_reached_within_two_runs_before_the_line_is_searched_for(tmp_path: Path) -> None:
+    checked, told = check(tmp_path / "mine", UNSEEDED)
+    reached: list[tuple[int, bool, Cause | None]] = []
+    found = checked.repeats(on_verdict=lambda verdict: reached.append((checked._starts, verdict.same, verdict.cause)))
+    assert reached == [(2, False, None)]
+    assert told[2] == "once more, with all changed that must not matter, hash seed 1"
+    assert told[3] == "the runs differ"
+    assert told[4].startswith("the line is searched for: about 4 runs")
+    assert found.cause is not None
+    assert found.cause.lines[0].where == "program.py:1"
+    assert found.search is not None
+    assert (found.search.runs, found.stopped) == (3, "")
+    assert f"the search for the line took 3 runs in {duration(found.search.seconds)}" in text(found, None)
+
+
+def test_the_kind_of_a_change_is_confirmed_by_one_run_alone(tmp_path: Path) -> None:
+    checked, told = check(tmp_path / "mine", IN_A_SETS_ORDER)
+    found = checked.repeats()
+    assert (found.cause and found.cause.kind, found.search and found.search.runs) == ("hash order", 4)
+    assert told[-1] == "the cause: hash order changed"
+
+
+def test_a_search_that_fails_leaves_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(*_arguments: object) -> None:
+        raise InputError("the program ran longer than 3 s", where="--timeout")
+
+    checked, _ = check(tmp_path / "mine", UNSEEDED)
+    monkeypatch.setattr(checked, "_traced", too_long)
+    found = checked.repeats()
+    assert (found.same, found.cause, found.stopped) == (False, None, "the program ran longer than 3 s")
+    assert "it was cut short (the program ran longer than 3 s): the same command" in text(found, None)
+    assert as_json(found, None)["stopped"] == found.stopped
+
+
+def test_a_later_hash_seed_that_fails_leaves_the_verdict_of_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, _ = check(tmp_path / "mine", "open('left.txt', 'w').write('same')")
+    run = checked._run
+
+    def twice(*arguments: Any, **more: Any) -> Any:
+        if checked._starts == 2:
+            raise InputError("the program ran longer than 3 s")
+        return run(*arguments, **more)
+
+    monkeypatch.setattr(checked, "_run", twice)
+    found = checked.repeats()
+    assert (found.same, len(found.seconds), found.hash_seeds) == (True, 2, ("0", "1"))
+    assert "no other hash seed was tried, under which a set may come in another order: the program ran longer" in text(
+        found, None
+    )
+
+
+@pytest.mark.parametrize(("in_place", "where"), [(True, "in its folder"), (False, "in a copy of its folder")])
+def test_a_program_that_fails_is_said_to_where_it_ran(tmp_path: Path, in_place: bool, where: str) -> None:
+    checked, _ = check(tmp_path / "mine", "raise SystemExit(4)", in_place=in_place)
+    with pytest.raises(InputError) as raised:
+        computed(checked._run("it", NOTHING, 0), checked._program)
+    assert f"it ended with exit code 4 {where}; it printed nothing" in str(raised.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_signal_during_the_search_leaves_the_verdict_and_its_exit_code(
+    tmp_path: Path, by: signal.Signals, as_json: bool
+) -> None:
+    (tmp_path / "program.py").write_text(f"{UNSEEDED}; import time; time.sleep(1)")
+    command = [sys.executable, "-m", "mltrainer", "wrap", *(["--json"] if as_json else []), "--", sys.executable, "program.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any("the line is searched for" in line for line in process.stderr)
+    process.send_signal(by)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 5
+    why = "interrupted" if by == signal.SIGINT else "terminated"
+    if as_json:
+        found = json.loads(said)
+        assert (found["same"], found["cause"], found["stopped"]) == (False, None, why)
+    else:
+        assert said.startswith("IT DOES NOT REPEAT: no step of a PyTorch optimizer was seen")
+        assert said.count("IT DOES NOT REPEAT") == 1
+        assert f"it was cut short ({why})" in said
