@@ -56,31 +56,38 @@ def wrap(
     again = _split(resume) if resume is not None else None
     program = WrappedProgram(tuple(command), Path.cwd(), in_place, timeout)
     shows = _Shown(is_live=not as_json)
+    unanswered = 0
     try:
         verdict, resumed = _checked(program, steps, again, kill_at, shows)
     except KeyboardInterrupt as error:
         stopped = interrupted(error, "nothing was kept to go on from: the same command begins anew")
-        if shows.latest is None or again is not None:
+        if shows.latest is None:
             raise stopped from error
-        verdict, resumed = dataclasses.replace(shows.latest, stopped=stopped.message), None
+        why = "" if shows.is_complete else stopped.message
+        verdict, resumed = dataclasses.replace(shows.latest, stopped=why), None
+        unanswered = stopped.exit_code if again is not None else 0
     if out is not None:
         write_text(out, report.page(verdict, resumed))
     if as_json:
         emit(redacted(report.as_json(verdict, resumed)))
-    else:
-        shows.end(verdict, resumed)
-    return 0 if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
+    shows.end(verdict, resumed)
+    return unanswered if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
 
 
 class _Shown:
-    """What is known so far: a verdict that runs differ is printed at once, as the search for the line may be cut short.
+    """The verdict as far as it is known: that runs differ is printed at once, as the search for the line may be cut short.
 
     Args:
         is_live: Whether anything is printed before the end.
+
+    Attributes:
+        latest: The last verdict that was reached.
+        is_complete: Whether nothing more will be known of the program's repetition.
     """
 
     def __init__(self, *, is_live: bool) -> None:
         self.latest: Verdict | None = None
+        self.is_complete = False
         self._is_live, self._is_begun = is_live, False
 
     def __call__(self, verdict: Verdict) -> None:
@@ -90,14 +97,9 @@ class _Shown:
             print(printable(redact(report.head(verdict))), flush=True)
             self._is_begun = True
 
-    def interim(self, verdict: Verdict) -> None:
-        """Print the rest of a verdict that nothing more will follow, unless all is printed as one object at the end."""
-        if self._is_live:
-            self.end(verdict, None)
-
     def end(self, verdict: Verdict, resumed: ResumeVerdict | None) -> None:
-        """Print what was not printed yet."""
-        if text := report.text(verdict, resumed, is_begun=self._is_begun):
+        """Print what was not printed yet, unless all is printed as one object."""
+        if self._is_live and (text := report.text(verdict, resumed, is_begun=self._is_begun)):
             print(printable(redact(text)))
 
 
@@ -110,13 +112,14 @@ def _checked(
     """
     with scratch("wrap-") as folder, shown(None) as tell:
         check = Check(program, folder, tell)
-        verdict = check.repeats(steps, shows)
+        verdict = shows.latest = check.repeats(steps, shows)
+        shows.is_complete = True
         if again is None:
             return verdict, None
         try:
             return verdict, check.resumes(again, kill_at)
-        except (InputError, KeyboardInterrupt):
-            shows.interim(verdict)
+        except InputError:
+            shows.end(verdict, None)
             raise
 
 

@@ -33,7 +33,7 @@ def text(verdict: Verdict, resumed: ResumeVerdict | None, *, is_begun: bool = Fa
 
 
 def head(verdict: Verdict) -> str:
-    """Return what is known of a verdict before the line is searched for, as plain lines."""
+    """Return the first lines of a verdict, which are known before the line is searched for."""
     return "\n".join(_head(verdict))
 
 

@@ -351,7 +351,7 @@ class Check:
         return "chance"
 
     def _changes(self, expected: Computed, kind: str, steps: int) -> Computed | None:
-        """Return what a run computes with the change of a kind alone; None where it is the same."""
+        """Return the computations of a run with the change of a kind alone; None where they are the same."""
         found = self._run_with(kind, ONE_BY_ONE[kind], steps, expected)
         return found if difference(expected, found, steps) is not None else None
 

@@ -62,7 +62,7 @@ class Reach:
 
 
 def reach(one: Sequence[Row], other: Sequence[Row]) -> Reach:
-    """Return where the differences between two traces of a process begin, by whether they reach its training."""
+    """Return the rows at which the differences between two traces of a process begin, by whether they reach its training."""
     rows = list(paired([row for row in one if row[1] in COMPUTED], [row for row in other if row[1] in COMPUTED]))
     end = next((n for n, row in enumerate(rows) if row.left[1] in TRAINED and not row.is_parted and row.differs), None)
     first = next((row for row in rows if row.differs), None)
@@ -177,7 +177,7 @@ def _meeting(left: Sequence[Any], right: Sequence[Any]) -> tuple[int, int] | Non
 
 
 def _key(row: Row) -> tuple[Any, ...]:
-    """Return what two rows are the same row by; each run has a folder of its own."""
+    """Return the key by which two rows are the same one; each run has a folder of its own."""
     return (*row[1:4], os.path.basename(row[7]), row[8]) if row[1] == "op" else tuple(row[1:4])
 
 
@@ -197,7 +197,7 @@ def _unlike(left: list[str], right: list[str]) -> list[Pair]:
 
 
 def _makes(row: Side) -> Iterator[Pair | str]:
-    """Yield what an operation gives: values, and the addresses to which it writes in place."""
+    """Yield the values that an operation gives, and the addresses to which it writes in place."""
     if row.left[1] != "op":
         return
     if row.is_parted:
