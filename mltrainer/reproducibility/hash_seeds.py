@@ -21,7 +21,7 @@ from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.short_strings import Group, Named
 
 FEWEST, MOST = 3, 6  # seeds that are taken: each is a run
-CANDIDATES, AT_ONCE = range(2, 26), 6  # how many are asked before the best of them may be taken
+CANDIDATES, AT_ONCE = range(1, 26), 6  # how many are asked before the best of them may be taken
 SMALL = 4  # strings: up to here a set's table has eight places, and subsets of a group are sets of the same make
 MOST_SETS = 3000
 ANSWER_S = 30.0
@@ -47,7 +47,9 @@ class Chosen(NamedTuple):
 
 
 def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None = None) -> Chosen:
-    """Return seeds that include 0 and 1, so that each small set of a program begins with another string under two of them.
+    """Return seeds, 0 the first of them, so that each small set of a program begins with another string under two of them.
+
+    The second one parts most of the sets, so that two runs show what more would.
 
     Which string comes first is asked, as it decides `next(iter(...))`, and where it differs the order does. Sets of up to four
     strings of a group are looked at with each order of insertion, on which collisions depend. Seeds beyond the third
@@ -64,9 +66,9 @@ def hash_seeds(found: Named, python: str = sys.executable, asked: Asked | None =
     of = asked or (lambda seed, sets: firsts(python, seed, sets))
     likely = list(itertools.islice(_sets(found.likely), MOST_SETS))
     sets = [*likely, *itertools.islice(_sets(found.other), MOST_SETS - len(likely))]
-    taken, begin = [*HASH_SEEDS], {seed: of(seed, sets) for seed in HASH_SEEDS}
-    alike = {n for n in range(len(sets)) if begin[HASH_SEEDS[0]][n] == begin[HASH_SEEDS[1]][n]}
-    pool = _Pool(lambda seed: _unlike(begin[HASH_SEEDS[0]], of(seed, sets)), len(likely))
+    taken, alike = [HASH_SEEDS[0]], {*range(len(sets))}
+    begin = of(taken[0], sets)
+    pool = _Pool(lambda seed: _unlike(begin, of(seed, sets)), len(likely))
     while len(taken) < FEWEST or (len(taken) < MOST and any(n < len(likely) for n in alike)):
         seed, parted = pool.best(alike)
         taken.append(seed)

@@ -186,7 +186,8 @@ def _given(row: Row) -> tuple[str, ...]:
 
 
 def _gives(row: Row) -> list[str]:
-    return row[6] if row[1] == "op" else row[4]
+    found: list[str] = row[6] if row[1] == "op" else row[4]
+    return found
 
 
 def _unlike(left: list[str], right: list[str]) -> list[Pair]:
