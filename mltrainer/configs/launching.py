@@ -47,6 +47,11 @@ class Launching(Strict):
         description="what several processes share: the samples of a step (ddp), also the optimizer's state (zero1), also "
         "gradients and parameters (fsdp); or the model, of which each computes a stage (pipeline)",
     )
+    offload: Annotated[Literal["optimizer"] | None, Later("0.3")] = Field(
+        None,
+        description="optimizer: the state of adamw or sgd is in the CPU's memory while the model is on a GPU, and the update is "
+        "computed there; on a CPU it changes nothing; null: nothing is offloaded",
+    )
     engine: Annotated[EngineName, Later("0.3")] = Field(
         "local", description="where the runs of a search or an ablation are trained: on this machine, or as jobs of SLURM or Ray"
     )

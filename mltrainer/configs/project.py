@@ -876,6 +876,24 @@ class TrainingConfig(ProjectConfig):
             return "device: cuda, where it was never tried", "fsdp"
         return None
 
+    @model_validator(mode="after")
+    def _offloads_what_it_can(self) -> Self:
+        optimizer, launch = self.optimizer, self.launch
+        clashes = {
+            f"optimizer.name: {optimizer.name}; take adamw or sgd": optimizer.name not in ("adamw", "sgd"),
+            "optimizer.sam": optimizer.sam is not None,
+            "optimizer.lookahead": optimizer.lookahead is not None,
+            f"launch.parallel: {launch.parallel}; take ddp": launch.parallel != "ddp",
+            "tensor_parallel": self.tensor_parallel > 1,
+            "start.unfreeze": self.start is not None and bool(self.start.unfreeze),
+            f"precision: {self.precision}, under which the loss may be scaled; take bf16 or fp32": self.precision == "fp16"
+            or (self.precision == "auto" and self.device == "cuda"),
+        }
+        clash = next((what for what, is_there in clashes.items() if is_there), None)
+        if launch.offload is not None and clash is not None:
+            raise ValueError(f"launch.offload: {launch.offload} does not go with {clash}")
+        return self
+
     @field_validator("gradient_checkpointing")
     @classmethod
     def _are_patterns(cls, value: list[str]) -> list[str]:

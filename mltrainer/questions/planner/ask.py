@@ -247,6 +247,8 @@ class _Planner:
             )
         if self.config.tensor_parallel > 1 or self.config.launch.parallel == "pipeline":
             lines.append("a process has a part of the model alone, and is told here as one that has all of it")
+        if self.config.launch.offload is not None:
+            lines.append("launch.offload: the optimizer's state is counted as the device's, and is in the CPU's memory on a GPU")
         if self.config.compile:
             lines.append("compile: true was traced without the compiler, whose kernels hold less or more")
         if self.config.device != "cpu" or self.devices:

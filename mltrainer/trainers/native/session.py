@@ -46,6 +46,7 @@ from mltrainer.trainers.native.last_batch import try_last_batch
 from mltrainer.trainers.native.locating import locate
 from mltrainer.trainers.native.loss_parts import require_mean
 from mltrainer.trainers.native.optimization.gradients import BY_ROWS, clipped_above
+from mltrainer.trainers.native.optimization.offloading import NOTHING_TO_DO, UNTRIED, is_offloaded
 from mltrainer.trainers.native.preparing import compiled_with, prepare_model
 from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike, require_no_synchronized_norm
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
@@ -167,7 +168,9 @@ class Session:
         # After the model was prepared, which says in plain words where no compiler is installed.
         compiler = compiled_with(self.config)
         self.libraries = {**libraries(), **compiler}
-        self.numerics_class = numerics_class(self.config.device, *compiler.values())
+        # Of an offloaded optimizer the update is computed by the CPU's kernels, whose last bits may be other ones.
+        offload = ("offload",) if is_offloaded(self.config) else ()
+        self.numerics_class = numerics_class(self.config.device, *compiler.values(), *offload)
         observed = {"numerics_class": self.numerics_class, "data_sha256": self.task.data_sha256}
         self.contract = {**self.job.contract, **observed}
         require_planned_data(self.job, self.task.data_sha256)
@@ -199,8 +202,10 @@ class Session:
             self.events.send("note", text=f"begins with {start.weights}: {counts}")
 
     def _tell_sharing(self) -> None:
-        """Send a note where processes were to share more than the steps, and no parameter is large enough for that."""
+        """Send a note where `launch` asks for what changes nothing here, or was never tried."""
         parallel = self.config.launch.parallel
+        if self.config.launch.offload is not None:
+            self.events.send("note", text=UNTRIED if is_offloaded(self.config) else NOTHING_TO_DO)
         if parallel in ("zero1", "fsdp") and self.ranks.size > 1 and not self.trainer.stepper.shares_state:
             self.events.send(
                 "note", text=f"launch.parallel: {parallel} shares nothing: no matrix has more than {BY_ROWS:,} numbers"

@@ -26,7 +26,8 @@ from mltrainer.trainers.native.exchange import others_may_be_lost, tells_of_othe
 from mltrainer.trainers.native.optimization.custom import OwnUpdates, groups_of
 from mltrainer.trainers.native.optimization.gradients import gradient_norms, shape
 from mltrainer.trainers.native.optimization.groups import parameter_groups
-from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, build_optimizer, kind_of, own_average
+from mltrainer.trainers.native.optimization.offloading import optimizer_for
+from mltrainer.trainers.native.optimization.optimizers import SHARE, begin_momentum, kind_of, own_average
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
 from mltrainer.trainers.native.partition import Partition
 from mltrainer.trainers.native.pipeline.pipeline import Pass, Pipeline, in_turn
@@ -112,7 +113,7 @@ class Stepper:
         self._split = SplitParameters(model, self.partition) if fully else None
         # What the backward pass leaves gradients in: of a planned parameter, what this process has of it.
         self._leaves = self.parameters if self._planned is None else [*self.partition.own.values()]
-        self.optimizer: Any = build_optimizer(config.optimizer, model, self.partition.own) if own is None else own.optimizer
+        self.optimizer: Any = optimizer_for(config, model, self.partition.own) if own is None else own.optimizer
         self.scaler = torch.amp.GradScaler(config.device, enabled=choose(config.precision, config.device).chosen == "fp16")
         thaws = config.start is not None and bool(config.start.unfreeze)
         if self.scaler.is_enabled() or thaws:

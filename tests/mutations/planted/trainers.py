@@ -6,6 +6,27 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "an offloaded optimizer updates weights that something else has changed since",
+        "mltrainer/trainers/native/optimization/offloading.py",
+        "            copy.copy_(p)\n",
+        "",
+        "tests/trainers/native/optimization/test_offloading.py -k something_else",
+    ),
+    Fault(
+        "a gradient stays in the device's memory",
+        "mltrainer/trainers/native/optimization/offloading.py",
+        "p.grad.to(copy.device, copy=True)",
+        "p.grad",
+        "tests/trainers/native/optimization/test_offloading.py -k computed_of_copies",
+    ),
+    Fault(
+        "lamb updates without the weight decay",
+        "mltrainer/trainers/native/optimization/lamb.py",
+        'if group["weight_decay"]:',
+        "if False:",
+        "tests/trainers/native/optimization/test_lamb.py -k steps_are",
+    ),
+    Fault(
         "a share of a spike is named though the step's loss is no mean over samples",
         "mltrainer/trainers/native/signals/recent_outputs.py",
         "        if not abs(mean - loss) <= APART * abs(loss):",

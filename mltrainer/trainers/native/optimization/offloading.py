@@ -1,0 +1,86 @@
+"""An optimizer whose state lies in the memory of the CPU while the model is on another device.
+
+Source: Ren et al., 2021, ZeRO-Offload, arXiv 2101.06840: gradients come to the CPU, the update is computed there, and the
+updated weights go back. The device then holds weights and gradients, and no moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.trainers.native.optimization.optimizers import build_optimizer
+
+UNTRIED = "launch.offload: optimizer: its state is in the CPU's memory; beside a GPU this was never tried, only on a CPU"
+NOTHING_TO_DO = "launch.offload: optimizer changes nothing: the model is on the CPU, and so is its optimizer's state"
+
+
+def is_offloaded(config: TrainingConfig) -> bool:
+    """Return True if the optimizer's state is to lie elsewhere than the model."""
+    return config.launch.offload is not None and config.device != "cpu"
+
+
+def optimizer_for(config: TrainingConfig, model: nn.Module, own: Mapping[str, Tensor]) -> Any:
+    """Return the config's optimizer, offloaded where that is asked for and the model is not on the CPU.
+
+    Args:
+        config: Of the training.
+        model: On its device.
+        own: What it updates of each parameter, by name.
+    """
+    return Offloaded(config, model, own) if is_offloaded(config) else build_optimizer(config.optimizer, model, own)
+
+
+class Offloaded:
+    """An optimizer of copies of the parameters on the CPU; to the trainer, an optimizer of the parameters.
+
+    Args:
+        config: Of the training.
+        model: On its device.
+        own: What it updates of each parameter, by name.
+    """
+
+    def __init__(self, config: TrainingConfig, model: nn.Module, own: Mapping[str, Tensor]) -> None:
+        self._own = dict(own)
+        self._copies = {name: nn.Parameter(p.detach().to("cpu", copy=True)) for name, p in own.items()}
+        self._base = build_optimizer(config.optimizer, model, self._copies)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups, of the copies."""
+        groups: list[dict[str, Any]] = self._base.param_groups
+        return groups
+
+    @property
+    def state(self) -> Any:
+        """The state by copy."""
+        return self._base.state
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Bring weights and gradients to the CPU, update them there, and bring the weights back.
+
+        The weights are brought too, although the copies had them after the last step: a callback, a rewind or a checkpoint may
+        have changed them since.
+        """
+        for name, p in self._own.items():
+            copy = self._copies[name]
+            copy.copy_(p)
+            copy.grad = None if p.grad is None else p.grad.to(copy.device, copy=True)
+        self._base.step()
+        for name, p in self._own.items():
+            p.copy_(self._copies[name])
+            self._copies[name].grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as the optimizer that is not offloaded returns it."""
+        found: dict[str, Any] = self._base.state_dict()
+        return found
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a state, on the CPU."""
+        self._base.load_state_dict(state)
