@@ -233,9 +233,12 @@ def parsed(rows: list[dict[str, str]], column: dict[str, Any], missing: Sequence
     if kind == "hashed":
         return np.array([bucket_of(cell) if cell else -1 for cell in cells], dtype=np.float64)
     values = np.array([number_in(cell, kind) for cell in cells], dtype=np.float64)
+    unit = column.get("unit")
+    if kind in FORMATS:
+        values[np.array([unit_of(cell, FORMATS[kind]) not in ("", unit) for cell in cells], dtype=bool)] = math.nan
     wrong = [number for number, cell in enumerate(cells) if cell and math.isnan(values[number])]
     if wrong and column.get("wrong") != "missing":
-        what = f"expected {WANTED[kind]}, found {cells[wrong[0]]!r}"
+        what = f"expected {WANTED[kind]}{f' in {unit}' if unit else ''}, found {cells[wrong[0]]!r}"
         raise InvalidInputError(f"row {wrong[0] + 1}, column {name!r}: {what}")
     return values
 
@@ -247,9 +250,9 @@ def number_in(cell: str, kind: str) -> float:
 
 
 def as_number(cell: str) -> float | None:
-    """Return the number that a cell is, or None; Python's `1_000` is none."""
+    """Return the number that a cell is, or None; Python's `1_000` is none, and any dash before it is a minus."""
     try:
-        return None if "_" in cell else float(cell)
+        return None if "_" in cell else float(cell if cell.isascii() else cell.translate(MINUSES))
     except ValueError:
         return None
 
@@ -290,32 +293,65 @@ YEAR = 365.2425 * DAY
 DATES = ("date", "date_day_first")
 TRUE = {"true", "t", "yes", "y", "on", "1", "ja", "j", "wahr", "oui", "vrai", "si", "s\u00ed"}
 FALSE = {"false", "f", "no", "n", "off", "0", "nein", "falsch", "non", "faux"}
-NAMES_OF_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-MONTHS = {name: number for number, name in enumerate(NAMES_OF_MONTHS, 1)}
-SIGNS = r"[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}"  # currencies
+NAMES_OF_MONTHS = "january february march april may june july august september october november december".split()
+MONTHS = {name[:size]: number for number, name in enumerate(NAMES_OF_MONTHS, 1) for size in range(3, 10)}  # Sept too, not Mars
+MINUSES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"), "-")  # hyphens and dashes that stand for a minus
+SIGNS = r"(?:[A-Z]{1,2})?[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?"  # currencies
 POINT = r"(?:(?:[1-9]\d{0,2}(?:[,'\s]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"  # a digit before the exponent: E10 is a code
 COMMA = r"(?:(?:[1-9]\d{0,2}(?:[.'\s]\d{3})+|\d+)(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?"
+SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "G": 9}  # powers of ten
+LETTERS = r"[^\W\d_]"
+UNIT = rf"\u00b0{LETTERS}?|(?:{LETTERS}{{1,12}}|[$\u20ac\u00a3\u00a5])[\u00b2\u00b3]?(?:/{LETTERS}{{1,12}}[\u00b2\u00b3]?)?\.?"
 WRITTEN = {
-    comma: re.compile(rf"(\()?([-+])?(?:{SIGNS})?\s*([-+])?({number})\s*(?:{SIGNS})?(%)?(\))?")
+    comma: re.compile(
+        rf"(?P<opens>\()?(?P<sign>[-+])?(?:{SIGNS})?\s*(?P<inner>[-+])?(?P<digits>{number})\s*"
+        rf"(?:(?P<scale>{'|'.join(SCALES)})?\s*(?:{SIGNS})?(?P<percent>%)?|(?P<unit>{UNIT}))(?P<after>[-+])?(?P<closes>\))?"
+    )
     for comma, number in ((False, POINT), (True, COMMA))
 }
+SCALED = "k, M, B"  # what stands for the units of numbers that are written in thousands, millions or billions
 CLOCK = r"(?:[T\s]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?)?\s*(Z|UTC|[-+]\d{2}:?\d{2})?"
 YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){CLOCK}")
 COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(?:(\d{2}(?:\.\d+)?))?(Z|[-+]\d{2}:?\d{2})?")  # ISO 8601's basic form
 YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})[-/.](\d{{4}}){CLOCK}")
 YEAR_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+YEAR_NAMED = re.compile(r"(\d{4})[\s/-]([A-Za-z]{3,9})\.?")
 TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?")
-NAMED = re.compile(rf"(?:(\d{{1,2}})[\s.-]+)?([A-Za-z]{{3,9}})\.?(?:\s+(\d{{1,2}}),)?[\s-]+(\d{{4}}){CLOCK}")
+NAMED = re.compile(rf"(?:(\d{{1,2}})[\s.-]+)?([A-Za-z]{{3,9}})\.?(?:\s+(\d{{1,2}}),)?[\s/-]+(\d{{4}}){CLOCK}")
 
 
 def as_formatted(cell: str, comma: bool = False) -> float | None:
-    """Return a number with thousands separators, a currency or a percent sign, or None; `comma`: the decimal mark is a comma."""
-    match = WRITTEN[comma].fullmatch(cell)
-    if match is None or (match[1] is None) != (match[6] is None):
+    """Return a number with thousands separators, a currency, a percent sign, a unit or a scale such as 3.5k, or None.
+
+    Its minus may be any dash, stand behind it, or be written as brackets; `comma`: the decimal mark is a comma.
+    """
+    match = _written(cell, comma)
+    if match is None:
         return None
-    digits = re.sub(r"[.'\s]" if comma else r"[,'\s]", "", match[4]).replace(",", ".")
-    value = float(digits) * (-1 if (match[2] == "-") != (match[3] == "-") else 1) * (-1 if match[1] else 1)
-    return value / 100 if match[5] else value
+    digits = re.sub(r"[.'\s]" if comma else r"[,'\s]", "", match["digits"]).replace(",", ".")
+    # As an exponent: 1.1 * 1e6 is not the number that 1100000 is.
+    value = float(f"{digits}e{SCALES[match['scale']]}" if match["scale"] else digits)
+    minuses = [match["sign"], match["inner"], match["after"], "-" if match["opens"] else None].count("-")
+    value = -value if minuses % 2 else value
+    return value / 100 if match["percent"] else value
+
+
+def unit_of(cell: str, comma: bool = False) -> str:
+    """Return the unit of a number, its plural as the singular; `SCALED` for 3.5k; empty where there is none."""
+    match = _written(cell, comma)
+    if match is None or not (match["unit"] or match["scale"]):
+        return ""
+    unit = (match["unit"] or SCALED).rstrip(".")
+    # Two letters may differ by capitals alone: Mb and MB, m and M.
+    return unit if match["scale"] or len(unit) < 3 else unit.lower().removesuffix("s")
+
+
+def _written(cell: str, comma: bool) -> re.Match[str] | None:
+    match = WRITTEN[comma].fullmatch(cell if cell.isascii() else cell.translate(MINUSES))
+    if match is None or (match["opens"] is None) != (match["closes"] is None):
+        return None
+    is_scaled_twice = match["scale"] and "e" in match["digits"].lower()
+    return None if is_scaled_twice or (match["after"] and match["sign"]) else match
 
 
 def as_boolean(cell: str) -> float | None:
@@ -342,10 +378,12 @@ def as_seconds(cell: str, day_first: bool = False) -> float | None:
         return seconds_of("1970", "1", "1", (*match.groups(), None))
     if (
         (match := NAMED.fullmatch(cell))
-        and (month := MONTHS.get(match[2][:3].lower()))
-        and (match[1] is None) != (match[3] is None)
+        and (month := MONTHS.get(match[2].lower()))
+        and not (match[1] and match[3])
     ):
-        return seconds_of(match[4], str(month), match[1] or match[3], match.groups()[4:])
+        return seconds_of(match[4], str(month), match[1] or match[3] or "1", match.groups()[4:])
+    if (match := YEAR_NAMED.fullmatch(cell)) and (month := MONTHS.get(match[2].lower())):
+        return seconds_of(match[1], str(month), "1", (None,) * 5)
     return None
 
 
@@ -393,6 +431,7 @@ PARSERS: dict[str, Callable[[str], float | None]] = {
     "date": as_seconds,
     "date_day_first": lambda cell: as_seconds(cell, day_first=True),
 }
+FORMATS = {"formatted": False, "decimal_comma": True}  # whether the decimal mark is a comma
 WANTED = {
     "number": "a finite number",
     "formatted": "a number",

@@ -201,6 +201,9 @@ class Image(Strict):
     )
 
 
+NO_VALUE = ["NA", "NaN", "nan", "null", "None", "?"]  # cells that mean no value where a config names no others
+
+
 class Data(Strict):
     """Where the samples come from."""
 
@@ -230,13 +233,19 @@ class Data(Strict):
         "stop",
         description="cells that are not of their column's kind: stop and say where, take as missing, drop the rows",
     )
-    missing: Annotated[list[str], Later("0.2")] = Field(
-        [], description='cells that mean no value, beside empty ones, "NA", "NaN", "nan", "null", "None" and "?"; such as "-999"'
+    missing: Annotated[list[str] | None, Later("0.2")] = Field(
+        None,
+        description='cells that mean no value, beside empty ones, such as "-999"; null: "NA", "NaN", "nan", "null", "None" and "?"',
     )
     header: Annotated[bool, Later("0.2")] = Field(True, description="whether a CSV file's first line holds the columns' names")
     image: Annotated[Image | None, Later("0.2")] = Field(
         None, description="for pictures: their size, and how they are brought to it"
     )
+
+    @property
+    def no_value(self) -> list[str]:
+        """The cells that mean no value, beside empty ones."""
+        return NO_VALUE if self.missing is None else self.missing
 
     @property
     def held_out(self) -> dict[str, str]:

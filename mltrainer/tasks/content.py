@@ -93,7 +93,10 @@ def _emptied(cells: Cells, missing: list[str]) -> Cells:
     if not isinstance(cells, np.ndarray):
         import polars
 
-        kept = polars.when(cells.is_in(missing)).then(polars.lit("")).otherwise(cells)
+        is_meant = cells.is_in(missing)
+        if not is_meant.any():
+            return cells
+        kept = polars.when(is_meant).then(polars.lit("")).otherwise(cells)
         return polars.select(kept.alias(cells.name)).to_series()
     if cells.dtype == object:
         meant = set(missing)

@@ -168,7 +168,9 @@ def _table(data: bytes, place: str, suffix: str, config: Data) -> Table:
     except OSError as error:
         raise InputError(str(error), where=place, mend=WHOLE_FILE) from error
     is_csv = suffix in (".csv", ".tsv")
-    return without(read_csv(data, place, config.header) if is_csv else TABLE_READERS[suffix](data, place), config.missing)
+    table = read_csv(data, place, config.header) if is_csv else TABLE_READERS[suffix](data, place)
+    gaps = [note for name in config.all_targets for note in target_gaps(table, name, config.no_value)]
+    return replace(without(table, config.no_value), notes=[*table.notes, *gaps])
 
 
 def _is_large(paths: list[Path], root: Path) -> bool:
@@ -181,7 +183,7 @@ def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
     named = {_place(path, root): path for path in paths.values()}
     place, rows = next(iter(named)), [file_row(path, place) for place, path in named.items()]
     shas = [row.sha256 for row in rows]
-    how = [shas[0] if len(shas) == 1 else shas, config.header, *([config.missing] if config.missing else [])]
+    how = [shas[0] if len(shas) == 1 else shas, config.header, config.no_value, config.all_targets]
     kept = TableCache(root / STATE_DIR / "tables" / digest(how)[:16])
     read = functools.partial(_read_rows, rows, root, config)
     if kept.names is not None:

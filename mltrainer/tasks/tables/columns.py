@@ -6,21 +6,23 @@ and categories, are told apart by the cells; the others are named in `data.colum
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mltrainer.checkpointing.inference_script import (
     DATES,
+    FORMATS,
     LARGEST,
-    MISSING,
     PARSERS,
     WORDS,
     as_number,
     bucket_of,
     date_parts,
+    unit_of,
     word_counts,
 )
 from mltrainer.configs.project import ColumnKind
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)
+# Whole numbers that are not written back as they stood: 0123, 1E5 as a code has it, and more digits than a float64 surely holds.
+NAMES = r"^(?:[-+]?0\d+|\d+[eE]\d+|[-+]?\d{16,})$"
+NAME = re.compile(NAMES)
+EXACT = 2**53  # float64 holds each whole number up to here
 CODED = ("category", "hashed", "text")
 
 
@@ -46,6 +52,7 @@ class Column:
         wrong: Rows whose cells are not of this kind, missing ones aside; of a number column also those that float32 cannot hold.
         lookup: What each of `texts` is in the matrix [texts, parts], where that is not fitted; None for other kinds.
         parts: What a date becomes in the matrix.
+        unit: What the numbers of a formatted column are in, as `unit_of` gives it; empty where they have none.
     """
 
     name: str
@@ -55,6 +62,7 @@ class Column:
     wrong: np.ndarray = field(default_factory=lambda: NONE)
     lookup: np.ndarray | None = None
     parts: tuple[str, ...] = ()
+    unit: str = ""
 
     @property
     def is_category(self) -> bool:
@@ -87,13 +95,13 @@ class Column:
 
     def take_rows(self, rows: np.ndarray) -> Column:
         """Return the column with some rows only."""
-        return Column(self.name, self.kind, self.values[rows], self.texts, NONE, self.lookup, self.parts)
+        return Column(self.name, self.kind, self.values[rows], self.texts, NONE, self.lookup, self.parts, self.unit)
 
     def without_wrong(self) -> Column:
         """Return the column with its wrong cells missing."""
         values = self.values.copy()
         values[self.wrong] = np.nan if values.dtype == np.float64 else -1
-        return Column(self.name, self.kind, values, self.texts, NONE, self.lookup, self.parts)
+        return Column(self.name, self.kind, values, self.texts, NONE, self.lookup, self.parts, self.unit)
 
     def block(self, ids: np.ndarray, vocabulary: list[str] | None = None) -> np.ndarray:
         """Return some rows as the matrix has them, float32 [rows, width]; `vocabulary`: of a category, what training has seen."""
@@ -116,7 +124,8 @@ def parse_column(name: str, cells: Cells, kind: ColumnKind | None = None) -> Col
     Args:
         name: The column's.
         cells: float64 with NaN for missing, or text.
-        kind: What `data.columns` says; None: plain numbers where at least 90 % of its cells are, else categories.
+        kind: What `data.columns` says; None: plain numbers where at least 90 % of its cells are, and none of the whole numbers
+            is a name (`name_among`), else categories.
     """
     if isinstance(cells, np.ndarray) and cells.dtype != object:
         if kind in (None, "number", "formatted", "decimal_comma"):
@@ -127,7 +136,8 @@ def parse_column(name: str, cells: Cells, kind: ColumnKind | None = None) -> Col
         junk = np.isnan(numbers) & ~missing
         present = len(cells) - int(missing.sum())
         # Without `present`, a column with no value at all would have its share of numbers: 0 of 0.
-        if kind or (present and present - int(junk.sum()) >= NUMERIC_SHARE * present):
+        are_numbers = present and present - int(junk.sum()) >= NUMERIC_SHARE * present
+        if kind or (are_numbers and name_among(cells) is None):
             return _numbers(name, "number", numbers, np.flatnonzero(junk))
     texts, codes = encode_texts(cells)
     if kind in PARSERS:
@@ -159,16 +169,36 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     numbers: np.ndarray = cells.cast(polars.Float64, strict=False).to_numpy().copy()  # NaN where it is none
     if not np.isnan(numbers).any():  # no spelling of a missing value is a number
         return numbers, np.zeros(len(cells), dtype=bool)
-    missing = cells.is_in(list(MISSING)).to_numpy()
-    is_unread = np.isnan(numbers) & ~missing
-    if is_unread.any():
-        unread = cells.filter(polars.Series(is_unread)).unique()
-        # Only what could be a number costs a call of Python: a text with a digit, or infinity.
-        for text in unread.filter(unread.str.contains(r"\d|(?i)inf")):
-            if not np.isnan(number := _number(text)):  # what Python takes for a number is one
-                numbers[(cells == text).to_numpy()] = number
+    missing = (cells == "").to_numpy()
+    # Only what could be a number costs a call of Python: a text with a digit, or infinity.
+    unread = np.flatnonzero(np.isnan(numbers) & ~missing & cells.str.contains(r"\d|(?i)inf").to_numpy())
+    if len(unread):
+        numbers[unread] = _mapped_texts(*encode_texts(cells.gather(unread)), _number)  # what Python takes for a number is one
     numbers[missing] = np.nan
     return numbers, missing
+
+
+def name_among(cells: Cells) -> str | None:
+    """Return a cell that is the name of something rather than a number, such as 01234, or None.
+
+    A number does not give it back: the leading zero is lost, or digits are. A column with a fraction in it holds quantities,
+    whatever its whole numbers look like.
+    """
+    if isinstance(cells, np.ndarray):
+        is_quantity = any("." in cell for cell in cells)
+        return None if is_quantity else _first_name(cell for cell in cells if NAME.match(cell))
+    is_quantity = cells.str.contains(".", literal=True).any()
+    return None if is_quantity else _first_name(cells.filter(cells.str.contains(NAMES)).unique(maintain_order=True))
+
+
+def _first_name(suspects: Iterable[str]) -> str | None:
+    return next((text for text in suspects if not _is_exact(text)), None)
+
+
+def _is_exact(text: str) -> bool:
+    """Return True if a float64 holds a whole number of many digits exactly."""
+    digits = text.lstrip("+-")
+    return digits.isdecimal() and digits[0] != "0" and (int(digits) <= EXACT or int(float(digits)) == int(digits))
 
 
 def _number(cell: str) -> float:
@@ -189,9 +219,9 @@ def encode_texts(cells: Cells) -> tuple[list[str], np.ndarray]:
         # An Enum, not a Categorical: its codes follow the sorted values, not the order in which cells occur.
         codes = cells.cast(polars.Enum(values)).to_physical().to_numpy()
         found = values.to_list()
-    gone = np.array([text in MISSING for text in found], dtype=bool)
-    places = np.where(gone, -1, np.cumsum(~gone) - 1)
-    return [text for text, is_gone in zip(found, gone, strict=True) if not is_gone], places[codes].astype(np.int64)
+    # The empty text, which sorts first, is missing: other spellings were emptied when the file was read.
+    gone = int(found[:1] == [""])
+    return found[gone:], codes.astype(np.int64) - gone
 
 
 def _mapped_texts(texts: list[str], codes: np.ndarray, function: Callable[[str], float | None]) -> np.ndarray:
@@ -205,10 +235,21 @@ def _mapped_texts(texts: list[str], codes: np.ndarray, function: Callable[[str],
 
 def _parsed(name: str, kind: ColumnKind, texts: list[str], codes: np.ndarray) -> Column:
     values = _mapped_texts(texts, codes, PARSERS[kind])
+    unit = ""
+    if kind in FORMATS:
+        units = np.array([*(unit_of(text, FORMATS[kind]) for text in texts), ""])[codes]
+        unit = main_unit(units)
+        values[(units != "") & (units != unit)] = np.nan  # 12 cm and 3 m are no numbers of one column
     wrong = np.flatnonzero(np.isnan(values) & (codes >= 0))
     if kind not in DATES:
-        return _numbers(name, kind, values, wrong)
+        return replace(_numbers(name, kind, values, wrong), unit=unit)
     return Column(name, kind, values, wrong=wrong, parts=_varying_parts(values[~np.isnan(values)]))
+
+
+def main_unit(units: np.ndarray) -> str:
+    """Return the most frequent unit of some cells, empty where none has one."""
+    found, counts = np.unique(units[units != ""], return_counts=True)
+    return str(found[counts.argmax()]) if len(found) else ""
 
 
 def _varying_parts(seconds: np.ndarray) -> tuple[str, ...]:

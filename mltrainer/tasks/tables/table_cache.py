@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mltrainer.configs.project import ColumnKind
     from mltrainer.tasks.cells import Cells
 
-FORM = 1  # of what is kept; another one is not read
+FORM = 2  # of what is kept; another one is not read
 ARRAYS = ("values", "wrong", "lookup")
 
 
@@ -51,6 +51,7 @@ class _AboutColumn:
     kind: ColumnKind
     parts: list[str]
     sha256: dict[str, str]
+    unit: str = ""
 
 
 A = TypeVar("A", _About, _AboutColumn)
@@ -121,7 +122,7 @@ class TableCache:
             for part, data in files.items():
                 write_atomic(self.folder / f"{key}.{part}", data)
             # Last: after a crash before it, the parts are named by nothing and written again.
-            self._write(f"{key}.json", _AboutColumn(FORM, column.kind, list(column.parts), sha256))
+            self._write(f"{key}.json", _AboutColumn(FORM, column.kind, list(column.parts), sha256, column.unit))
         return column
 
     def _loaded(self, name: str, key: str) -> Column | None:
@@ -134,7 +135,7 @@ class TableCache:
             if f"{part}.npy" in about.sha256
         }
         texts = json.loads((self.folder / f"{key}.texts.json").read_bytes())
-        return Column(name, about.kind, texts=texts, parts=tuple(about.parts), **arrays)
+        return Column(name, about.kind, texts=texts, parts=tuple(about.parts), unit=about.unit, **arrays)
 
     def _is_intact(self, name: str, sha256: str) -> bool:
         path = self.folder / name

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mltrainer.checkpointing.inference_script import BUCKETS, DATES, MISSING
+from mltrainer.checkpointing.inference_script import BUCKETS, DATES
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Data, ModelConfig, Split, TableModel, TrainingConfig
 from mltrainer.errors import InputError
@@ -254,7 +254,7 @@ class Tabular(BuiltinTask):
             "input": {"name": "table", "dtype": "float32", "shape": [schema.width_of(self._schema)]},
             "preparation": self._notes,
             "columns": columns,
-            "missing": sorted({*MISSING, *(self._config.data.missing if self._config.data else [])}),
+            "missing": sorted({"", *(self._config.data.no_value if self._config.data else [])}),
             **({} if self._config.data is None or self._config.data.header else {"header": False}),
             "target": self._schema.target.name,
             "output": "logits" if self.classes else "value",
@@ -268,6 +268,7 @@ class Tabular(BuiltinTask):
             "kind": column.kind,
             **({"categories": self._vocabulary[column.name]} if column.kind == "category" else {}),
             **({"parts": list(column.parts)} if column.parts else {}),
+            **({"unit": column.unit} if column.unit else {}),
             **({"training": training} if training else {}),
         }
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import MISSING
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.content import Arrays, Corpus, Table, class_order, file_row
@@ -65,7 +64,7 @@ def text_cells(table: Table, name: str) -> list[str]:
     """Return a column's cells as text, the empty text where a value is missing; whole numbers without a point."""
     cells = table.columns[name]
     if not isinstance(cells, np.ndarray) or cells.dtype == object:
-        return ["" if cell in MISSING else str(cell) for cell in cells]
+        return [str(cell) for cell in cells]
     return ["" if np.isnan(cell) else str(int(cell) if cell.is_integer() else cell) for cell in cells.tolist()]
 
 
