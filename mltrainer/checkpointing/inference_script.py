@@ -293,7 +293,20 @@ YEAR = 365.2425 * DAY
 DATES = ("date", "date_day_first")
 TRUE = {"true", "t", "yes", "y", "on", "1", "ja", "j", "wahr", "oui", "vrai", "si", "s\u00ed"}
 FALSE = {"false", "f", "no", "n", "off", "0", "nein", "falsch", "non", "faux"}
-NAMES_OF_MONTHS = "january february march april may june july august september october november december".split()
+NAMES_OF_MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
 MONTHS = {name[:size]: number for number, name in enumerate(NAMES_OF_MONTHS, 1) for size in range(3, 10)}  # Sept too, not Mars
 MINUSES = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"), "-")  # hyphens and dashes that stand for a minus
 SIGNS = r"(?:[A-Z]{1,2})?[$\u20ac\u00a3\u00a5\u20b9]|[A-Z]{3}|Rs\.?"  # currencies
@@ -301,7 +314,8 @@ POINT = r"(?:(?:[1-9]\d{0,2}(?:[,'\s]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d
 COMMA = r"(?:(?:[1-9]\d{0,2}(?:[.'\s]\d{3})+|\d+)(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)?"
 SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "G": 9}  # powers of ten
 LETTERS = r"[^\W\d_]"
-UNIT = rf"\u00b0{LETTERS}?|(?:{LETTERS}{{1,12}}|[$\u20ac\u00a3\u00a5])[\u00b2\u00b3]?(?:/{LETTERS}{{1,12}}[\u00b2\u00b3]?)?\.?"
+NAMED_UNIT = rf"(?![eE]\b)(?:{LETTERS}{{1,12}}|[$\u20ac\u00a3\u00a5])[\u00b2\u00b3]?"
+UNIT = rf"\u00b0{LETTERS}?|{NAMED_UNIT}(?:/{LETTERS}{{1,12}}[\u00b2\u00b3]?)?\.?"
 WRITTEN = {
     comma: re.compile(
         rf"(?P<opens>\()?(?P<sign>[-+])?(?:{SIGNS})?\s*(?P<inner>[-+])?(?P<digits>{number})\s*"
@@ -376,11 +390,7 @@ def as_seconds(cell: str, day_first: bool = False) -> float | None:
         return seconds_of(match[1], match[2], "1", (None,) * 5)
     if match := TIME.fullmatch(cell):
         return seconds_of("1970", "1", "1", (*match.groups(), None))
-    if (
-        (match := NAMED.fullmatch(cell))
-        and (month := MONTHS.get(match[2].lower()))
-        and not (match[1] and match[3])
-    ):
+    if (match := NAMED.fullmatch(cell)) and (month := MONTHS.get(match[2].lower())) and not (match[1] and match[3]):
         return seconds_of(match[4], str(month), match[1] or match[3] or "1", match.groups()[4:])
     if (match := YEAR_NAMED.fullmatch(cell)) and (month := MONTHS.get(match[2].lower())):
         return seconds_of(match[1], str(month), "1", (None,) * 5)

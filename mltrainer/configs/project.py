@@ -235,12 +235,17 @@ class Data(Strict):
     )
     missing: Annotated[list[str] | None, Later("0.2")] = Field(
         None,
-        description='cells that mean no value, beside empty ones, such as "-999"; null: "NA", "NaN", "nan", "null", "None" and "?"',
+        description='cells that mean no value, beside empty ones, such as "-999"; null: NA, NaN, nan, null, None and ?',
     )
     header: Annotated[bool, Later("0.2")] = Field(True, description="whether a CSV file's first line holds the columns' names")
     image: Annotated[Image | None, Later("0.2")] = Field(
         None, description="for pictures: their size, and how they are brought to it"
     )
+
+    @property
+    def all_targets(self) -> list[str]:
+        """The columns to predict."""
+        return [self.target] if self.target else self.targets
 
     @property
     def no_value(self) -> list[str]:

@@ -205,7 +205,7 @@ def make_project(
 COMMENTS = {  # a line of the project file: what a person should know of it
     "  ignore:": "left out of the features; take a name away to use it",
     "  columns:": "taken so from their cells, change what is wrong; known are " + ", ".join(get_args(ColumnKind)),
-    "  missing:": "cells that mean no value, beside empty ones, NA, NaN, nan, null, None and ?",
+    "  missing:": "cells that mean no value, beside empty ones; [] for none",
     "  wrong_cells: stop": "cells that are not of their column's kind: stop, missing (take them so), or drop (their rows)",
     "  repeats: together": "rows with equal features lie in one split; group: COLUMN, time: COLUMN or column: COLUMN bind more",
     "  largest_repeat:": "a row whose copies are a larger share of all rows is trained on, so that it fills no other split",

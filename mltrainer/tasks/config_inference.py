@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mltrainer.configs.project import Data
+from mltrainer.configs.project import NO_VALUE, Data
 from mltrainer.errors import InputError
-from mltrainer.tasks.content import Arrays, Corpus, Table, without
+from mltrainer.tasks.content import NO_TARGET, Arrays, Corpus, Table, target_gaps, without
 from mltrainer.tasks.sources import read_source, table_of
 from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.config_inference import InferredConfig, infer_table
@@ -43,11 +43,17 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> InferredConf
         what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"
         return InferredConfig("image_classification", "accuracy", [what])
     table, name = table_of(content, target or folder_target(content))
-    table, plain, gaps = _emptied(table)
+    read = table
+    table, plain, gaps = _emptied(read)
     found = infer_texts(table, name, plain) or infer_table(table, name, plain)
     notes = [*table.notes, *([] if header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
+    asked = [*(note for note in notes if NO_TARGET in note), *target_gaps(read, name, [*NO_VALUE, *gaps])]
+    notes = [note for note in notes if NO_TARGET not in note]
     notes += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
-    return replace(found, explanation=[*found.explanation, *notes], missing=gaps, header=header)
+    missing = [*NO_VALUE, *gaps] if gaps else []
+    return replace(
+        found, explanation=[*found.explanation, *notes], warnings=[*asked, *found.warnings], missing=missing, header=header
+    )
 
 
 def _refuse_too_wide(table: Table) -> None:
@@ -63,7 +69,7 @@ def _read(paths: Mapping[str, Path], target: str | None) -> tuple[Table | Arrays
     """Return the data's content, and True unless its first line was read as values in place of names."""
     root = paths["train"].resolve().parent
     train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
-    data = Data.model_validate({"source": train, **dict(zip([*paths][1:], held_out, strict=True))})
+    data = Data.model_validate({"source": train, "target": target, **dict(zip([*paths][1:], held_out, strict=True))})
     content = read_source(data, root).content
     if not isinstance(content, Table) or not _lacks_header(content, target):
         return content, True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ class Table:
         cache: What an earlier process read of a large table, and this one reads for later ones.
         later: Of a table from several files, the first row and the name of each file after the first.
         notes: How it was read, where that is not plain, in one sentence each.
+        missing: The cells that meant no value, and were emptied.
     """
 
     columns: Mapping[str, Cells]
@@ -44,6 +46,7 @@ class Table:
     cache: TableCache | None = None
     later: tuple[tuple[int, str], ...] = ()
     notes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return self.cache.rows if self.cache is not None else len(next(iter(self.columns.values())))
@@ -86,7 +89,25 @@ def without(table: Table, missing: list[str]) -> Table:
     """Return a table in which cells are empty that mean no value; in columns of numbers, those equal to such a number."""
     if not missing:
         return table
-    return replace(table, columns={name: _emptied(cells, missing) for name, cells in table.columns.items()})
+    columns = {name: _emptied(cells, missing) for name, cells in table.columns.items()}
+    return replace(table, columns=columns, missing=[*table.missing, *missing])
+
+
+NO_TARGET = "is read as no value, and a row without a target is left out"
+
+
+def target_gaps(table: Table, target: str, missing: list[str]) -> list[str]:
+    """Return a sentence for each spelling of a missing value among a target's cells, with what to write where it is a class."""
+    cells = table.columns.get(target)
+    if cells is None or cells.dtype == np.float64:
+        return []
+    counts = {text: int((cells == text).sum()) for text in missing}
+    return [
+        f"{text!r} stands in {count} of {len(table)} cells of the target {target!r}: it {NO_TARGET}; where it is a class, write "
+        f"data: {{missing: {json.dumps([one for one in missing if one != text], ensure_ascii=False)}}}"
+        for text, count in counts.items()
+        if count
+    ]
 
 
 def _emptied(cells: Cells, missing: list[str]) -> Cells:

@@ -98,7 +98,14 @@ def join_tables(tables: Sequence[Table]) -> Table:
     begins = np.cumsum([len(table) for table in tables])[:-1].tolist()
     notes = list(dict.fromkeys([note for table in tables for note in table.notes] + _left_out(tables)))
     later = tuple((begin, table.place) for begin, table in zip(begins, tables[1:], strict=True))
-    return Table(columns, lambda: np.concatenate([table.rows for table in tables]), first.place, later=later, notes=notes)
+    return Table(
+        columns,
+        lambda: np.concatenate([table.rows for table in tables]),
+        first.place,
+        later=later,
+        notes=notes,
+        missing=first.missing,
+    )
 
 
 def _left_out(tables: Sequence[Table]) -> list[str]:

@@ -19,7 +19,7 @@ from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.array_files import arrays, label_file, read_npy, read_npz
-from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256, file_row, without
+from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, content_sha256, file_row, target_gaps, without
 from mltrainer.tasks.images.image_folders import read_images
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.predefined_splits import join, join_tables, places
@@ -170,7 +170,7 @@ def _table(data: bytes, place: str, suffix: str, config: Data) -> Table:
     is_csv = suffix in (".csv", ".tsv")
     table = read_csv(data, place, config.header) if is_csv else TABLE_READERS[suffix](data, place)
     gaps = [note for name in config.all_targets for note in target_gaps(table, name, config.no_value)]
-    return replace(without(table, config.no_value), notes=[*table.notes, *gaps])
+    return dataclasses.replace(without(table, config.no_value), notes=[*table.notes, *gaps])
 
 
 def _is_large(paths: list[Path], root: Path) -> bool:
@@ -193,7 +193,7 @@ def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
         table = read()
         columns, later = table.columns, table.later
         kept.keep(place, list(columns), len(table), content_sha256(table), later, table.notes)
-    content = Table(columns, lambda: read().rows, place, kept, later, kept.notes)
+    content = Table(columns, lambda: read().rows, place, kept, later, kept.notes, config.no_value)
     return Source(content, rows, kept.notes, given=places(paths, content.sizes) if len(paths) > 1 else None)
 
 

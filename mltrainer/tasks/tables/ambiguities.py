@@ -6,7 +6,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 
-from mltrainer.checkpointing.inference_script import DATES, PARSERS
+from mltrainer.checkpointing.inference_script import DATES, FORMATS, PARSERS, unit_of
 from mltrainer.configs.project import ColumnKind
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column
 
@@ -66,7 +66,8 @@ def _mixed(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
     if kind in DATES:
         return []
     # The exponent of 1e5 leaves a letter behind, which is no currency.
-    marks = {_PLAIN.sub("", text) for text in texts if PARSERS[kind](text) is not None} - {"e", "E"}
+    plain = [text for text in texts if PARSERS[kind](text) is not None and not unit_of(text, FORMATS[kind])]
+    marks = {_PLAIN.sub("", text) for text in plain} - {"e", "E"}
     several = sorted(marks - {""})
     if len(several) < 2 and marks != {"", "%"}:
         return []
@@ -76,9 +77,11 @@ def _mixed(name: str, kind: ColumnKind, texts: list[str]) -> list[str]:
 
 def _units(name: str, texts: list[str]) -> list[str]:
     with_unit = [text for text in texts if _UNIT.fullmatch(text)]
-    if len(texts) <= FEW or len(with_unit) < NUMERIC_SHARE * len(texts):
+    first = {unit: text for text in reversed(with_unit) if (unit := unit_of(text))}
+    if len(texts) <= FEW or len(with_unit) < NUMERIC_SHARE * len(texts) or len(first) < 2:
         return []
-    return [f"column {name!r} holds numbers with a unit, such as {with_unit[0]!r}: to be numbers to a model they must lose it"]
+    shown = " and ".join(repr(text) for text in sorted(first.values())[:3])
+    return [f"column {name!r} holds numbers in several units, such as {shown}: to be numbers to a model they must have one"]
 
 
 def _spelled_twice(name: str, texts: list[str]) -> list[str]:

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)
 # Whole numbers that are not written back as they stood: 0123, 1E5 as a code has it, and more digits than a float64 surely holds.
-NAMES = r"^(?:[-+]?0\d+|\d+[eE]\d+|[-+]?\d{16,})$"
+NAMES = r"^(?:[-+]?0\d+|\d+E\d+|[-+]?\d{16,})$"
 NAME = re.compile(NAMES)
 EXACT = 2**53  # float64 holds each whole number up to here
+SHORT = 1000  # cells; a query of polars takes longer than so many take one by one
 CODED = ("category", "hashed", "text")
 
 
@@ -184,9 +185,10 @@ def name_among(cells: Cells) -> str | None:
     A number does not give it back: the leading zero is lost, or digits are. A column with a fraction in it holds quantities,
     whatever its whole numbers look like.
     """
-    if isinstance(cells, np.ndarray):
-        is_quantity = any("." in cell for cell in cells)
-        return None if is_quantity else _first_name(cell for cell in cells if NAME.match(cell))
+    if isinstance(cells, np.ndarray) or len(cells) <= SHORT:
+        texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.to_list()
+        is_quantity = any("." in cell for cell in texts)
+        return None if is_quantity else _first_name(cell for cell in texts if NAME.match(cell))
     is_quantity = cells.str.contains(".", literal=True).any()
     return None if is_quantity else _first_name(cells.filter(cells.str.contains(NAMES)).unique(maintain_order=True))
 

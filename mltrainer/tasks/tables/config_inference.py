@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import DATES, MISSING, PARSERS
+from mltrainer.checkpointing.inference_script import DATES, FORMATS, PARSERS, as_number, unit_of
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ColumnKind
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table
 from mltrainer.tasks.data_findings import LARGEST_REPEAT, Finding, label_findings, rare_classes, row_hashes, suited_metric
 from mltrainer.tasks.splits import FEW_COPIES
-from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
-from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, parse_column
+from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities, as_key
+from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, main_unit, name_among, parse_column
 from mltrainer.tasks.tables.hints import heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
-from mltrainer.tasks.tables.sentinels import sentinels
+from mltrainer.tasks.tables.sentinels import sentinels, together
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
 LOOKED_AT = 2000  # distinct texts of a column that are tried
@@ -30,7 +30,7 @@ FEW = 50  # chosen by us: distinct texts that are categories still
 MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them are rare
 LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
-CODE = re.compile(r"[A-Za-z]+[-_]?0\d+")  # letters and a number with zeros in front
+CODE = re.compile(r"\D*0\d+\D*")  # a whole number with zeros in front, with or without letters, as no amount is written
 _ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
 
 
@@ -90,14 +90,16 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         _shape(schema),
         sentence,
         *(names_hint(schema.target) if task == "tabular_regression" else []),
-        *(f"column {name!r} is taken for {DESCRIBED[kind]}" for name, kind in kinds.items()),
+        *(f"column {name!r} is taken for {DESCRIBED[kind]}{_why(read[name])}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
     warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings += [*schema.notes, *_constant(schema), *_giant_repeat(schema), *table_hints(schema)]
     doubted = [
         _planned(one.finding({target}, {}))
-        for one in sentinels(table, [*schema.features, schema.target], schema.used_rows, np.arange(len(schema)))
+        for one in together(
+            sentinels(table, [*schema.features, schema.target], schema.used_rows, np.arange(len(schema))), [schema.target.name]
+        )
     ]
     warnings += [*doubted, *(text for column in read.values() for text in ambiguities(column, kinds.get(column.name)))]
     return InferredConfig(
@@ -128,16 +130,14 @@ def _columns(table: Table, target: str, plain: Mapping[str, Column]) -> _Columns
     Raises:
         InputError: None is left that could tell the target.
     """
-    codes = {name: parse_column(name, table.columns[name], "category") for name, c in plain.items() if _is_code(c, table)}
-    read = {**plain, **codes}
-    said: dict[str, ColumnKind] = {name: _category_of(column) for name, column in codes.items()}
-    kinds = said | {n: kind for n, c in read.items() if n not in codes and (kind := kind_of(c, table)) is not None}
-    features = [column for name, column in read.items() if name != target]
+    codes: dict[str, ColumnKind] = {name: _category_of(column) for name, column in plain.items() if _code_in(column)}
+    kinds = codes | {n: kind for n, c in plain.items() if n not in codes and (kind := kind_of(c, table)) is not None}
+    features = [column for name, column in plain.items() if name != target]
     ids = _without_use(features, [name for name in kinds if name not in codes])
     if features and len(ids) == len(features):
         what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
-        raise InputError(what, where=table.place, mend="bring columns that tell the target; numbers must come without units")
-    return _Columns(read, {name: kind for name, kind in kinds.items() if name not in ids}, ids)
+        raise InputError(what, where=table.place, mend="bring columns that tell the target")
+    return _Columns(plain, {name: kind for name, kind in kinds.items() if name not in ids}, ids)
 
 
 def _without_use(features: list[Column], known: list[str]) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _without_use(features: list[Column], known: list[str]) -> dict[str, str]:
 
 DESCRIBED: dict[str, str] = {
     "number": "numbers",
-    "formatted": "numbers with thousands separators, currencies or percent signs",
+    "formatted": "numbers with thousands separators, currencies, percent signs or a unit",
     "decimal_comma": "numbers with a decimal comma",
     "boolean": "yes and no in several spellings",
     "category": "categories",
@@ -191,7 +191,7 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     # An amount has no zero before its first digit, as SKU0007 has, whose letters look like a currency's.
     are_codes = any(CODE.fullmatch(text) for text in some)
     read_as: tuple[ColumnKind, ...] = dates if are_codes else (*dates, "formatted", "decimal_comma")
-    read = {kind: int(weights @ [PARSERS[kind](text) is not None for text in some]) for kind in read_as}
+    read = {kind: _read_as(kind, some, weights) for kind in read_as}
     for kind in read_as:
         # Yes and no in two spellings are two categories already: this kind is for more spellings, and suffers no other text.
         needed = 1 if kind == "boolean" else NUMERIC_SHARE
@@ -205,21 +205,35 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     return "hashed" if _category_of(column) == "hashed" else None
 
 
+def _read_as(kind: ColumnKind, texts: list[str], weights: np.ndarray) -> int:
+    """Return how many cells a kind reads, of numbers with units those of the most frequent one."""
+    is_read = np.array([PARSERS[kind](text) is not None for text in texts])
+    if kind in FORMATS:
+        units = np.array([unit_of(text, FORMATS[kind]) for text in texts])
+        is_read &= (units == "") | (units == main_unit(np.repeat(units, weights)))
+    return int(weights @ is_read)
+
+
 def _category_of(column: Column) -> ColumnKind:
     many = len(column.texts) > MANY_CATEGORIES and len(column.values) >= 2 * len(column.texts)
     return "hashed" if many else "category"
 
 
-def _is_code(column: Column, table: Table) -> bool:
-    """Return True if whole numbers are names: digits of one length, of which some begin with 0, such as postal codes."""
-    cells = table.columns[column.name]
-    # A float64 column, as Parquet has them, keeps no leading zero by which a code is known.
-    if column.kind != "number" or len(column.wrong) or column.missing.all() or cells.dtype == np.float64:
-        return False
-    texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.head(LOOKED_AT).to_list()
-    present = [text for text in texts if text not in MISSING]
-    same_length = all(text.isdecimal() and len(text) == len(present[0]) for text in present)
-    return same_length and any(text[0] == "0" and len(text) > 1 for text in present)
+def _code_in(column: Column) -> str | None:
+    """Return a cell of a column of whole numbers that are names, such as 01234, or None."""
+    if column.kind != "category" or not column.texts:
+        return None
+    are_numbers = sum(as_number(text) is not None for text in column.texts) >= NUMERIC_SHARE * len(column.texts)
+    return name_among(np.array(column.texts, dtype=object)) if are_numbers else None
+
+
+def _why(column: Column) -> str:
+    """Return why numbers are taken for names, and what to write where they are quantities."""
+    code = _code_in(column)
+    if code is None:
+        return ""
+    quantity = f"where it is a quantity, write data: {{columns: {{{as_key(column.name)}: number}}}}"
+    return f": {code!r} would not be the same as a number; {quantity}"
 
 
 def _nothing_in(column: Column) -> str | None:

@@ -250,7 +250,7 @@ def labels_of(schema: Schema, target: Column | None = None) -> tuple[np.ndarray,
     names = _class_names(target, values)
     if len(names) < 2:
         what = f"the target {target.name!r} has one class only: {names[0]!r} in all {len(labels)} rows"
-        raise InputError(what, where=schema.table.place, mend=TWO_CLASSES)
+        raise InputError(what, where=schema.table.place, mend="; or ".join([TWO_CLASSES, *schema.table.notes]))
     return labels.astype(np.int64), names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,8 @@ LEAST_ROWS = 10
 OTHERS = 20  # distinct values beside it, below which a number is as good as a category
 TIMES = 5  # as often as the next most frequent value
 APART = 0.5  # standard deviations of the others between it and the nearest of them
+MOSTLY = 0.5  # a 0 in more of the values is an amount, as the counts of words have it
+STANDARD = 0.02  # so near a mean of 0 and a deviation of 1, a column was standardized, and its 0 with it
 FAR = 2.0  # where there are so many, it need not be more frequent than they are
 
 
@@ -34,6 +36,8 @@ class Sentinel:
         spellings: How its cells are written.
         others: Columns that hold such a cell too, where it is no such number.
         value: The number.
+        known: Cells that mean no value already.
+        also: Other columns that hold it, told in the same sentence.
     """
 
     column: str
@@ -42,6 +46,8 @@ class Sentinel:
     spellings: list[str]
     others: list[str]
     value: float
+    known: list[str]
+    also: list[str] = field(default_factory=list)
 
     def finding(self, targets: Collection[str], accepted: Mapping[str, str]) -> Finding:
         """Return planning's finding: in a target an error until it is answered, but for 0, which is an amount as a rule.
@@ -61,7 +67,9 @@ class Sentinel:
     @property
     def _what(self) -> str:
         said = ", ".join(self.spellings)
-        return f"{said} stands in {self.share:.0%} of the rows of {self.column!r} ({len(self.rows)}), far from all other values"
+        more = f", and in {len(self.also)} other columns ({', '.join(map(repr, self.also))})" if self.also else ""
+        where = f"{self.share:.0%} of the rows of {self.column!r} ({len(self.rows)}){more}"
+        return f"{said} stands in {where}, far from all other values"
 
     @property
     def question(self) -> str:
@@ -69,7 +77,20 @@ class Sentinel:
         if self.others:
             held = f"data.missing would empty it in {', '.join(map(repr, self.others[:5]))} too"
             return f"{self._what}: if it means no value, leave these cells empty; {held}"
-        return f"{self._what}: if it means no value, write data: {{missing: {json.dumps(self.spellings, ensure_ascii=False)}}}"
+        listed = json.dumps([*self.known, *self.spellings], ensure_ascii=False)
+        return f"{self._what}: if it means no value, write data: {{missing: {listed}}}"
+
+
+def together(found: Sequence[Sentinel], apart: Collection[str]) -> list[Sentinel]:
+    """Return one sentinel for each number that several columns hold, but for those that are asked about apart."""
+    merged: dict[object, Sentinel] = {}
+    for one in found:
+        key = one.column if one.column in apart else one.value
+        first = merged.setdefault(key, one)
+        if first is not one:
+            spellings = sorted({*first.spellings, *one.spellings})
+            merged[key] = replace(first, spellings=spellings, also=[*first.also, one.column])
+    return [*merged.values()]
 
 
 def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: np.ndarray) -> list[Sentinel]:
@@ -92,6 +113,7 @@ def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: n
             _spellings(table, column.name, kept[held]),
             others[value],
             value,
+            table.missing,
         )
         for column, value, held in found
     ]
@@ -119,7 +141,8 @@ def _ends(values: np.ndarray) -> list[float]:
 
 def _is_suspect(numbers: np.ndarray, counts: np.ndarray, place: int) -> bool:
     count = counts[place]
-    if count < max(LEAST_ROWS, LEAST_SHARE * counts.sum()):
+    is_amount = numbers[place] == 0 and count > MOSTLY * counts.sum()
+    if count < max(LEAST_ROWS, LEAST_SHARE * counts.sum()) or is_amount or _is_standardized(numbers, counts):
         return False
     others, times = np.delete(numbers, place), np.delete(counts, place)
     mean = np.average(others, weights=times)
@@ -127,6 +150,12 @@ def _is_suspect(numbers: np.ndarray, counts: np.ndarray, place: int) -> bool:
     apart = np.abs(others - numbers[place]).min() / max(spread, np.finfo(np.float64).tiny)
     is_alone_below_zero = numbers[place] < 0 <= others.min()
     return bool(apart >= FAR or (count >= TIMES * times.max() and (is_alone_below_zero or apart >= APART)))
+
+
+def _is_standardized(numbers: np.ndarray, counts: np.ndarray) -> bool:
+    mean = np.average(numbers, weights=counts)
+    spread = np.sqrt(np.average(np.square(numbers - mean), weights=counts))
+    return bool(abs(mean) < STANDARD and abs(spread - 1) < STANDARD)
 
 
 def _spellings(table: Table, name: str, rows: np.ndarray) -> list[str]:

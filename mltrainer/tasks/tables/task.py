@@ -34,7 +34,7 @@ from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_st
 from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.models import build_for_table, each_member
-from mltrainer.tasks.tables.sentinels import sentinels
+from mltrainer.tasks.tables.sentinels import sentinels, together
 from mltrainer.tasks.tables.training_distribution import training_distribution
 from mltrainer.tasks.tables.two_splits import split_findings
 
@@ -292,7 +292,8 @@ class Tabular(BuiltinTask):
         found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped)
         suspects = sentinels(self._schema.table, [*columns, *self._schema.targets], self._schema.used_rows, train)
         accepted = {} if self._config.data is None else self._config.data.sentinel_accepted
-        found += [one.finding({target.name for target in self._schema.targets}, accepted) for one in suspects]
+        targets = {target.name for target in self._schema.targets}
+        found += [one.finding(targets, accepted) for one in together(suspects, {*targets, *accepted})]
         found += [Finding("warning", text) for text in self._table_hints()]
         if self._raw_scale:
             largest = float(np.nanmax(np.abs(schema.encode(self._schema, self._vocabulary, train))))

@@ -93,7 +93,7 @@ def test_a_wide_table_is_read_many_columns_at_a_time() -> None:
 
 
 def test_numbers_without_gaps_are_understood_without_a_query() -> None:
-    cells = polars.Series(["1", "-2.5e3", "007", "1e400"])
+    cells = polars.Series(["1", "-2.5e3", "7", "1e400"])
     calls = work_of(lambda: parse_column("c", cells))
     assert sum(count for name, count in calls.items() if "collect" in name) == 0
     assert parse_column("c", cells).values.tolist() == [1.0, -2500.0, 7.0, math.inf]

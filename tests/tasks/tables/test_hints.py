@@ -53,7 +53,11 @@ WARNED: dict[str, dict[str, list[str]]] = {
     "a person": {"patient": [str(1000 + n // 4) for n in range(N)], "x": NUMBERS, "t": CLASSES},
     "a gap": {"g": [NUMBERS[n] if n % 3 == 0 else "" for n in range(N)], "x": NUMBERS, "t": CLASSES},
     "two readings of a date": {"day": [f"{m}/{1 + d % 9}/{y}" for y, m, d in DAYS], "x": NUMBERS, "t": CLASSES},
-    "units": {"w": [f"{n + 1} kg" for n in range(N // 2)] * 2, "x": NUMBERS, "t": ["ny"[n * n % 7 % 2] for n in range(N)]},
+    "units": {
+        "w": [f"{n + 1} {'kg' if n % 2 else 'lb'}" for n in range(N // 2)] * 2,
+        "x": NUMBERS,
+        "t": ["ny"[n * n % 7 % 2] for n in range(N)],
+    },
     "capitals": {"c": [("red", "Red", "blue")[n % 3] for n in range(N)], "x": NUMBERS, "t": CLASSES},
     "a constant": {"c": ["1"] * N, "x": NUMBERS, "t": CLASSES},
     "a rare class": {"x": NUMBERS, "t": ["rare" if n < 2 else CLASSES[n] for n in range(N)]},

@@ -79,7 +79,7 @@ def test_a_disk_that_takes_nothing_costs_no_run(opened, tmp_path):
 
 def test_a_fault_in_the_file_is_told_by_line_also_from_what_is_kept(opened, tmp_path):
     opened()
-    table = sources.read_source(sources.Data(source="t.csv"), tmp_path).content
+    table = sources.read_source(sources.Data(source="t.csv", target="t"), tmp_path).content
     assert isinstance(table.columns, table_cache.LazyColumns)
     assert table.where(3) == "t.csv:5"
     assert np.array_equal(table.rows, np.arange(2, 92))

@@ -1,19 +1,21 @@
 import numpy as np
 import pytest
 
+from mltrainer.configs.project import NO_VALUE
 from mltrainer.errors import InputError
 from mltrainer.tasks import config_inference as inference
+from mltrainer.tasks.content import _emptied, without
 from mltrainer.tasks.tables import columns, config_inference
 from mltrainer.tasks.tables import schema as tables
 from mltrainer.tasks.tables.text_files import read_csv, text_array
 
 
 def table(text):
-    return read_csv(text.encode(), "d.csv")
+    return without(read_csv(text.encode(), "d.csv"), NO_VALUE)
 
 
 def column(cells):
-    return columns.parse_column("c", text_array(cells))
+    return columns.parse_column("c", _emptied(text_array(cells), NO_VALUE))
 
 
 def inferred(found):
@@ -37,7 +39,7 @@ def test_missing_categories_are_empty():
     assert (found.kind, found.texts, found.values.tolist()) == ("category", ["x", "y"], [0, -1, 1])
 
 
-@pytest.mark.parametrize("cell", ["1", "-2.5", "1e-3", "+.5", "inf", "012"])
+@pytest.mark.parametrize("cell", ["1", "-2.5", "1e-3", "+.5", "inf", "-0", "0.12"])
 def test_numbers_are_read_as_numbers(cell):
     assert column([cell]).kind == "number"
 

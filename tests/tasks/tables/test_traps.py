@@ -8,7 +8,7 @@ from mltrainer.checkpointing.inference_script import as_seconds
 from mltrainer.configs import yaml
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.loading import validate_values
-from mltrainer.configs.project import TrainingConfig, load_project
+from mltrainer.configs.project import NO_VALUE, TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template
 from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
@@ -77,20 +77,20 @@ def test_a_table_asks_one_question_at_most_and_is_read_alike_for_predictions(tmp
 
 def test_spellings_of_a_missing_value_are_found_in_numbers_and_written(begun):
     data = begun(n=gapped(["-", "n/a", "unknown", "", "NA"]), t=["a", "b"] * 30)
-    assert (data.missing, data.ignore, data.columns) == (["-", "n/a", "unknown"], [], {})
+    assert (data.missing, data.ignore, data.columns) == ([*NO_VALUE, "-", "n/a", "unknown"], [], {})
 
 
 def test_a_word_that_is_a_category_is_no_gap(begun):
     data = begun(n=gapped(["none"]), m=gapped(["-"]), c=["none", "little", "much"] * 20, t=["a", "b"] * 30)
-    assert data.missing == ["-"]
+    assert data.missing == [*NO_VALUE, "-"]
 
 
 def test_a_class_is_no_gap(begun):
-    assert begun(n=NUMBERS, t=["none", "some"] * 30).missing == []
+    assert begun(n=NUMBERS, t=["none", "some"] * 30).missing is None
 
 
 def test_rows_whose_target_is_missing_in_another_spelling_are_left_out(tmp_path, begun):
-    assert begun(n=NUMBERS, t=["-" if i % 7 == 0 else cell for i, cell in enumerate(NUMBERS)]).missing == ["-"]
+    assert begun(n=NUMBERS, t=["-" if i % 7 == 0 else cell for i, cell in enumerate(NUMBERS)]).missing == [*NO_VALUE, "-"]
     assert "wrong_cells" not in (tmp_path / "p" / "mltrainer.yaml").read_text()
 
 
@@ -126,7 +126,7 @@ def test_classes_in_several_spellings_of_yes_are_two():
 DOUBTS = {
     "date": (["01/02/2020", "03/04/2020"], "'01/02/2020' is read as 2020-01-02; where it is 2020-02-01"),
     "formatted": (["$1,234", "$5,678"], "'$1,234' is read as 1234; where it is 1.234"),
-    None: ([f"{n} kg" for n in range(30)], "holds numbers with a unit, such as '0 kg'"),
+    None: ([f"{n} {'kg' if n % 2 else 'lb'}" for n in range(30)], "holds numbers in several units, such as '0 lb' and '1 kg'"),
     "category": (["Rome", "rome", "Oslo"], "'Rome' and 'rome' are two categories"),
 }
 
@@ -225,4 +225,4 @@ def test_gaps_are_found_in_a_large_table_too(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "FAST_FROM", 0)
     (tmp_path / "d.csv").write_text("n,t\n" + "".join(f"{cell},{'ab'[i % 2]}\n" for i, cell in enumerate(gapped(["-"]))))
     found = config_inference.infer_project({"train": tmp_path / "d.csv"}, "t")
-    assert (found.missing, found.rows, np.isfinite(found.width)) == (["-"], 60, True)
+    assert (found.missing, found.rows, np.isfinite(found.width)) == ([*NO_VALUE, "-"], 60, True)

