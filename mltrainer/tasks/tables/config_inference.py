@@ -206,7 +206,7 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
 
 
 def _read_as(kind: ColumnKind, texts: list[str], weights: np.ndarray) -> int:
-    """Return how many cells a kind reads, of numbers with units those of the most frequent one."""
+    """Return the number of cells that a kind reads, of those with a unit only the ones in the most frequent unit."""
     is_read = np.array([PARSERS[kind](text) is not None for text in texts])
     if kind in FORMATS:
         units = np.array([unit_of(text, FORMATS[kind]) for text in texts])
