@@ -189,6 +189,15 @@ class Tabular(BuiltinTask):
         """Return the targets, as columns that tell them are looked for."""
         return [Target(self._schema.target, self.labels, len(self.classes or []), self.classes or [])]
 
+    def _in_time(self, train: np.ndarray) -> np.ndarray | None:
+        """Return the training rows in the order of time; None where the split is not by time."""
+        name = self._config.split.time
+        if name is None:
+            return None
+        kinds = self._config.data.columns if self._config.data is not None else {}
+        when = schema.column_of(self._schema.table, name, kinds.get(name)).values[self._schema.used_rows]
+        return train[np.argsort(when[train], kind="stable")]
+
     def _answers(self) -> Answers:
         """Return the config's answers about columns that may give the target."""
         data = self._config.data
@@ -286,7 +295,7 @@ class Tabular(BuiltinTask):
         train, columns = ids.train, self._schema.features
         found = data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
         for wanted in self._wanted():
-            leaks = leakage_findings(columns, wanted, train, limits, self._answers())
+            leaks = leakage_findings(columns, wanted, train, limits, self._answers(), self._in_time(train))
             found += self._of_target(wanted.target.name, leaks)
         is_grouped = self._config.split.group is not None
         found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped)
