@@ -246,6 +246,14 @@ def test_what_must_be_mended_in_the_data_is_said_whole(digits_once: Path) -> Non
     assert "leakage: column 'a' equals the target" in outcome("planning", "data_valid", record).mend
 
 
+def test_what_was_accepted_of_the_data_stands_with_its_reason_beside_the_verdict(digits_once: Path) -> None:
+    record = record_of(digits_once, "planning")
+    assert "accepted" not in outcome("planning", "data_valid", record).evidence
+    put("config.data.leak_accepted", {"smell": "it is smelled first"})(record)
+    found = outcome("planning", "data_valid", record)
+    assert (found.verdict, found.evidence["accepted"]) == ("pass", {"smell": "it is smelled first"})
+
+
 def test_steps_that_were_skipped_are_told_beside_finite_losses_and_their_missing_norms_are_not_counted(digits_once: Path) -> None:
     record = record_of(digits_once, "baseline")
     before = outcome("baseline", "losses_finite", record).evidence

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.errors import InputError
@@ -107,3 +108,39 @@ def test_what_was_known_before_is_honest_in_a_split_by_time(found, column):
     days, target = series(draw)
     columns = {"day": days, "x": draw.normal(size=500), "past": column(target), "t": target}
     assert found(columns, "tabular_regression", {"time": "day"}, columns={"day": "date"}) == []
+
+
+# --- beside metrics ---
+
+
+def test_a_task_names_the_classes_that_a_split_lacks(config, tmp_path):
+    rows = [f"{nr},{part},{kind}" for nr, (part, kind) in enumerate([*PARTS["train"], *PARTS["validation"], *PARTS["test"]] * 8)]
+    (tmp_path / "t.csv").write_text("\n".join(["n,part,t", *rows]) + "\n")
+    opened = open_task(config(data={"source": "t.csv", "target": "t"}, split={"column": "part"}, batch_size=2), tmp_path)
+    assert {split: opened.lacking_classes(split) for split in PARTS} == {"train": ["c"], "validation": [], "test": ["a", "b"]}
+
+
+PARTS = {
+    "train": [("train", "a"), ("train", "b")],
+    "validation": [("validation", "a"), ("validation", "b"), ("validation", "c")],
+    "test": [("test", "c")],
+}
+
+
+def test_segments_by_the_target_are_said_to_be_such(config, tmp_path):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=400)
+    target = x + (x > 1) * draw.normal(size=400) * 5
+    rows = [f"{a:.4f},{b:.4f}" for a, b in zip(x, target, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,t", *rows]) + "\n")
+    settings = config(
+        task={"kind": "tabular_regression"},
+        data={"source": "t.csv", "target": "t"},
+        metric={"name": "loss", "mode": "min"},
+        split={"stratify": False},
+        batch_size=2,
+    )
+    task = open_task(settings, tmp_path).task
+    ids = np.arange(400)
+    found = task.errors(torch.from_numpy(x), torch.from_numpy(target), ids)
+    assert {row.column for row in found.segments.rows} == {"x", "t, the target itself"}
