@@ -30,7 +30,7 @@ class Lamb(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]  # torch's overloads
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update each parameter that has a gradient, and return the closure's loss."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:

@@ -109,7 +109,9 @@ def _reached(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     with _forward(task, model, config.model_copy(update={"precision": "fp32"}), batch, training=True) as (outputs, target):
         loss = task.loss(full(outputs), target)
-        gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True) if loss.requires_grad else ()
+        gradients: tuple[Tensor | None, ...] = ()
+        if loss.requires_grad:
+            gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
     return [name for name, gradient in zip(trained, gradients, strict=False) if gradient is not None and bool(gradient.any())]
 
 
