@@ -26,11 +26,22 @@ FRESH = "aten.lift_fresh.default"  # makes a tensor of what Python holds: no ope
 
 @dataclass(frozen=True)
 class Side:
-    """A row of both runs. Where one of them alone has the row, `is_parted`, the other one's is the next that it has."""
+    """A row of both runs, or of one.
+
+    Attributes:
+        left: The first run's.
+        right: The other one's.
+        alone: The number of the run that alone has the row, of the other one's stands the next that it has; None for both.
+    """
 
     left: Row
     right: Row
-    is_parted: bool = False
+    alone: int | None = None
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether one run alone has the row."""
+        return self.alone is not None
 
     @property
     def differs(self) -> bool:
@@ -88,10 +99,11 @@ class _Ways:
     def __init__(self, rows: list[Side]) -> None:
         self._rows = rows
         self.seen: set[int] = set()
-        self._made: dict[
-            tuple[str, ...] | str, list[int]
-        ] = {}  # rows by the pairs that they give; or the values, in one run alone
+        self._made: dict[tuple[str, ...], list[int]] = {}  # rows by the pairs that they give
+        self._at: dict[tuple[int, str], list[int]] = {}  # rows by run and address to which they give something
         for number, row in enumerate(rows):
+            for place in _places(row):
+                self._at.setdefault(place, []).append(number)
             numbers = [(*pair, NUMBER) for pair in row.given() if "@" not in pair[0]]
             for value in [*_makes(row), *numbers]:
                 self._made.setdefault(value, []).append(number)
@@ -123,18 +135,21 @@ class _Ways:
         return row.differs and all(self._maker(pair, number) is None for pair in row.given())
 
     def _maker(self, pair: Pair, before: int) -> int | None:
-        """Return the last row before one that gives a pair; else one that gives either value in one run alone.
+        """Return the last row before one that gives a pair; else one that, in one run alone, was the last to give at its address.
 
         Else one that has written in place at its addresses, maybe only a part of it. No row gives a number of Python's: of one
         that an operation of `backward` is given, it is the last that was given it, too.
         """
         if self._rows[before].left[3] == FRESH:
             return None
-        for value in (pair, *pair, _address(pair)) if "@" in pair[0] else [(*pair, NUMBER)]:
-            made = self._made.get(value, [])
-            if place := bisect_left(made, before):
-                return made[place - 1]
-        return None
+        if "@" not in pair[0]:
+            return _last(self._made.get((*pair, NUMBER)), before)
+        maker = _last(self._made.get(pair), before)
+        if maker is not None:
+            return maker
+        last = [_last(self._at.get(place), before) for place in enumerate(_address(pair))]
+        alone = [number for number in last if number is not None and self._rows[number].is_parted]
+        return max(alone) if alone else _last(self._made.get(_address(pair)), before)
 
     def _first_parted(self, number: int) -> int:
         while number and self._rows[number].is_parted and self._rows[number - 1].is_parted:
@@ -159,10 +174,10 @@ def paired(one: Sequence[Row], other: Sequence[Row]) -> Iterator[Side]:
         )
         met = met or _meeting(left[i : ends[0]], right[j : ends[1]])
         if met is None:
-            yield Side(one[i], other[j], is_parted=True)
+            yield Side(one[i], other[j], alone=0)
             return
-        yield from (Side(row, other[j], is_parted=True) for row in one[i : i + met[0]])
-        yield from (Side(one[i + met[0]], row, is_parted=True) for row in other[j : j + met[1]])
+        yield from (Side(row, other[j], alone=0) for row in one[i : i + met[0]])
+        yield from (Side(one[i + met[0]], row, alone=1) for row in other[j : j + met[1]])
         i, j = i + met[0], j + met[1]
 
 
@@ -197,16 +212,25 @@ def _unlike(left: list[str], right: list[str]) -> list[Pair]:
     return [(a, b) for a, b in zip(left, right, strict=True) if a.partition("@")[0] != b.partition("@")[0]]
 
 
-def _makes(row: Side) -> Iterator[Pair | str]:
-    """Yield the values that an operation gives, and the addresses to which it writes in place."""
-    if row.left[1] != "op":
-        return
-    if row.is_parted:
-        yield from {*_gives(row.left), *_gives(row.right)}
+def _makes(row: Side) -> Iterator[Pair]:
+    """Yield the pairs that an operation of both runs gives, and the addresses to which it writes in place."""
+    if row.left[1] != "op" or row.is_parted:
         return
     yield from (gives := dict.fromkeys(row.gives()))
     if row.left[3].split(".")[1].endswith("_"):
         yield from {_address(pair) for pair in gives}
+
+
+def _places(row: Side) -> Iterator[tuple[int, str]]:
+    """Yield the addresses at which an operation gives something, with the run."""
+    for run, side in enumerate((row.left, row.right)):
+        if side[1] == "op" and row.alone in (None, run):
+            yield from {(run, value.partition("@")[2]) for value in side[6] if "@" in value}
+
+
+def _last(numbers: list[int] | None, before: int) -> int | None:
+    place = bisect_left(numbers, before) if numbers else 0
+    return numbers[place - 1] if numbers and place else None
 
 
 def _address(pair: Pair) -> Pair:

@@ -100,6 +100,14 @@ def test_the_same_lines_run_beside_the_training_and_in_it_are_told_apart_by_what
     assert [row.left[5] for row in sides[4:9]] == [row.right[5] for row in sides[4:9]]
 
 
+def test_memory_that_one_run_alone_used_before_is_no_maker_once_both_used_it_again() -> None:
+    log = op("relu", "a@7", "seen@1", 1)
+    chosen = [op("relu", "b@7", "seen@1", 2), op("relu", "c@7", "other@2", 3)]
+    one = [log, *chosen, op("stack", "seen@1", "s1@4", 4), op("sum", "s1@4", "l1@5", 5), gradient("l1@5")]
+    other = [*chosen, op("stack", "other@2", "s2@4", 4), op("sum", "s2@4", "l2@5", 5), gradient("l2@5")]
+    assert found(one, other) == ([4], [1])
+
+
 def test_steps_are_never_mixed() -> None:
     one = [op("mul", "x@1", "y@1", 1), op("mul", "x@1", "y@1", 1, step=2)]
     assert [(row.left[2], row.right[2]) for row in paired(one, one[1:]) if not row.is_parted] == [(2, 2)]
