@@ -516,4 +516,32 @@ FAULTS = (
         "is_kept = True",
         "tests/trainers/native/test_training_calls.py",
     ),
+    Fault(
+        "parts without items count in the mean of a batch's parts",
+        "mltrainer/trainers/native/loss_parts.py",
+        "/ (sum(items) or math.nan)",
+        "/ len(items)",
+        "tests/trainers/native/test_loss_parts.py",
+    ),
+    Fault(
+        "a loss that divides by outputs is told to lack a number of items",
+        "mltrainer/trainers/native/loss_parts.py",
+        "mapped(_rolled, whole.outputs)",
+        "whole.outputs",
+        "tests/trainers/native/test_loss_parts.py",
+    ),
+    Fault(
+        "a loss that is no mean is accumulated",
+        "mltrainer/trainers/native/loss_parts.py",
+        "if config.accumulate > 1:",
+        "if config.accumulate > 8:",
+        "tests/trainers/native/test_loss_parts.py",
+    ),
+    Fault(
+        "a full batch is tried as an epoch's last",
+        "mltrainer/trainers/native/last_batch.py",
+        "np.arange(rest)",
+        "np.arange(config.batch_size)",
+        "tests/trainers/native/test_last_batch.py",
+    ),
 )
