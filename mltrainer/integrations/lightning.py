@@ -1,13 +1,14 @@
 """A Lightning module and its data module as a task: trained as they are, by mltrainer's own loop.
 
 mltrainer feeds the batches itself - its order, its draws, its place are what makes a run repeat - and calls `training_step`,
-`validation_step` and what `configure_optimizers` returns. Of the loaders it takes data set and `collate_fn`. A hook that it would
-not call is refused by name: to pass over it silently would be another training.
+`validation_step` and what `configure_optimizers` returns. Of the loaders it takes data set and `collate_fn`. A hook that it does
+not call is refused by name where it may change the training, as `lightning_hooks` judges; one that only measures is passed over.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from mltrainer.errors import InputError
+from mltrainer.integrations.lightning_hooks import MEASURING, faults
+from mltrainer.integrations.objects import maker_of
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
@@ -39,8 +42,10 @@ MODULE_HOOKS = {
         ("on_fit_start", "on_fit_end", "on_train_start", "on_train_end", "on_validation_start", "on_validation_end"), IN_STEPS
     ),
     **dict.fromkeys(("on_train_batch_start", "on_train_batch_end", "on_train_epoch_start", "on_train_epoch_end"), IN_STEPS),
-    **dict.fromkeys(("on_validation_batch_start", "on_validation_batch_end", "on_validation_epoch_start"), IN_STEPS),
-    "on_validation_epoch_end": "log the metric's object in validation_step: self.log(name, self.metric)",
+    **dict.fromkeys(("on_validation_batch_start", "on_validation_batch_end"), IN_STEPS),
+    **dict.fromkeys(
+        MEASURING, "measure and log there, and nothing else; a metric of torchmetrics is computed over the whole split"
+    ),
     **dict.fromkeys(("on_validation_model_eval", "on_validation_model_train", "on_validation_model_zero_grad"), IN_STEPS),
     **dict.fromkeys(("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"), IN_STEPS),
     **dict.fromkeys(("backward", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step"), IN_STEPS),
@@ -66,9 +71,10 @@ class Lightning(Task):
 
     Args:
         module: The module's class, "package.file:Class".
-        data: The data module's class; None where the module has the loaders itself.
-        module_options: Keyword arguments of the module.
-        data_options: Keyword arguments of the data module.
+        data: The data module's class; None where the module has the loaders itself, or a function gives them.
+        module_options: Keyword arguments of the module; objects are described by `class_path` and `init_args`, or by `_target_`.
+        data_options: Keyword arguments of the data module or of the function, likewise.
+        loaders: A function, "package.file:function", that returns the loaders of training, validation and, if there is one, test.
 
     Raises:
         InputError: A class is none of Lightning's, or has what mltrainer does not call.
@@ -87,17 +93,35 @@ class Lightning(Task):
         data: str | None = None,
         module_options: dict[str, Any] | None = None,
         data_options: dict[str, Any] | None = None,
+        loaders: str | None = None,
     ) -> None:
-        self._kind, self._options = _class_of(module, "LightningModule", "module"), module_options or {}
-        check_options(self._kind, self._options, f"{OPTIONS}.module_options")
-        _refuse_hooks(self._kind, "LightningModule", MODULE_HOOKS | BATCH_HOOKS)
-        self._source: Any = self._module() if data is None else _data_module(data, data_options or {})
+        if data is not None and loaders is not None:
+            raise InputError("data and loaders were both given", where=OPTIONS, mend="name a data module or a function, not both")
+        self._kind, own = _class_of(module, "LightningModule", "module"), module.partition(":")[0].partition(".")[0]
+        check_options(self._kind, module_options or {}, f"{OPTIONS}.module_options")
+        self._options = maker_of(module_options or {}, f"{OPTIONS}.module_options", own)
+        given = maker_of(data_options or {}, f"{OPTIONS}.data_options", own)
+        self._source = self._source_of(data, loaders, given)
         self._seed = int(torch.randint(2**31, ()))  # so that a split drawn in setup() is the same for each stage
         self._stage: str | None = None
         self._collates: dict[str, Callable[[list[Any]], Any]] = {}
         self._place = Place(self._source if data is not None else None)
         self._metrics: tuple[nn.Module | None, list[Any]] = (None, [])
         self._batches = 0  # of the evaluation so far
+
+    def _source_of(self, data: str | None, loaders: str | None, options: Callable[[], Any]) -> Any:
+        """Return what has the loaders: the data module, what a function gives, or the module itself."""
+        if data is not None:
+            return _data_module(data, options())
+        if loaders is not None:
+            return _Given(_function_of(loaders), options())
+        if _is_inherited(self._kind, "train_dataloader"):
+            mend = (
+                'name a data module: options.data: "file:Class", or a function that returns the loaders: '
+                'options.loaders: "file:function", with `return train_loader, val_loader`'
+            )
+            raise InputError(f"{self._kind.__name__} has no train_dataloader of its own", where=OPTIONS, mend=mend)
+        return self._module()
 
     # --- samples ---
 
@@ -110,7 +134,10 @@ class Lightning(Task):
         if self._stage != STAGES[split]:
             self._stage = STAGES[split]
             self._set_up(self._stage)
-        loader = _only(getattr(self._source, name)(), name)
+        given = getattr(self._source, name)()
+        if given is None and split == "test":
+            return None
+        loader = _only(given, name)
         _refuse_loader(loader, name)
         self._collates[split] = loader.collate_fn
         return _Rows(loader.dataset, split)
@@ -141,10 +168,14 @@ class Lightning(Task):
             raise InputError(
                 f"{self._kind.__name__} optimizes manually, which mltrainer's loop does not run", where=OPTIONS, mend=mend
             )
+        made.trainer = self._place
+        if not _is_inherited(self._kind, "setup"):
+            made.setup("fit")
         return made
 
     def _module(self) -> Any:
-        made = self._kind(**self._options)
+        made = self._kind(**self._options())
+        _refuse_hooks(made, MODULE_HOOKS | BATCH_HOOKS)
         if not _is_inherited(self._kind, "configure_model"):
             made.configure_model()
         return made
@@ -154,7 +185,8 @@ class Lightning(Task):
         self._place.of_run(length)
         module: Any = model
         module.trainer = self._place
-        return _updates(module.configure_optimizers())
+        with self._place.of_model(module):
+            return _updates(module.configure_optimizers())
 
     def enter(self, step: int, length: Length) -> None:
         """Note the step for `self.global_step` and `self.current_epoch`."""
@@ -170,7 +202,14 @@ class Lightning(Task):
         with self._within(model) as seen:
             loss = self._loss(model, given)
         output = loss.detach().expand(len(rows)) if seen.output is None else seen.output
-        found = {"output": output, "loss": loss, "logged": seen.logged, "samples": len(rows)}
+        found = {
+            "output": output,
+            "loss": loss,
+            "logged": seen.logged,
+            "whole": seen.whole,
+            "lists": seen.lists,
+            "samples": len(rows),
+        }
         self._last = model
         return found, {"rows": rows, "batch": given}
 
@@ -179,6 +218,8 @@ class Lightning(Task):
             return _loss_of(model.training_step(batch, self._place.batch_idx), "training_step")
         found = None
         if not _is_inherited(type(model), "validation_step"):
+            if self._batches == 0:
+                model.on_validation_epoch_start()
             found = model.validation_step(batch, self._batches)
             self._batches += 1
         return _loss_of(found, "validation_step") if found is not None else self._unlogged(model, batch)
@@ -203,8 +244,12 @@ class Lightning(Task):
         seen = _Seen()
         model.log = seen.log if self._place.evaluates else _log_nothing
         handle = model.register_forward_hook(seen.note)
+        lists = _lists_of(model)
         try:
             yield seen
+            if self._place.evaluates and not _is_inherited(type(model), "on_validation_epoch_end"):
+                seen.whole = {name: copy.deepcopy(part) for name, part in model.named_modules() if _was_updated(part)}
+                seen.lists = _taken(model, lists)
         finally:
             handle.remove()
             # The instance's own goes, and Lightning's method is found again.
@@ -225,15 +270,37 @@ class Lightning(Task):
 
     def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
         """Return the logged metrics so far by name: each a sum and its weight, or torchmetrics' object and None."""
-        sums = state or {}
+        sums, whole, lists = state or ({}, {}, {})
         for name, (value, weight) in outputs["logged"].items():
             sums[name] = _joined(name, sums.get(name), value, len(targets["rows"]) if weight is None else weight)
-        return sums
+        for name, metric in outputs["whole"].items():
+            whole[name] = _joined(name, whole.get(name), metric, 0)
+        for name, items in outputs["lists"].items():
+            lists.setdefault(name, []).extend(items)
+        return sums, whole, lists
 
     def compute(self, state: Any) -> dict[str, float]:
-        """Return the metrics by name."""
+        """Return the metrics by name: those of the steps, and what `on_validation_epoch_end` logs."""
         self._batches = 0
-        return {name: float(held.compute() if weight is None else held / weight) for name, (held, weight) in state.items()}
+        sums, whole, lists = state
+        if not _is_inherited(type(self._last), "on_validation_epoch_end"):
+            sums = sums | self._at_end(self._last, {name: metric for name, (metric, _) in whole.items()}, lists)
+        return {name: float(held.compute() if weight is None else held / weight) for name, (held, weight) in sums.items()}
+
+    def _at_end(
+        self, model: Any, whole: Mapping[str, nn.Module], lists: Mapping[str, list[Any]]
+    ) -> dict[str, tuple[Any, int | None]]:
+        """Return what `on_validation_epoch_end` logs, while the module's metrics and lists are those of the whole split."""
+        with self._within(model) as seen:
+            own = {name: model.get_submodule(name) for name in whole}
+            _put(model, whole)
+            vars(model).update({name: list(items) for name, items in lists.items()})
+            try:
+                model.on_validation_epoch_end()
+            finally:
+                _put(model, own)
+                vars(model).update({name: [] for name in lists})
+        return {name: (value, None if _is_metric(value) else 1) for name, (value, _) in seen.logged.items()}
 
 
 # --- what a step gives ----------------------------------------------------------------------------
@@ -244,6 +311,8 @@ class _Seen:
 
     def __init__(self) -> None:
         self.logged: dict[str, tuple[Any, int | None]] = {}
+        self.whole: dict[str, nn.Module] = {}  # the module's metrics, for the end of the evaluation
+        self.lists: dict[str, list[Any]] = {}  # what the step added to the module's lists, likewise
         self.output: Tensor | None = None
 
     def log(
@@ -278,6 +347,34 @@ def _plain(name: str) -> str:
 def _is_metric(value: Any) -> bool:
     """Return True where a value is an object of torchmetrics."""
     return isinstance(value, nn.Module) and all(hasattr(value, name) for name in ("update", "compute", "reset", "merge_state"))
+
+
+def _was_updated(value: Any) -> bool:
+    return _is_metric(value) and bool(value.update_called)
+
+
+def _lists_of(model: nn.Module) -> dict[str, tuple[list[Any], int]]:
+    """Return a module's lists by name, each with its length."""
+    return {name: (value, len(value)) for name, value in vars(model).items() if type(value) is list}
+
+
+def _taken(model: nn.Module, before: Mapping[str, tuple[list[Any], int]]) -> dict[str, list[Any]]:
+    """Take from a module's lists what was added to them, and return it."""
+    taken = {}
+    for name, (value, length) in _lists_of(model).items():
+        held, kept = before.get(name, (None, 0))
+        first = kept if held is value else 0
+        if length > first:
+            taken[name] = value[first:]
+            del value[first:]
+    return taken
+
+
+def _put(model: nn.Module, parts: Mapping[str, nn.Module]) -> None:
+    """Set parts of a module by their dotted names."""
+    for name, part in parts.items():
+        parent, _, last = name.rpartition(".")
+        model.get_submodule(parent)._modules[last] = part
 
 
 def _joined(name: str, before: Any, value: Any, weight: int) -> tuple[Any, int | None]:
@@ -329,6 +426,15 @@ class Place:
         """Take note of the run's length."""
         self.max_epochs, self.estimated_stepping_batches = length.epochs, length.steps
         self.num_training_batches = length.steps_per_epoch
+
+    @contextmanager
+    def of_model(self, module: Any) -> Iterator[None]:
+        """Be the trainer of a module while its optimizer is made; later it would hold itself through its trainer."""
+        self.model = self.lightning_module = module
+        try:
+            yield
+        finally:
+            del self.model, self.lightning_module
 
     def of_step(self, step: int) -> None:
         """Take note of the step (from 1) that is trained."""
@@ -399,27 +505,88 @@ def _is_inherited(kind: type, name: str) -> bool:
     return found.__module__.partition(".")[0] in ("lightning", "pytorch_lightning")
 
 
-def _refuse_hooks(kind: type, base: str, hooks: Mapping[str, str]) -> None:
-    """Refuse hooks that mltrainer does not call.
+def _refuse_hooks(made: Any, hooks: Mapping[str, str]) -> None:
+    """Refuse hooks that mltrainer does not call and that may change a training.
 
     Raises:
-        InputError: With each, and where what it does belongs.
+        InputError: With each, the line that may, and where what it does belongs.
     """
+    kind = type(made)
     own = [name for name in hooks if hasattr(kind, name) and not _is_inherited(kind, name)]
-    if own:
-        what = f"{kind.__name__} has {', '.join(own)}, which mltrainer does not call"
-        mend = "; ".join(dict.fromkeys(f"{name}: {hooks[name]}" for name in own))
+    found = faults(made, own, _is_metric)
+    if found:
+        said = ", ".join(f"{name} (line {fault.line}: {fault.code})" for name, fault in found.items())
+        what = f"{kind.__name__} has {said}, which mltrainer does not call and which may change the training"
+        mend = "; ".join(dict.fromkeys(f"{name}: {hooks[name]}" for name in found))
         raise InputError(what, where=OPTIONS, mend=mend)
 
 
 def _data_module(use: str, options: dict[str, Any]) -> Any:
     kind = _class_of(use, "LightningDataModule", "data")
     check_options(kind, options, f"{OPTIONS}.data_options")
-    _refuse_hooks(kind, "LightningDataModule", BATCH_HOOKS)
-    return kind(**options)
+    made = kind(**options)
+    _refuse_hooks(made, BATCH_HOOKS)
+    return made
 
 
 # --- loaders --------------------------------------------------------------------------------------
+
+
+def _function_of(use: str) -> Any:
+    """Return the function that gives the loaders.
+
+    Raises:
+        InputError: There is none.
+    """
+    where = f"{OPTIONS}.loaders"
+    if not re.fullmatch(r"[\w.]+:\w+", use):
+        raise InputError(f"{use!r} names no function", where=where, mend='write it as "package.file:function"')
+    found = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
+    if not inspect.isfunction(found):
+        raise InputError(f"{use} is no function", where=where, mend="name a function that returns the loaders")
+    return found
+
+
+class _Given:
+    """Loaders that a function returns: of training and validation, and of the test split if there is one."""
+
+    def __init__(self, function: Any, options: dict[str, Any]) -> None:
+        check_options(function, options, f"{OPTIONS}.data_options")
+        self._function, self._options = function, options
+        self._loaders: tuple[Any, ...] = ()
+
+    def prepare_data(self) -> None:
+        """Do nothing: the function does it."""
+
+    def setup(self, _stage: str) -> None:
+        """Call the function, once: a split that it draws is the same for each stage.
+
+        Raises:
+            InputError: It returned something else.
+        """
+        if self._loaders:
+            return
+        given = self._function(**self._options)
+        if isinstance(given, Mapping):
+            given = tuple(given.get(name) for name in ("train", "validation", "test") if given.get(name) is not None)
+        if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
+            what = f"{self._function.__name__} returned {type(given).__name__}; two or three loaders were expected"
+            raise InputError(
+                what, where=f"{OPTIONS}.loaders", mend="return train_loader, val_loader, test_loader; the last is optional"
+            )
+        self._loaders = tuple(given)
+
+    def train_dataloader(self) -> Any:
+        """Return the first loader."""
+        return self._loaders[0]
+
+    def val_dataloader(self) -> Any:
+        """Return the second loader."""
+        return self._loaders[1]
+
+    def test_dataloader(self) -> Any:
+        """Return the third loader; None where there are two."""
+        return self._loaders[2] if len(self._loaders) > 2 else None
 
 
 class _Row(NamedTuple):

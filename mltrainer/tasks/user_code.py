@@ -9,7 +9,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -184,8 +184,14 @@ def _no_such_task(module: ModuleType, name: str, found: Any) -> InputError:
     return InputError(f"{module.__name__} {what}; its tasks are: {', '.join(tasks) or 'none'}", where="task.use")
 
 
-def check_options(kind: type, options: dict[str, Any], where: str) -> None:
-    """Refuse options that a class does not take, and the lack of one that it needs; `where` names the config's key.
+def check_options(kind: Callable[..., Any], options: Mapping[str, Any], where: str, is_whole: bool = True) -> None:
+    """Refuse options that a class or a function does not take, and the lack of one that it needs.
+
+    Args:
+        kind: The class or the function.
+        options: Keyword arguments.
+        where: The config's key.
+        is_whole: False where others are given later, so that none is missed.
 
     Raises:
         InputError: With the nearest name.
@@ -200,5 +206,5 @@ def check_options(kind: type, options: dict[str, Any], where: str) -> None:
             hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
             raise InputError(f"{kind.__name__} takes no option {name!r}; {hint}", where=where)
     lacking = [name for name in known if parameters[name].default is inspect.Parameter.empty and name not in options]
-    if lacking:
+    if lacking and is_whole:
         raise InputError(f"{kind.__name__} needs the options {', '.join(lacking)}", where=where)

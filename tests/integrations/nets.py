@@ -107,6 +107,34 @@ class Collected(Net):
         self.log_dict(self.many)
 
 
+class Summed(Net):
+    """Its metric is logged at the end of an evaluation, as are the best so far and a mean of its own lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.best = torchmetrics.MaxMetric()
+        self.gathered = []
+
+    def on_train_start(self):
+        self.f1.reset()
+        self.best.reset()
+
+    def on_train_epoch_end(self):
+        pass
+
+    def validation_step(self, batch, batch_idx):
+        logits = self(batch[0])
+        self.f1.update(logits, batch[1])
+        self.gathered.append(nn.functional.cross_entropy(logits, batch[1], reduction="sum"))
+
+    def on_validation_epoch_end(self):
+        self.best(self.f1.compute())
+        self.log("val/f1", self.f1.compute(), prog_bar=True)
+        self.log("val/f1_best", self.best.compute(), sync_dist=True)
+        self.log("val/nll", torch.stack(self.gathered).sum().item() / 60)
+        self.gathered.clear()
+
+
 class Manual(Net):
     def __init__(self):
         super().__init__()
@@ -120,10 +148,13 @@ class Two(Net):
 
 class Hooked(Net):
     def on_train_epoch_start(self):
-        pass
+        self.net[3].p = 0.5
+
+    def on_train_start(self):
+        """Nothing."""
 
     def optimizer_step(self, *args, **kwargs):
-        super().optimizer_step(*args, **kwargs)
+        pass
 
 
 class Skipping(Net):
@@ -166,7 +197,7 @@ class Several(Digits):
 
 class Moving(Digits):
     def on_after_batch_transfer(self, batch, dataloader_idx):
-        return batch
+        return batch[0] * 2, batch[1]
 
 
 class NotLightning:

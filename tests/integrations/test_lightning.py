@@ -128,7 +128,7 @@ def weights_of_lightning(seed: int) -> str:
     return weights_sha256(module.state_dict())
 
 
-@pytest.mark.parametrize("module", ["Net", "Collected"])
+@pytest.mark.parametrize("module", ["Net", "Collected", "Summed"])
 def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr("mltrainer.trainers.native.data.addresses.EVALUATION_BATCH", 25)  # of 60 samples
     with _in(make(tmp_path)):
@@ -138,6 +138,10 @@ def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypa
         x, y = zip(*(nets.Moved(100, 160, 0.0)[i] for i in range(60)), strict=True)
         answers = found.model.eval()(torch.stack(x)).argmax(1)
     assert found.metrics["val_f1"] == pytest.approx(f1_score(y, answers.numpy(), average="macro", zero_division=0), abs=1e-6)
+    if module == "Summed":
+        loss = torch.nn.functional.cross_entropy(found.model(torch.stack(x)), torch.tensor(y)).item()
+        assert found.metrics["val_nll"] == pytest.approx(loss, abs=1e-5)
+        assert found.metrics["val_f1_best"] == found.metrics["val_f1"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,11 @@ def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypa
     [
         ("Manual", "Digits", "optimizes manually.*mltrainer wrap.*task.script"),
         ("Two", "Digits", "configure_optimizers gave SGD, SGD; one optimizer was expected"),
-        ("Hooked", "Digits", "Hooked has on_train_epoch_start, optimizer_step, which mltrainer does not call"),
+        (
+            "Hooked",
+            "Digits",
+            r"Hooked has on_train_epoch_start \(line \d+: self.net\[3\].p\), optimizer_step \(line \d+: pass\), which mlt",
+        ),
         ("Skipping", "Digits", "training_step returned NoneType"),
         ("Maximum", "Digits", "reduce_fx='max'"),
         ("Blind", "Digits", "ReduceLROnPlateau follows a metric, but none is named"),

@@ -1,0 +1,171 @@
+"""Modules as templates of projects write them: objects in options, loaders beside the module, hooks that only measure."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.errors import InputError
+from tests.integrations.nets import NET, keys
+from tests.integrations.templated import TEMPLATED
+from tests.trainers.native.digits_runs import same, train
+
+pytest.importorskip("lightning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The `srun` command is available:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Attribute 'net' is an instance of `nn.Module`:UserWarning"),
+]
+HYDRA: dict[str, Any] = {
+    "net": {"_target_": "digits_task.Dense", "width": 16, "act": {"_target_": "torch.nn.Tanh"}},
+    "optimizer": {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.01},
+}
+CLI: dict[str, Any] = {
+    "net": {"class_path": "digits_task.Dense", "init_args": {"width": 16, "act": {"class_path": "torch.nn.Tanh"}}},
+    "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}},
+}
+PLATEAU = {"_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau", "_partial_": True, "factor": 0.5, "patience": 0}
+
+
+def made(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "digits_task.py").write_text(NET + TEMPLATED)
+    return root
+
+
+def given(module: str = "Classifier", data: str | None = "Digits", **more: Any) -> dict[str, Any]:
+    """Return the keys of a training of the template's module."""
+    found = keys(module, data or "")
+    found["task"]["options"] |= more
+    if data is None:
+        del found["task"]["options"]["data"]
+    return {**found, "metric": {"name": "val_acc", "mode": "max"}}
+
+
+def test_objects_of_options_train_as_those_that_the_module_makes_itself(tmp_path: Path) -> None:
+    whole = train(made(tmp_path / "own"), **given("Fixed"))
+    for name, options in (("hydra", HYDRA), ("cli", CLI)):
+        found = train(made(tmp_path / name), **given(module_options=options))
+        assert found["weights_sha256"] == whole["weights_sha256"]
+    best = [row["validation"]["val_acc_best"] for row in found["history"]]
+    assert best == [row["validation"]["val_acc"] for row in found["history"]]  # each evaluation is a function of the weights
+
+
+def test_a_scheduler_that_is_given_follows_the_metric_also_after_an_interruption(tmp_path: Path) -> None:
+    options = given(module_options={**HYDRA, "scheduler": PLATEAU})
+    whole, parts = train(made(tmp_path / "a"), **options), train(made(tmp_path / "b"), (8, 16), **options)
+    assert same(whole, parts)
+
+
+def test_loaders_of_a_function_train_as_those_of_a_data_module(tmp_path: Path) -> None:
+    beside = given(data=None, module_options=HYDRA, loaders="digits_task:loaders", data_options={"batch": 8})
+    found, whole = train(made(tmp_path / "a"), **beside), train(made(tmp_path / "b"), **given(module_options=HYDRA))
+    assert found["weights_sha256"] == whole["weights_sha256"]
+
+
+NET_OF = {"_target_": "digits_task.Dense"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"net": {"_target_": "os.system", "command": "touch executed"}}, "os.system is a builtin_function_or_method"),
+        ({"net": {"_target_": "builtins.eval", "_args_": ["1"]}}, "builtins.eval is a builtin_function"),
+        (
+            {"net": {"class_path": "subprocess.Popen", "init_args": {"args": "ls"}}},
+            "subprocess.Popen is no class of your project",
+        ),
+        ({"net": {"_target_": "digits_task.make_dense"}}, "digits_task.make_dense is a function, and classes alone are made"),
+        ({"net": {"_target_": "torch.nn._Hidden"}}, "names no class.*begin with an underscore"),
+        ({"net": {"_target_": "digits_task.Densee"}}, "there is no digits_task.Densee"),
+        ({"net": {"_target_": "digits_task.Dense", "widht": 3}}, "Dense takes no option 'widht'; did you mean 'width'"),
+        (
+            {"net": {"class_path": "digits_task.Dense", "width": 3}},
+            "beside class_path, init_args .* found width.*under init_args",
+        ),
+        (
+            {"net": NET_OF, "optimizer": {"_target_": "torch.optim.Adam", "_partial_": True, "rate": 1}},
+            "Adam takes no option 'rate'",
+        ),
+    ],
+)
+def test_a_description_that_makes_no_class_is_refused_by_name(
+    tmp_path: Path, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError) as raised:
+        train(made(tmp_path), **given(module_options={**HYDRA, **options}))
+    assert re.search(words, f"{raised.value} {raised.value.mend}", re.DOTALL)
+    assert "module_options." in str(raised.value)
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "Classifier has no train_dataloader of its own.*options.data.*options.loaders"),
+        ({"loaders": "digits_task:no_loaders"}, "no_loaders returned DataLoader; two or three loaders were expected"),
+        ({"loaders": "digits_task:Dense"}, "digits_task:Dense is no function"),
+        ({"loaders": "digits_task:loaders", "data": "digits_task:Digits"}, "data and loaders were both given"),
+        (
+            {"loaders": "digits_task:loaders", "data_options": {"batches": 3}},
+            "loaders takes no option 'batches'; did you mean 'batch'",
+        ),
+    ],
+)
+def test_loaders_that_are_missing_or_wrong_are_named_with_the_way(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as raised:
+        train(made(tmp_path), **given(data=None, module_options=HYDRA, **more))
+    assert re.search(words, f"{raised.value} {raised.value.mend}", re.DOTALL)
+
+
+HOOKS = {  # the body of a hook, and whether a training without it is the same
+    "on_fit_start": [("print('begins')", True), ("self.net.requires_grad_(False)", False)],
+    "on_train_start": [("self.val_acc.reset()", True), ("self.net.train()", False), ("torch.manual_seed(1)", False)],
+    "on_train_epoch_start": [
+        ("self.began = time.time()", True),
+        ("self.criterion = None", False),
+        ("self.training = False", False),
+    ],
+    "on_train_epoch_end": [("pass", True), ("super().on_train_epoch_end()", True), ("self.trainer.should_stop = True", False)],
+    "on_train_batch_start": [("return None", True), ("return -1", False)],
+    "on_before_optimizer_step": [
+        ("self.log('norm', 1.0)", True),
+        ("for p in self.parameters():\n            p.grad.mul_(0.5)", False),
+    ],
+    "on_after_backward": [
+        ("w = self.net.layers[0].weight\n        w *= 0.5", False),
+        ("for g in self.trainer.optimizers[0].param_groups:\n            g.update(lr=1)", False),
+    ],
+    "configure_gradient_clipping": [("pass", False), ("super().configure_gradient_clipping(*args)", True)],
+    "optimizer_step": [("pass", False), ("super().optimizer_step(*args)", True)],
+    "lr_scheduler_step": [("pass", False)],
+    "transfer_batch_to_device": [("return args[0]", False), ("return super().transfer_batch_to_device(*args)", True)],
+    "on_save_checkpoint": [("pass", True), ("args[0]['more'] = 1", False), ("args[0].update(more=1)", False)],
+    "on_load_checkpoint": [("self.net = args[0]['net']", False)],
+    "on_validation_epoch_end": [("self.log('a', self.val_acc.compute())", True), ("self.net.layers[0].weight.zero_()", False)],
+    "configure_callbacks": [("return []", True), ("return [object()]", False)],
+}
+
+
+def test_hooks_are_judged_by_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mltrainer.integrations.lightning import _is_metric
+    from mltrainer.integrations.lightning_hooks import faults
+
+    lines = ["import time", NET + TEMPLATED]
+    for name, bodies in HOOKS.items():
+        for number, (body, _) in enumerate(bodies):
+            lines.append(f"class H_{name}_{number}(Fixed):\n    def {name}(self, *args):\n        {body}\n")
+    (tmp_path / "hooked_nets.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    import hooked_nets  # type: ignore[import-not-found]
+
+    for name, bodies in HOOKS.items():
+        for number, (body, is_harmless) in enumerate(bodies):
+            found = faults(getattr(hooked_nets, f"H_{name}_{number}")(), [name], _is_metric)
+            assert (found == {}) == is_harmless, (name, body, found)
+    del sys.modules["hooked_nets"]
