@@ -168,9 +168,10 @@ class Lightning(Task):
             raise InputError(
                 f"{self._kind.__name__} optimizes manually, which mltrainer's loop does not run", where=OPTIONS, mend=mend
             )
-        made.trainer = self._place
+        module: Any = made
+        module.trainer = self._place
         if not _is_inherited(self._kind, "setup"):
-            made.setup("fit")
+            module.setup("fit")
         return made
 
     def _module(self) -> Any:
@@ -270,21 +271,22 @@ class Lightning(Task):
 
     def accumulate(self, state: Any, outputs: Any, targets: Any) -> Any:
         """Return the logged metrics so far by name: each a sum and its weight, or torchmetrics' object and None."""
-        sums, whole, lists = state or ({}, {}, {})
+        found = _Measured() if state is None else state
         for name, (value, weight) in outputs["logged"].items():
-            sums[name] = _joined(name, sums.get(name), value, len(targets["rows"]) if weight is None else weight)
+            weight = len(targets["rows"]) if weight is None else weight
+            found.logged[name] = _joined(name, found.logged.get(name), value, weight)
         for name, metric in outputs["whole"].items():
-            whole[name] = _joined(name, whole.get(name), metric, 0)
+            found.whole[name] = _joined(name, found.whole.get(name), metric, 0)
         for name, items in outputs["lists"].items():
-            lists.setdefault(name, []).extend(items)
-        return sums, whole, lists
+            found.lists.setdefault(name, []).extend(items)
+        return found
 
     def compute(self, state: Any) -> dict[str, float]:
         """Return the metrics by name: those of the steps, and what `on_validation_epoch_end` logs."""
         self._batches = 0
-        sums, whole, lists = state
+        sums = dict(state.logged)
         if not _is_inherited(type(self._last), "on_validation_epoch_end"):
-            sums = sums | self._at_end(self._last, {name: metric for name, (metric, _) in whole.items()}, lists)
+            sums |= self._at_end(self._last, {name: metric for name, (metric, _) in state.whole.items()}, state.lists)
         return {name: float(held.compute() if weight is None else held / weight) for name, (held, weight) in sums.items()}
 
     def _at_end(
@@ -333,6 +335,24 @@ class _Seen:
         main = main_output(outputs)
         if self.output is None and isinstance(main, Tensor) and main.dim():
             self.output = main
+
+
+Held = tuple[Any, int | None]  # a sum and its weight, or torchmetrics' object and None
+
+
+class _Measured:
+    """What an evaluation has measured so far.
+
+    Attributes:
+        logged: The logged values by name.
+        whole: The module's own metrics, for the end of the evaluation.
+        lists: What the steps added to the module's lists, likewise.
+    """
+
+    def __init__(self) -> None:
+        self.logged: dict[str, Held] = {}
+        self.whole: dict[str, Held] = {}
+        self.lists: dict[str, list[Any]] = {}
 
 
 def _log_nothing(*_: Any, **__: Any) -> None:

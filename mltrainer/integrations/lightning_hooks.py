@@ -25,7 +25,7 @@ UNTRAINED = ("__init__", "validation_step", "test_step", "predict_step")
 
 PURE = {
     "len", "float", "int", "str", "bool", "min", "max", "sum", "round", "abs", "sorted", "isinstance", "getattr", "hasattr",
-    "zip", "range", "enumerate", "list", "dict", "tuple", "set", "print", "any", "all", "repr", "type",
+    "zip", "range", "enumerate", "list", "dict", "tuple", "set", "print", "any", "all", "repr", "type", "super",
 }  # fmt: skip
 PURE_OF = {
     "torch": {"stack", "cat", "mean", "tensor", "as_tensor", "no_grad", "inference_mode", "concat", "vstack", "hstack", "argmax"},

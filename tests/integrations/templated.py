@@ -1,4 +1,4 @@
-"""A module as templates of Lightning projects have it: net and optimizer are given, hooks reset and log metrics, setup compiles."""
+"""A module as templates of Lightning projects have it: net and optimizer are given, hooks measure, setup compiles."""
 
 from __future__ import annotations
 

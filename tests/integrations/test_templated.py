@@ -118,8 +118,10 @@ def test_a_description_that_makes_no_class_is_refused_by_name(
     ],
 )
 def test_loaders_that_are_missing_or_wrong_are_named_with_the_way(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    found = given(data=None, module_options=HYDRA)
+    found["task"]["options"] |= more
     with pytest.raises(InputError) as raised:
-        train(made(tmp_path), **given(data=None, module_options=HYDRA, **more))
+        train(made(tmp_path), **found)
     assert re.search(words, f"{raised.value} {raised.value.mend}", re.DOTALL)
 
 
