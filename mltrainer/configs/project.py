@@ -338,11 +338,14 @@ class Split(Strict):
         return self
 
 
+METRIC_NAME = r"[A-Za-z][A-Za-z0-9_@./:()%+ -]*(?<! )"  # recall@5, F1 (macro), mAP50, top-5, val/acc
+
+
 class Metric(Strict):
     """The metric that chooses the best checkpoint; its direction must be said, there is no default."""
 
     name: str = Field(
-        pattern=r"^[a-z][a-z0-9_]*$",
+        json_schema_extra={"pattern": f"^{METRIC_NAME}$"},
         description="accuracy, balanced_accuracy, f1_macro, roc_auc, average_precision, log_loss, calibration_error; "
         "r2, rmse, mae; loss; or one of your own task's",
     )
@@ -350,6 +353,17 @@ class Metric(Strict):
     ties: Annotated[Literal["first", "loss"], Later("0.2")] = Field(
         "first", description="of evaluations with the same value, the best is the first, or that with the smallest loss"
     )
+
+    @field_validator("name")
+    @classmethod
+    def _can_be_written(cls, value: str) -> str:
+        if not re.fullmatch(METRIC_NAME, value):
+            near = re.sub(r"[^A-Za-z0-9_@./:()%+ -]+", "_", value).strip("_ ").lstrip("0123456789@./:()%+ -") or "score"
+            raise ValueError(
+                f"{value!r} was found; a metric's name is of letters, digits and _ @ . / : ( ) % + -, "
+                f"a letter first, such as {near!r}; the task must measure it by that name too"
+            )
+        return value
 
 
 class ProjectMetric(Metric):

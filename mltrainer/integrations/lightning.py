@@ -110,7 +110,7 @@ class Lightning(Task):
         self._batches = 0  # of the evaluation so far
 
     def _source_of(self, data: str | None, loaders: str | None, options: Callable[[], Any]) -> Any:
-        """Return what has the loaders: the data module, what a function gives, or the module itself."""
+        """Return the owner of the loaders: the data module, the loaders of a function, or the module itself."""
         if data is not None:
             return _data_module(data, options())
         if loaders is not None:
@@ -292,7 +292,7 @@ class Lightning(Task):
     def _at_end(
         self, model: Any, whole: Mapping[str, nn.Module], lists: Mapping[str, list[Any]]
     ) -> dict[str, tuple[Any, int | None]]:
-        """Return what `on_validation_epoch_end` logs, while the module's metrics and lists are those of the whole split."""
+        """Return the values that `on_validation_epoch_end` logs, with the metrics and lists of the whole split."""
         with self._within(model) as seen:
             own = {name: model.get_submodule(name) for name in whole}
             _put(model, whole)

@@ -216,7 +216,7 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
             where="loader.workers",
             mend="mltrainer phase run planning --set loader.workers=0 loads in one process, where your code's own error shows",
         )
-    if isinstance(error, ValueError) and "Expected more than 1 value per channel when training" in str(error):
+    if is_of_one_sample(error):
         return InputError(
             f"a batch of one sample, which your model's normalization cannot train on: {error}",
             where="batch_size",
@@ -240,6 +240,11 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), mend="report this fault with that file")
+
+
+def is_of_one_sample(error: BaseException) -> bool:
+    """Return True for what PyTorch's normalizations raise of a batch of one sample in training."""
+    return isinstance(error, ValueError) and "Expected more than 1 value per channel when training" in str(error)
 
 
 def _was_killed(text: str) -> bool:

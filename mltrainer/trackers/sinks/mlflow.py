@@ -7,6 +7,7 @@ References:
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -25,6 +26,11 @@ MOST_METRICS, MOST_PARAMS, LONGEST_PARAM = 1000, 100, 6000
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
+def _taken(name: str) -> str:
+    """Return a metric's name as MLflow takes it: `recall@5` is `recall_5`."""
+    return re.sub(r"[^A-Za-z0-9_./: -]", "_", name)
+
+
 class _Run:
     """A run that MLflow knows."""
 
@@ -39,7 +45,7 @@ class _Run:
 
     def metrics(self, points: Sequence[Point]) -> None:
         """Log the numbers with their steps."""
-        rows = [Metric(key, value, int(p.time_s * 1000), p.step) for p in points for key, value in p.values.items()]
+        rows = [Metric(_taken(key), value, int(p.time_s * 1000), p.step) for p in points for key, value in p.values.items()]
         for first in range(0, len(rows), MOST_METRICS):
             self._client.log_batch(self.id, metrics=rows[first : first + MOST_METRICS])
 

@@ -54,6 +54,7 @@ from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.data import of_data
 from mltrainer.trainers.native.signals.observing import at_start
 from mltrainer.trainers.native.signals.ties import tie_findings
+from mltrainer.trainers.native.single_samples import single_samples_named
 from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import require_planned_data, resident_mb
@@ -478,7 +479,8 @@ class Session:
         self._log({"event": "began", "step": self.trainer.step}, {"event": "observed", **observed})
         self.callbacks.start(self._facts())
         with self.checkpoints, self.gpu, contextlib.closing(self._tracer or contextlib.ExitStack()):
-            outcome = self.trainer.run()
+            with single_samples_named(self.plan.samples, self.config.batch_size):
+                outcome = self.trainer.run()
             if self.opened is not None and not self.ranks.writes:
                 # Its notes stay, as the first process reads those of all.
                 self.opened.end(is_over=False)
@@ -519,7 +521,8 @@ class Session:
         samples = self.task.split("train")
         self.loss_findings = require_mean(self.task.task, self.model, samples, self.config)
         self.trainer.held.enter(1)  # evaluations leave all modules in training mode
-        try_last_batch(self.task.task, self.model, samples, self.config)
+        with single_samples_named(len(samples), self.config.batch_size):
+            try_last_batch(self.task.task, self.model, samples, self.config)
         outcome.evaluate_s += time.perf_counter() - begun
 
     def _located(self, step: int) -> Located | None:
