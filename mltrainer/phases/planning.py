@@ -34,10 +34,13 @@ from mltrainer.phases.sanity_check import rehearsal
 from mltrainer.records.common import FileRow, InputRow, Part, Source, dumped
 from mltrainer.records.envelope import evidence_kind
 from mltrainer.records.planning import Environment, Option, Rehearsal
+from mltrainer.records.references import BoostingPlan
 from mltrainer.records.run import ProbeResult
 from mltrainer.redaction import redacted, scan_files, scan_text
+from mltrainer.reports.boosting import boosting_line
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
 from mltrainer.reproducibility.environment import available_mb, capture
+from mltrainer.runs.references import measure_before_training
 from mltrainer.workspace import Project, digest, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
@@ -117,6 +120,7 @@ def run(ctx: Context) -> Result:
     advice: dict[str, Part | None] = {
         "fine_tuning": fine_tuning(config, first, settings),
         "memory_advice": memory_advice(ctx, fed(config, first), first, estimated, settings),
+        "boosting": _boosting(ctx, config, first),
     }
     evidence |= {name: advised.model_dump() for name, advised in advice.items() if advised is not None}
     data = [*data_of(first).files, *(opened or [])]
@@ -124,6 +128,14 @@ def run(ctx: Context) -> Result:
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
     code = _source(ctx, config, first.code_files, [*bound, *(row.path for row in data)])
     return _result(ctx, plan, evidence, code, inputs)
+
+
+def _boosting(ctx: Context, config: TrainingConfig, first: ProbeResult) -> BoostingPlan | None:
+    """Return what gradient boosting reaches on a table before a network is trained, and tell it."""
+    found = None if config.task.is_opaque else measure_before_training(ctx.tools, config, data_of(first).sha256)
+    if found is not None:
+        ctx.note(boosting_line(found))
+    return found
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ LIBRARIES = {
     )""",
         "fit": "model.fit(table.train.cells, table.train.target, categorical_feature=table.categories)",
     },
-    "sklearn": {
+    "boosting": {
         "title": "scikit-learn's histogram gradient boosting",
         "import": "from sklearn.ensemble import HistGradientBoosting{kind}",
         "model": """HistGradientBoosting{kind}(
@@ -107,11 +106,6 @@ else:
 ABOUT = f"""# What {PROGRAM} learns from: read and split as `mltrainer init` without --model would have it for a network.
 # Files are relative to this folder.
 """
-
-
-def library() -> str:
-    """Return the library that is installed here: LightGBM, else scikit-learn."""
-    return "lightgbm" if importlib.util.find_spec("lightgbm") is not None else "sklearn"
 
 
 def told(of: str) -> list[str]:

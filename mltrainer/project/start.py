@@ -28,6 +28,7 @@ from mltrainer.project.training_arguments import listed
 from mltrainer.redaction import option_with_secret, scan_text
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.repository import start_repository
+from mltrainer.runs.references import library
 from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic, write_text
 
 if TYPE_CHECKING:
@@ -369,10 +370,10 @@ def _boosted(folder: Path, found: Beginning, model: str, *, has_data: bool) -> B
     there = [name for name in (boosting.PROGRAM, boosting.TABLE) if (folder / name).exists()]
     if there:
         raise InputError(f"there is a {there[0]} already", where=str(folder), mend=f"move it, or mltrainer init {ELSEWHERE} ...")
-    library = boosting.library()
+    of = library()
     table = boosting.ABOUT + _commented(boosting.table_text(found.values, SEED_VALUE), found.doubts)
-    files = {boosting.PROGRAM: boosting.program_text(kind, library), boosting.TABLE: table, **boosting.templates()}
-    told = [*found.told, *boosting.told(library)]
+    files = {boosting.PROGRAM: boosting.program_text(kind, of), boosting.TABLE: table, **boosting.templates()}
+    told = [*found.told, *boosting.told(of)]
     return Beginning(boosting.program_values(found.values), told, files)
 
 

@@ -232,15 +232,17 @@ class ReferencesJob(JobBase):
     """Fit plain models on a run's rows, and measure them beside it.
 
     Attributes:
-        run_folder: The run's folder.
-        checkpoint: Its best checkpoint.
+        run_folder: The run's folder; None before there is a run.
+        checkpoint: Its best checkpoint; None likewise.
+        boosting: Before there is a run, the gradient boosting that is compared with what stands for a network; None: all models.
         split: On whose rows they are measured; of the test split only after the run's own look at it.
         kept: The folder of the fits, which runs on the same rows share.
         settings: The numbers of the tool's page.
     """
 
-    run_folder: str
-    checkpoint: str
+    run_folder: str | None
+    checkpoint: str | None
+    boosting: str | None = None
     split: Literal["validation", "test"] = "validation"
     kept: str
     settings: dict[str, Number]

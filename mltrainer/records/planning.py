@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mltrainer.records.common import Cause, Divergence, Export, FileRow, Measured, Number, Part
+from mltrainer.records.references import BoostingPlan
 from mltrainer.records.run import Determinism, MemoryParts, Precision, Program
 
 
@@ -361,7 +362,7 @@ class Planning(Planned):
     `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code;
     None where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound. `trackers`:
     those that the config names, as they were tried; None before version 0.3. `fine_tuning`: where the model begins with given
-    weights. `memory_advice`: where a training takes much of the memory.
+    weights. `memory_advice`: where a training takes much of the memory. `boosting`: of a table, what gradient boosting reaches.
     """
 
     data: Data
@@ -380,3 +381,4 @@ class Planning(Planned):
     trackers: list[Tracker] | None = None
     fine_tuning: FineTuning | None = None
     memory_advice: MemoryAdvice | None = None
+    boosting: BoostingPlan | None = None

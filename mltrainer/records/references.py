@@ -100,3 +100,35 @@ class BoostingAhead(Part):
     seconds: Measured
     beside: list[BoostingBeside]
     command: str | None
+
+
+class PlainFigure(Part):
+    """What a plain model reaches in the run's own metric, and the CPU time that it took."""
+
+    title: str
+    value: Number
+    seconds: Measured
+
+
+class BoostingPlan(Part):
+    """Gradient boosting before any network was trained, beside the better of the smooth models, which stand for one.
+
+    Attributes:
+        metric: The config's own.
+        samples: Validation rows, on which both are measured.
+        level: Of the interval.
+        boosting: What boosting reaches.
+        smooth: What the smooth model reaches.
+        lead: The smooth model's over boosting, lower and upper end; below zero where boosting is better.
+        likely: Which is likely the better choice; None where that is open until the baseline.
+        command: What begins a project with boosting; None where the data are no file.
+    """
+
+    metric: str
+    samples: int
+    level: Number
+    boosting: PlainFigure
+    smooth: PlainFigure
+    lead: list[Number] | None
+    likely: Literal["boosting", "network"] | None
+    command: str | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from mltrainer.records.partial import partial
 from mltrainer.records.references import Network, Reference, References
 from mltrainer.redaction import shortened
 from mltrainer.references.comparing import Asked, Lead, compare
-from mltrainer.references.models import PlainModel, fit, predict, references
+from mltrainer.references.models import PlainModel, fit, predict, references, stand_ins
 from mltrainer.references.packages import Setting
 from mltrainer.reproducibility import seeds
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tasks.builtin import BuiltinTask
-from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.samples import Samples
 from mltrainer.tools.loading import check_data, open_untrained, recorded_files
@@ -54,15 +54,16 @@ def work(job: ReferencesJob, root: Path, events: Events) -> int:
 def compared(job: ReferencesJob, root: Path, events: Events) -> References:
     """Return the run's own model and the plain ones, measured on the job's split, which must be open to be seen by now.
 
-    There are no rows where the task has nothing that a plain model reads.
+    Without a run, the better smooth model takes its place. There are no rows where the task has nothing that a plain model reads.
     """
     config = job.config
-    opened, found, targets = _network(job, root, config)
+    opened, run = _run(job, root, config)
     task, limits = opened.task, partial(ReferenceSettings, job.settings)
     assert isinstance(task, BuiltinTask)
     fits = _fits(opened, task, job, limits, root, events)
     held = {fit.name: fit.outputs for fit in fits if fit.outputs is not None}
     sign = 1 if config.metric.mode == "max" else -1
+    found, targets = run or _stand_in(task, held, _held_out(opened, job.split), config.metric.name, sign)
     asked = Asked(limits.level, int(limits.resamples), int(limits.draws), sign, config.seed)
     against = compare(found, held, targets, lambda o, t: task.metric(config.metric.name, o, t), asked)
     return References(
@@ -77,14 +78,29 @@ def compared(job: ReferencesJob, root: Path, events: Events) -> References:
     )
 
 
-def _network(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[OpenTask, Tensor, Tensor]:
-    """Return the task, and the run's own model's outputs and targets of the job's rows."""
+def _run(job: ReferencesJob, root: Path, config: TrainingConfig) -> tuple[OpenTask, tuple[Tensor, Tensor] | None]:
+    """Return the task, and the run's own model's outputs and targets of the job's rows; None where there is no run yet."""
+    if job.checkpoint is None or job.run_folder is None:
+        return open_task(config, root), None
     tree, manifest = load(root / job.checkpoint, recorded_files(root, job.run_folder, job.checkpoint))
     opened, model = open_untrained(config, root)
     check_data(opened, manifest)
     model.load_state_dict(delivered(tree), strict=True)
     found = evaluate(opened.task, model.to(config.device), config, _held_out(opened, job.split), job.split, hold=True)
-    return opened, found.outputs, found.targets
+    return opened, (found.outputs, found.targets)
+
+
+def _stand_in(task: BuiltinTask, held: Mapping[str, Tensor], rows: Samples, metric: str, sign: int) -> tuple[Tensor, Tensor]:
+    """Return the outputs of the better smooth model in place of a run's, and the targets.
+
+    Raises:
+        InputError: None could be fitted.
+    """
+    smooth = [held[one.name] for one in stand_ins(classification=task.classes is not None) if one.name in held]
+    if not smooth:
+        raise InputError("no smooth model could be fitted, beside which gradient boosting is judged")
+    targets = task.rows(np.asarray(rows.ids))[1]
+    return max(smooth, key=lambda outputs: sign * task.metric(metric, outputs, targets)), targets
 
 
 def _held_out(opened: OpenTask, split: str) -> Samples:
@@ -136,7 +152,7 @@ def _fits(
     train = _some(train, rows, limits, config.seed)
     found = []
     data: tuple[Setting, ReferenceInputs] | None = None
-    for reference in references(rows.form, classification=task.classes is not None):
+    for reference in _asked(rows.form, job, classification=task.classes is not None):
         place = root / job.kept / (reference.name if job.split == "validation" else f"{reference.name}-{job.split}")
         if (kept := _stored_fit(place)) is None:
             data = data or _data(task, train, np.asarray(_held_out(opened, job.split).ids), config)
@@ -145,6 +161,14 @@ def _fits(
             _store_fit(place, kept)
         found.append(kept)
     return found
+
+
+def _asked(form: str, job: ReferencesJob, *, classification: bool) -> list[PlainModel]:
+    """Return the plain models of a job; where there is no run, the boosting that it names beside what stands for a network."""
+    found = references(form, classification=classification)
+    if job.boosting is None:
+        return found
+    return [*stand_ins(classification=classification), *(one for one in found if one.name == job.boosting)]
 
 
 def _some(train: np.ndarray, one: ReferenceInputs, limits: ReferenceSettings, seed: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -29,6 +30,7 @@ from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 Inputs = np.ndarray | list[str]
 MOST_CATEGORIES = 255  # scikit-learn's gradient boosting bins no more; a column of more counts as a number
+LANDMARKS = 300  # chosen by us: training rows at which kernels lie
 LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 stops short on standardized columns
 
 
@@ -53,6 +55,11 @@ def references(form: str, *, classification: bool) -> list[PlainModel]:
     """Return the plain models for rows of a form, the weakest first; those of other packages where they are installed."""
     found = _CLASSIFIERS[form] if classification else _REGRESSORS.get(form, [])
     return [model for model in found if model.package is None or importlib.util.find_spec(model.package) is not None]
+
+
+def stand_ins(*, classification: bool) -> list[PlainModel]:
+    """Return what learns smooth functions of a table's row, as a network does: a line, and kernels at some of its rows."""
+    return _SMOOTH[classification]
 
 
 def fit(model: Any, plain: ReferenceInputs) -> None:
@@ -119,6 +126,11 @@ def _boosted_values(asked: Setting) -> HistGradientBoostingRegressor:
     return HistGradientBoostingRegressor(categorical_features=_declared(asked.plain), random_state=asked.seed)
 
 
+def _at_landmarks(asked: Setting, head: Any) -> Any:
+    kernels = Nystroem(n_components=min(LANDMARKS, len(asked.plain.targets)), random_state=asked.seed)
+    return make_pipeline(_columns(asked.plain), kernels, head)
+
+
 _MAJORITY = PlainModel("constant", "majority class", lambda _: DummyClassifier(strategy="prior"))
 _CLASSIFIERS = {
     "table": [
@@ -145,5 +157,15 @@ _REGRESSORS = {
         PlainModel("boosting", "histogram gradient boosting", _boosted_values),
         PlainModel("lightgbm", "LightGBM", lightgbm("LGBMRegressor"), "lightgbm"),
         PlainModel("catboost", "CatBoost", catboost("CatBoostRegressor"), "catboost"),
+    ],
+}
+_SMOOTH = {
+    True: [
+        _CLASSIFIERS["table"][1],
+        PlainModel("smooth", "logistic regression on kernels", lambda asked: _at_landmarks(asked, _logistic(asked))),
+    ],
+    False: [
+        _REGRESSORS["table"][1],
+        PlainModel("smooth", "ridge regression on kernels", lambda asked: _at_landmarks(asked, Ridge())),
     ],
 }

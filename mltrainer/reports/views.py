@@ -14,8 +14,9 @@ from mltrainer.records.envelope import Envelope, Waiver, partial_record
 from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
-from mltrainer.records.references import Reference
+from mltrainer.records.references import BoostingPlan, Reference
 from mltrainer.records.run import Evaluated, TargetEvaluation, TrainingResult
+from mltrainer.reports import boosting
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
 from mltrainer.reports.values import as_float, finite, number, visible
@@ -251,4 +252,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "rows": figure_rows,
     "figures_of": of_model(Diagnosis, figures_of),
     "decisions": decisions,
+    "boosting_likely": of_model(BoostingPlan, boosting.likely),
+    "boosting_figures": of_model(BoostingPlan, boosting.figures),
 }

@@ -16,7 +16,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.records.job import ReferencesJob
 from mltrainer.records.partial import partial
-from mltrainer.records.references import BoostingAhead, BoostingBeside, References
+from mltrainer.records.references import BoostingAhead, BoostingBeside, BoostingPlan, PlainFigure, References
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tools
@@ -32,6 +32,9 @@ FITTED_BY = (
 )  # the config keys that plain models on the same data are a function of
 COMPARED = ("_classification", "_regression")  # the kinds that plain models have an answer to
 Split = Literal["validation", "test"]
+PLAN = "plan"  # the name of a job that has no run
+HALF = 0.5  # chosen by us on the tables of `tools/reference_models`, seed 0: the share of the error that boosting leaves
+TABLES = ("tabular_classification", "tabular_regression")
 BOOSTING = ("lightgbm", "boosting", "catboost")  # in the order in which `init --model boosting` would take them
 SKLEARN = "sklearn:"  # begins the names of tables that scikit-learn ships
 EXTRAS = ("lightgbm", "catboost")  # their models are compared with, too, where they are installed
@@ -61,14 +64,76 @@ def measure_references(tools: Tools, result: RunResult, config: TrainingConfig, 
     best = result.best_checkpoint
     if not is_compared(config) or result.state != "finished" or best is None:
         return None
-    job = _job(tools, result, config, best.path, split)
+    job = _job(tools, config, result.data_sha256, result.id)
+    folder = tools.project.relative(tools.project.runs_dir / result.id)
+    return _measured(tools, job.model_copy(update={"run_folder": folder, "checkpoint": best.path, "split": split}))
+
+
+def measure_before_training(tools: Tools, config: TrainingConfig, data_sha256: str) -> BoostingPlan | None:
+    """Return gradient boosting beside smooth models, which stand for a network, on the validation rows of a table.
+
+    Args:
+        tools: The project's tools.
+        config: The planned config.
+        data_sha256: Digest of its data, as a probe found it.
+
+    Returns:
+        None of other tasks than those with a table and one target.
+
+    Raises:
+        StoppedError: It was asked to stop.
+    """
+    if config.task.kind not in TABLES:
+        return None
+    job = _job(tools, config, data_sha256, PLAN).model_copy(update={"boosting": library()})
+    found = _measured(tools, job)
+    return None if found is None else boosting_plan(config, found)
+
+
+def boosting_plan(config: TrainingConfig, found: References) -> BoostingPlan | None:
+    """Return what planning says of gradient boosting; None where it or all that stands for a network could not be fitted.
+
+    Where it leaves at most half of the error of the better smooth model, boosting is likely the better choice; where it is no
+    better than that model, a network is; else that is open. `tools/reference_models` has the tables on which this was tried.
+
+    Args:
+        config: The planned config.
+        found: Gradient boosting beside smooth models.
+    """
+    metric, sign = found.metric, 1 if config.metric.mode == "max" else -1
+    rows = {row.name: row for row in found.rows if math.isfinite(row.metrics.get(metric, math.nan))}
+    boosting = next((row for name, row in rows.items() if name in BOOSTING), None)
+    smooth = max((row for row in rows.values() if row is not boosting), key=lambda row: sign * row.metrics[metric], default=None)
+    if boosting is None or smooth is None:
+        return None
+    value, other, best = boosting.metrics[metric], smooth.metrics[metric], 1.0 if sign > 0 else 0.0
+    likely = "boosting" if abs(best - value) <= HALF * abs(best - other) else "network" if sign * (other - value) >= 0 else None
+    return BoostingPlan(
+        metric=metric,
+        samples=found.samples,
+        level=found.level,
+        boosting=PlainFigure(title=boosting.title, value=value, seconds=boosting.seconds),
+        smooth=PlainFigure(title=smooth.title, value=other, seconds=smooth.seconds),
+        lead=boosting.lead,
+        likely=likely,
+        command=boosting_command(config),
+    )
+
+
+def library() -> str:
+    """Return the name of the gradient boosting that `init --model boosting` takes here: LightGBM where it is installed."""
+    return next((name for name in BOOSTING if name not in EXTRAS or _version(name)), BOOSTING[-1])
+
+
+def _measured(tools: Tools, job: ReferencesJob) -> References | None:
+    job = _placed(tools, job)
     try:
         found = _known(tools, job) or tools.run(TOOL, job)
     # A stop is a MltrainerError, too: caught below, it would pass for a model that could not be fitted.
     except StoppedError:
         raise
     except MltrainerError as error:
-        return partial(References, {"metric": config.metric.name, **NOTHING, "reason": error.message})
+        return partial(References, {"metric": job.config.metric.name, **NOTHING, "reason": error.message})
     return partial(References, {**found, "reason": None}) if found["rows"] else None
 
 
@@ -143,25 +208,28 @@ def _known(tools: Tools, job: ReferencesJob) -> dict[str, Any] | None:
         return None
 
 
-def _job(tools: Tools, result: RunResult, config: TrainingConfig, checkpoint: str, split: Split) -> ReferencesJob:
+def _job(tools: Tools, config: TrainingConfig, data_sha256: str, run: str) -> ReferencesJob:
     project, settings = tools.project, tool_page(TOOL, tools.project.root).settings
     values = config.model_dump()
     fits = {
         "versions": [mltrainer.__version__, version("scikit-learn"), *filter(None, map(_version, EXTRAS))],
         "config": {key: values[key] for key in FITTED_BY},
-        "data": result.data_sha256,
+        "data": data_sha256,
         "settings": settings,
     }
     kept = project.state_dir / "references" / digest(fits)[:12]
-    job = ReferencesJob(
-        run=result.id,
+    return ReferencesJob(
+        run=run,
         folder="",
-        run_folder=project.relative(project.runs_dir / result.id),
-        checkpoint=checkpoint,
-        split=split,
+        run_folder=None,
+        checkpoint=None,
         config=config,
         kept=project.relative(kept),
         settings=settings,
         threads=config.threads,
     )
-    return job.model_copy(update={"folder": project.relative(kept / job.name)})  # a result there is of this very job
+
+
+def _placed(tools: Tools, job: ReferencesJob) -> ReferencesJob:
+    """Return a job with its folder: a result there is of this very job."""
+    return job.model_copy(update={"folder": tools.project.relative(tools.project.root / job.kept / job.name)})

@@ -18,8 +18,8 @@ SCREEN = 25  # lines
 AHEAD = "**Gradient boosting is better than "
 
 
-def walked(folder: Path, cli: Cli, table: str, epochs: int) -> Project:
-    """Walk a table through all phases with few epochs."""
+def walked(folder: Path, cli: Cli, table: str, epochs: int) -> tuple[Project, str]:
+    """Walk a table through all phases with few epochs; return the project, and what was said."""
     (folder / "table.csv").write_text(table)
     assert cli("init", folder / "net", "--data", folder / "table.csv", "--target", "price").code == 0
     for path in (folder / "net/configs").glob("*.yaml"):
@@ -30,12 +30,12 @@ def walked(folder: Path, cli: Cli, table: str, epochs: int) -> Project:
     commit(folder / "net")
     said = cli("run", "--project", folder / "net")
     assert said.code == 0, said.err
-    return Project(folder / "net")
+    return Project(folder / "net"), said.err
 
 
 def screens(project: Project) -> dict[str, str]:
-    """Return the first lines of each report after planning, and of the card below its front matter, by file name."""
-    folders = [project.phase_dir(phase) for phase in PHASES[1:]]
+    """Return the first lines of each report, and of the card below its front matter, by file name."""
+    folders = [project.phase_dir(phase) for phase in PHASES]
     found = {path.name: path.read_text() for folder in folders for path in folder.glob("*.md")}
     card = (folders[-1] / "final_model/README.md").read_text()
     found["card"] = card.split("\n---\n", 1)[1]
@@ -44,8 +44,12 @@ def screens(project: Project) -> dict[str, str]:
 
 def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the_command(tmp_path: Path, cli: Cli) -> None:
     lightgbm = pytest.importorskip("lightgbm")
-    project = walked(tmp_path, cli, stepped(800), 4)
+    project, said = walked(tmp_path, cli, stepped(800), 4)
+    assert said.count("LightGBM, to compare with") == 2, (
+        "once for the validation rows, which planning measured, once for the test"
+    )
     shown = screens(project)
+    assert "**Gradient boosting is likely better than a network on this table**" in shown["reproducibility_manifest.md"]
     names = ["baseline_results.md", "diagnostic_report.md", "tuning_results.md", "final_report.md", "card"]
     assert set(names) <= set(shown)
     assert [name for name in names if AHEAD not in shown[name]] == []
@@ -62,8 +66,9 @@ def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the
     # The command as it stands there, and its program's figures beside those that the network's reports name.
     typed = shlex.split(ahead["command"])
     assert ahead["command"] in shown["baseline_results.md"]
-    said = cli("init", project.root / typed[2], "--data", project.root / typed[4], *typed[5:])
-    assert said.code == 0, said.err
+    begun = cli("init", project.root / typed[2], "--data", project.root / typed[4], *typed[5:])
+    assert begun.code == 0, begun.err
+    assert ahead["command"] in shown["reproducibility_manifest.md"]
     table = open_table(project.root / typed[2] / "table.yaml")
     model = lightgbm.LGBMRegressor(deterministic=True, force_row_wise=True, n_jobs=1, verbose=-1)
     model.fit(table.train.cells, table.train.target, categorical_feature=table.categories)
@@ -72,7 +77,10 @@ def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the
 
 
 def test_no_report_recommends_boosting_where_the_network_is_ahead(tmp_path: Path, cli: Cli) -> None:
-    project = walked(tmp_path, cli, plane(800), 30)
+    project, _ = walked(tmp_path, cli, plane(800), 30)
+    manifest = screens(project)["reproducibility_manifest.md"]
+    assert "**A network is likely at least as good as gradient boosting on this table**" in manifest
+    assert "mltrainer init" not in manifest.split("## Gate")[0].replace("as `mltrainer init` or a person", "")
     assert [name for name, text in screens(project).items() if AHEAD in text] == []
     final = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
     assert "boosting" not in final

@@ -18,7 +18,7 @@ from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
 from mltrainer.integrations.tables import open_table, outputs_of, read_rows
-from mltrainer.project import boosting
+from mltrainer.project import boosting, start
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.workspace import Project, read_json
@@ -74,8 +74,8 @@ def test_rows_lie_in_the_splits_of_the_network_s_project(table: Path, tmp_path: 
 def test_a_program_measures_what_scikit_learn_finds_on_the_same_rows(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, of: str
 ) -> None:
-    pytest.importorskip(of)
-    monkeypatch.setattr(boosting, "library", lambda: of)
+    pytest.importorskip("lightgbm")
+    monkeypatch.setattr(start, "library", lambda: of)
     folder = begun(tmp_path / "b", table, target)
     subprocess.run([sys.executable, "boosting.py"], cwd=folder, check=True, capture_output=True)
     measured, opened = read_json(folder / "metrics.json"), open_table(folder / "table.yaml")
@@ -148,14 +148,14 @@ def test_a_program_that_is_there_is_not_taken_for_the_one_that_would_be_written(
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["boosting.py"]
 
 
-@pytest.mark.parametrize(("of", "target"), [("lightgbm", "price"), ("sklearn", "grade")])
+@pytest.mark.parametrize(("of", "target"), [("lightgbm", "price"), ("boosting", "grade")])
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_program_walks_the_five_phases_repeats_and_answers(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, of: str, target: str
 ) -> None:
-    pytest.importorskip(of)
-    monkeypatch.setattr(boosting, "library", lambda: of)
+    pytest.importorskip("lightgbm")
+    monkeypatch.setattr(start, "library", lambda: of)
     folder = begun(tmp_path / "b", table, target)
     with (folder / "mltrainer.yaml").open("a") as file:
         file.write('acceptance: {r2: ">= 0.1"}\n' if target == "price" else 'acceptance: {accuracy: ">= 0.4"}\n')

@@ -12,12 +12,21 @@ from mltrainer.errors import InputError, StoppedError
 from mltrainer.records.job import ReferencesJob
 from mltrainer.records.partial import partial
 from mltrainer.records.references import References
+from mltrainer.reports.boosting import boosting_line
 from mltrainer.runs.launcher import Tools
-from mltrainer.runs.references import boosting_ahead, boosting_command, measure_references
+from mltrainer.runs.references import (
+    boosting_ahead,
+    boosting_command,
+    boosting_plan,
+    library,
+    measure_before_training,
+    measure_references,
+)
 from mltrainer.workspace import Project, write_json
 from tests.results import run_result
 
 BEST = {"path": "runs/best", "step": 30, "epoch": 3, "roles": ["best"], "verified": True, "files": []}
+LINEAR = {"name": "linear", "metrics": {}}
 FOUND = {"metric": "accuracy", "samples": 3, "train_samples": 9, "level": 0.95, "resamples": 100, "network": None}
 
 
@@ -42,7 +51,7 @@ class Launched:
         self.jobs.append(job)
         if self.error is not None:
             raise self.error
-        write_json(project.root / job.folder / "result.json", {"schema": 1, **FOUND, "rows": [{"name": "linear"}]})
+        write_json(project.root / job.folder / "result.json", {"schema": 1, **FOUND, "rows": [LINEAR]})
 
 
 def measured(folder: Path, launched: Launched, given: TrainingConfig, **changes: Any) -> dict[str, Any] | None:
@@ -54,7 +63,7 @@ def measured(folder: Path, launched: Launched, given: TrainingConfig, **changes:
 def test_they_are_measured_once_for_a_run_and_fitted_once_for_the_same_rows(tmp_path: Path) -> None:
     launched = Launched()
     first = measured(tmp_path, launched, config())
-    assert first == {**FOUND, "rows": [{"name": "linear"}], "reason": None}
+    assert first == {**FOUND, "rows": [LINEAR], "reason": None}
     assert measured(tmp_path, launched, config()) == first
     assert len(launched.jobs) == 1
     measured(tmp_path, launched, config(epochs=3), id="b1b2c3d4e5f6")
@@ -138,3 +147,44 @@ def test_what_was_not_measured_is_behind_nothing() -> None:
 )
 def test_the_command_begins_boosting_on_the_run_s_own_table(data: dict[str, str], command: str | None) -> None:
     assert boosting_command(config(data=data)) == command
+
+
+@pytest.mark.parametrize(
+    ("mode", "boosting", "smooth", "likely"),
+    [
+        ("max", 0.96, 0.90, "boosting"),  # .04 of error is less than half of .10
+        ("max", 0.94, 0.90, None),
+        ("max", 0.90, 0.90, "network"),
+        ("max", 0.80, 0.90, "network"),
+        ("min", 0.40, 1.00, "boosting"),
+        ("min", 0.60, 1.00, None),
+        ("min", 1.20, 1.00, "network"),
+    ],
+)
+def test_planning_says_which_is_likely_by_the_error_that_boosting_leaves(
+    mode: str, boosting: float, smooth: float, likely: str | None
+) -> None:
+    row = {"rows": 9, "seconds": 0.5, "interval": None, "lead": None, "verdict": None, "reason": None, "title": "x"}
+    values = {"linear": smooth - 0.1 if mode == "max" else smooth + 0.1, "smooth": smooth, "lightgbm": boosting}
+    rows = [{**row, "name": name, "metrics": {"accuracy": value}} for name, value in values.items()]
+    given = config(metric={"name": "accuracy", "mode": mode}, data={"source": "a.csv", "target": "y"})
+    found = boosting_plan(given, partial(References, {**FOUND, "rows": rows, "reason": None}))
+    assert found is not None
+    assert (found.likely, found.boosting.value, found.smooth.value) == (likely, boosting, smooth)
+    assert (str(found.command) in boosting_line(found)) == (likely != "network")
+
+
+def test_planning_says_nothing_where_boosting_or_all_that_it_is_compared_with_failed() -> None:
+    assert boosting_plan(config(), beside({"linear": "level"})) is None
+    assert boosting_plan(config(), beside({"lightgbm": "level"})) is None
+
+
+def test_planning_measures_tables_alone_once(tmp_path: Path) -> None:
+    launched = Launched()
+    tools = Tools(Project(tmp_path), lambda _: None, launched)
+    assert measure_before_training(tools, config(task={"kind": "image_classification"}), "d" * 64) is None
+    assert not launched.jobs
+    for _ in range(2):
+        measure_before_training(tools, config(), "d" * 64)
+    (job,) = launched.jobs
+    assert (job.checkpoint, job.boosting) == (None, library())

@@ -1,0 +1,35 @@
+"""What planning says of gradient boosting and a network on a table, in sentences for the terminal and the report alike."""
+
+from __future__ import annotations
+
+from mltrainer.records.references import BoostingPlan, PlainFigure
+from mltrainer.reports.values import counted, duration, number
+
+LIKELY = {
+    "boosting": "Gradient boosting is likely better than a network on this table",
+    "network": "A network is likely at least as good as gradient boosting on this table",
+    None: "Whether a network or gradient boosting is better on this table is open until the baseline",
+}
+
+
+def likely(found: BoostingPlan) -> str:
+    """Return which of the two is likely better, as the beginning of a sentence."""
+    return LIKELY[found.likely]
+
+
+def figures(found: BoostingPlan) -> str:
+    """Return the figures behind it, on the validation rows."""
+
+    def of(one: PlainFigure) -> str:
+        return f"{number(one.value)} ({duration(one.seconds)} of CPU time)"
+
+    return (
+        f"on {counted(found.samples, 'validation row')} {found.boosting.title} has {found.metric} {of(found.boosting)}, and "
+        f"{found.smooth.title}, the better of two smooth models that stand for a network, {of(found.smooth)}"
+    )
+
+
+def boosting_line(found: BoostingPlan) -> str:
+    """Return all of it on a line, with the command that begins a project with boosting where that may be better."""
+    begin = f"; to begin with boosting: {found.command}" if found.command and found.likely != "network" else ""
+    return f"{likely(found)}: {figures(found)}{begin}"
