@@ -120,7 +120,7 @@ class BoostingPlan(Part):
         boosting: What boosting reaches.
         smooth: What the smooth model reaches.
         lead: The smooth model's over boosting, lower and upper end; below zero where boosting is better.
-        likely: Which is likely the better choice; None where that is open until the baseline.
+        likely: What is likely at least as good as the other; None where that is open until the baseline.
         command: What begins a project with boosting; None where the data are no file.
     """
 
@@ -130,5 +130,5 @@ class BoostingPlan(Part):
     boosting: PlainFigure
     smooth: PlainFigure
     lead: list[Number] | None
-    likely: Literal["boosting", "network"] | None
+    likely: Literal["network"] | None
     command: str | None

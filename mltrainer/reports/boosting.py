@@ -6,9 +6,8 @@ from mltrainer.records.references import BoostingPlan, PlainFigure
 from mltrainer.reports.values import counted, duration, number
 
 LIKELY = {
-    "boosting": "Gradient boosting is likely better than a network on this table",
     "network": "A network is likely at least as good as gradient boosting on this table",
-    None: "Whether a network or gradient boosting is better on this table is open until the baseline",
+    None: "Gradient boosting is ahead of smooth models on this table, and the baseline must show whether a network is, too",
 }
 
 
@@ -31,5 +30,5 @@ def figures(found: BoostingPlan) -> str:
 
 def boosting_line(found: BoostingPlan) -> str:
     """Return all of it on a line, with the command that begins a project with boosting where that may be better."""
-    begin = f"; to begin with boosting: {found.command}" if found.command and found.likely != "network" else ""
+    begin = f"; to begin with boosting: {found.command}" if found.command and not found.likely else ""
     return f"{likely(found)}: {figures(found)}{begin}"

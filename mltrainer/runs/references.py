@@ -18,6 +18,7 @@ from mltrainer.records.job import ReferencesJob
 from mltrainer.records.partial import partial
 from mltrainer.records.references import BoostingAhead, BoostingBeside, BoostingPlan, PlainFigure, References
 from mltrainer.records.run import RunResult
+from mltrainer.reports.values import as_float
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import digest, read_json
@@ -33,7 +34,6 @@ FITTED_BY = (
 COMPARED = ("_classification", "_regression")  # the kinds that plain models have an answer to
 Split = Literal["validation", "test"]
 PLAN = "plan"  # the name of a job that has no run
-HALF = 0.5  # chosen by us on the tables of `tools/reference_models`, seed 0: the share of the error that boosting leaves
 TABLES = ("tabular_classification", "tabular_regression")
 BOOSTING = ("lightgbm", "boosting", "catboost")  # in the order in which `init --model boosting` would take them
 SKLEARN = "sklearn:"  # begins the names of tables that scikit-learn ships
@@ -93,21 +93,21 @@ def measure_before_training(tools: Tools, config: TrainingConfig, data_sha256: s
 def boosting_plan(config: TrainingConfig, found: References) -> BoostingPlan | None:
     """Return what planning says of gradient boosting; None where it or all that stands for a network could not be fitted.
 
-    Where it leaves at most half of the error of the better smooth model, boosting is likely the better choice; where it is no
-    better than that model, a network is; else that is open. `tools/reference_models` has the tables on which this was tried.
+    Where it is no better than the better smooth model, a network is likely at least as good; else that is open, since a network
+    finds much that smooth models do not. `tests/benchmarks/bench_likely.py` measures how often that is right.
 
     Args:
         config: The planned config.
         found: Gradient boosting beside smooth models.
     """
     metric, sign = found.metric, 1 if config.metric.mode == "max" else -1
-    rows = {row.name: row for row in found.rows if math.isfinite(row.metrics.get(metric, math.nan))}
-    boosting = next((row for name, row in rows.items() if name in BOOSTING), None)
-    smooth = max((row for row in rows.values() if row is not boosting), key=lambda row: sign * row.metrics[metric], default=None)
+    values = {row.name: as_float(row.metrics.get(metric)) for row in found.rows}
+    rows = [row for row in found.rows if math.isfinite(values[row.name])]
+    boosting = next((row for row in rows if row.name in BOOSTING), None)
+    smooth = max((row for row in rows if row is not boosting), key=lambda row: sign * values[row.name], default=None)
     if boosting is None or smooth is None:
         return None
-    value, other, best = boosting.metrics[metric], smooth.metrics[metric], 1.0 if sign > 0 else 0.0
-    likely = "boosting" if abs(best - value) <= HALF * abs(best - other) else "network" if sign * (other - value) >= 0 else None
+    value, other = values[boosting.name], values[smooth.name]
     return BoostingPlan(
         metric=metric,
         samples=found.samples,
@@ -115,7 +115,7 @@ def boosting_plan(config: TrainingConfig, found: References) -> BoostingPlan | N
         boosting=PlainFigure(title=boosting.title, value=value, seconds=boosting.seconds),
         smooth=PlainFigure(title=smooth.title, value=other, seconds=smooth.seconds),
         lead=boosting.lead,
-        likely=likely,
+        likely="network" if sign * (other - value) >= 0 else None,
         command=boosting_command(config),
     )
 

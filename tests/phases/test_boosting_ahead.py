@@ -49,7 +49,7 @@ def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the
         "once for the validation rows, which planning measured, once for the test"
     )
     shown = screens(project)
-    assert "**Gradient boosting is likely better than a network on this table**" in shown["reproducibility_manifest.md"]
+    assert "**Gradient boosting is ahead of smooth models on this table" in shown["reproducibility_manifest.md"]
     names = ["baseline_results.md", "diagnostic_report.md", "tuning_results.md", "final_report.md", "card"]
     assert set(names) <= set(shown)
     assert [name for name in names if AHEAD not in shown[name]] == []
