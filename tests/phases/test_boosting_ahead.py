@@ -13,7 +13,7 @@ from mltrainer.workspace import PHASES, Project, read_json
 from tests.conftest import Cli, commit
 from tests.known_tables import plane, stepped
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 SCREEN = 25  # lines
 AHEAD = "**Gradient boosting is better than "
 
