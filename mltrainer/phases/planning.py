@@ -131,7 +131,7 @@ def run(ctx: Context) -> Result:
 
 
 def _boosting(ctx: Context, config: TrainingConfig, first: ProbeResult) -> BoostingPlan | None:
-    """Return what gradient boosting reaches on a table before a network is trained, and tell it."""
+    """Return the figures of gradient boosting on a table before a network is trained, after a note of them."""
     found = None if config.task.is_opaque else measure_before_training(ctx.tools, config, data_of(first).sha256)
     if found is not None:
         ctx.note(boosting_line(found))

@@ -58,7 +58,7 @@ def references(form: str, *, classification: bool) -> list[PlainModel]:
 
 
 def stand_ins(*, classification: bool) -> list[PlainModel]:
-    """Return what learns smooth functions of a table's row, as a network does: a line, and kernels at some of its rows."""
+    """Return the smooth models of a table that stand for a network: a linear one, and one on kernels at some rows."""
     return _SMOOTH[classification]
 
 

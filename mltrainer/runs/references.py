@@ -91,7 +91,7 @@ def measure_before_training(tools: Tools, config: TrainingConfig, data_sha256: s
 
 
 def boosting_plan(config: TrainingConfig, found: References) -> BoostingPlan | None:
-    """Return what planning says of gradient boosting; None where it or all that stands for a network could not be fitted.
+    """Return planning's word on gradient boosting; None where it or all that stands for a network could not be fitted.
 
     Where it is no better than the better smooth model, a network is likely at least as good; else that is open, since a network
     finds much that smooth models do not. `tests/benchmarks/bench_likely.py` measures how often that is right.
