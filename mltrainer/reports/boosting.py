@@ -12,7 +12,7 @@ LIKELY = {
 
 
 def likely(found: BoostingPlan) -> str:
-    """Return which of the two is likely better, as the beginning of a sentence."""
+    """Return the verdict on the two, as the beginning of a sentence."""
     return LIKELY[found.likely]
 
 
