@@ -16,7 +16,7 @@ REASON = "it is smelled before anyone eats"
 def write(path: Path) -> None:
     draw = np.random.default_rng(0)
     smell, cap = draw.integers(0, 5, 400), draw.normal(size=400).round(3)
-    rows = [f"{'nflpa'[s]},{c},{('edible', 'poisonous')[s > 2]}" for s, c in zip(smell, cap, strict=True)]
+    rows = [f"{'nflpa'[s]},{c},{('edible', 'poisonous')[int(s > 2)]}" for s, c in zip(smell, cap, strict=True)]
     path.write_text("\n".join(["smell,cap,kind", *rows]) + "\n")
 
 
