@@ -131,10 +131,23 @@ def unpacked(data: bytes) -> bytes:
     return found
 
 
-def decoded(data: bytes) -> str:
-    """Return a file's text: UTF-8, UTF-16 where a byte order mark says so, or Windows-1252 where none of it could be UTF-8."""
+def wide_encoding(data: bytes) -> str | None:
+    """Return UTF-16 or UTF-32 where a byte order mark or the places of zero bytes say so, or None."""
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16")
+        return "utf-16"
+    zeros = [part.count(0) / max(1, len(part)) for part in (data[:SAMPLE:2], data[1:SAMPLE:2])]
+    # Most characters of a table are ASCII, half of whose bytes are zero: always the first, or always the second.
+    if max(zeros) < 0.5 or min(zeros) > 0.25:
+        return None
+    return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
+
+
+def decoded(data: bytes) -> str:
+    """Return a file's text: UTF-8, UTF-16 or UTF-32 where it is that, or Windows-1252 where none of it could be UTF-8."""
+    if (wide := wide_encoding(data)) is not None:
+        return data.decode(wide)
     if b"\0" in data:
         raise InvalidInputError("it is no text: it holds NUL bytes")
     try:

@@ -30,6 +30,9 @@ def init(
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="Start from a table; the task is inferred.")
     ] = None,
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column to predict.")] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="A column that is no feature; give it once for each.")
+    ] = None,
     validation: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="A separate data set to validate on, in --data's form.")
     ] = None,
@@ -61,7 +64,7 @@ def init(
         raise typer.BadParameter(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
     program = Script(script, metrics, metric) if script is not None else None
     held_out = {"validation": validation, "test": test}
-    for line in make_project(folder or named or Path(), example, data, target, held_out, program, arguments, model):
+    for line in make_project(folder or named or Path(), example, data, target, held_out, program, arguments, model, ignore or ()):
         print(printable(line))
     return 0
 

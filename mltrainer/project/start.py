@@ -156,6 +156,7 @@ def make_project(
     script: Script | None = None,
     arguments: Path | None = None,
     model: str = NETWORK,
+    ignore: Sequence[str] = (),
 ) -> list[str]:
     """Write a project's first files and return what to tell the person.
 
@@ -168,6 +169,7 @@ def make_project(
         script: A program that trains by itself, or None.
         arguments: A file of `TrainingArguments` of transformers, which planning is to start from, or None.
         model: What learns from `data`: the default network, or gradient boosting as a program.
+        ignore: Columns of the table that are no features.
 
     Raises:
         InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
@@ -182,7 +184,9 @@ def make_project(
     if script is not None:
         _require_no_secret(script.command)
     _require_known(model)
-    found = _from_script(folder, script) if script is not None else _beginning(folder, example, data, target, held_out or {})
+    found = (
+        _from_script(folder, script) if script is not None else _beginning(folder, example, data, target, held_out or {}, ignore)
+    )
     if model != NETWORK:
         found = _boosted(folder, found, model, has_data=data is not None)
     if arguments is not None:
@@ -286,14 +290,19 @@ def _write_templates(folder: Path, templates: dict[str, str]) -> list[str]:
 
 
 def _beginning(
-    folder: Path, example: str | None, data: Path | None, target: str | None, held_out: Mapping[str, Path | None]
+    folder: Path,
+    example: str | None,
+    data: Path | None,
+    target: str | None,
+    held_out: Mapping[str, Path | None],
+    ignore: Sequence[str],
 ) -> Beginning:
     """Return the starting values of a project from an example or from data."""
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
-        return _from_data(folder, data, target, held_out)
-    for option in [name for name, value in {"target": target, **held_out}.items() if value is not None]:
+        return _from_data(folder, data, target, held_out, ignore)
+    for option in [name for name, value in {"target": target, "ignore": ignore or None, **held_out}.items() if value is not None]:
         raise InputError(f"--{option} belongs to --data", mend="mltrainer init --data file.csv --target column")
     chosen = example or "digits"
     if chosen not in EXAMPLES:
@@ -388,7 +397,9 @@ def _example_templates(example: str) -> dict[str, str]:
     return sized(WRITTEN[example][2])
 
 
-def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None]) -> Beginning:
+def _from_data(
+    folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None], ignore: Sequence[str]
+) -> Beginning:
     """Return the starting values of a project from its data, with the sources of separate splits."""
     from mltrainer.tasks.predefined_splits import own_splits
     from mltrainer.tasks.sources import near
@@ -401,7 +412,7 @@ def _from_data(folder: Path, data: Path, target: str | None, held_out: Mapping[s
             mend = "name one that is there; a path is relative to the folder that you are in"
             raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", mend=mend)
     splits = own_splits(data, held_out)
-    found = _from_pictures(folder, splits["train"], target) or _from_table(folder, splits, target)
+    found = _from_pictures(folder, splits["train"], target) or _from_table(folder, splits, target, ignore)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
     given = found.values["data"]
     source = {"source": given["source"], **own}
@@ -433,14 +444,14 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
     return [name]
 
 
-def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None) -> Beginning:
+def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None, ignore: Sequence[str]) -> Beginning:
     from mltrainer.tasks.config_inference import infer_project
     from mltrainer.tasks.data_findings import LARGEST_REPEAT
 
     data = splits["train"]
     if target is None and not data.is_dir() and data.suffix.lower() != ".txt":
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
-    found = infer_project(splits, target)
+    found = infer_project(splits, target, ignore)
     source = _source(folder, data)
     classification = found.kind in ("tabular_classification", "text_classification")
     tokens = Tokens.model_validate(TOKENS.get(found.kind, {})).model_dump() if found.kind.startswith(TEXT) else None

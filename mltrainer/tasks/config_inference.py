@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mltrainer.configs.project import NO_VALUE, Data
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import NO_TARGET, Arrays, Corpus, Table, target_gaps, without
-from mltrainer.tasks.sources import read_source, table_of
+from mltrainer.tasks.sources import read_source, require_columns, table_of
 from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.config_inference import InferredConfig, infer_table
 from mltrainer.tasks.tables.missing_values import missing_spellings, texts_of
@@ -22,17 +22,21 @@ MOST_COLUMNS = 50_000  # chosen by us: 16,000 columns of 50 rows took 8 s of com
 GENERATED = 128  # characters of a sample of text to generate, by default
 
 
-def infer_project(paths: Mapping[str, Path], target: str | None) -> InferredConfig:
+def infer_project(paths: Mapping[str, Path], target: str | None, ignore: Sequence[str] = ()) -> InferredConfig:
     """Return the task, metric and column kinds inferred from data and its target column.
 
     Args:
         paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are of their own.
         target: The column to predict; not needed for images and arrays.
+        ignore: Columns that are no features.
 
     Raises:
         InputError: The file or the column does not exist, or its content is not valid.
     """
     content, header = _read(paths, target)
+    if target is not None and isinstance(content, Corpus):
+        what = f"--target {target} names a column, and this is a folder of texts, which has none"
+        raise InputError(what, where=content.place, mend="leave --target out, or bring one table")
     if isinstance(content, Table):
         _refuse_too_wide(content)
     if isinstance(content, Corpus):
@@ -43,7 +47,8 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> InferredConf
         what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"
         return InferredConfig("image_classification", "accuracy", [what])
     table, name = table_of(content, target or folder_target(content))
-    read = table
+    require_columns(table, ignore, "--ignore")
+    read = table = replace(table, columns={key: cells for key, cells in table.columns.items() if key not in ignore})
     table, plain, gaps = _emptied(read)
     found = infer_texts(table, name, plain) or infer_table(table, name, plain)
     notes = [*table.notes, *([] if header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
@@ -52,7 +57,12 @@ def infer_project(paths: Mapping[str, Path], target: str | None) -> InferredConf
     notes += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
     missing = [*NO_VALUE, *gaps] if gaps else []
     return replace(
-        found, explanation=[*found.explanation, *notes], warnings=[*asked, *found.warnings], missing=missing, header=header
+        found,
+        ignored=[*ignore, *found.ignored],
+        explanation=[*found.explanation, *notes],
+        warnings=[*asked, *found.warnings],
+        missing=missing,
+        header=header,
     )
 
 

@@ -23,20 +23,21 @@ from mltrainer.tasks.content import WHOLE_FILE, Arrays, Corpus, Source, Table, c
 from mltrainer.tasks.images.image_folders import read_images
 from mltrainer.tasks.images.pictures import list_pictures, read_pictures
 from mltrainer.tasks.predefined_splits import join, join_tables, places
-from mltrainer.tasks.stored.location import Location, parquet_files
+from mltrainer.tasks.stored.location import parquet_files
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.table_cache import LazyColumns, TableCache
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_json, read_jsonl, text_array
-from mltrainer.tasks.text.corpus import is_corpus, read_corpus
+from mltrainer.tasks.text.corpus import is_corpus, read_corpus, visible
 from mltrainer.tasks.text.labelled_texts import is_text_folder, read_texts
 from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults
 
 SKLEARN = "sklearn:"
 SKLEARN_TARGET = "target"
 SKLEARN_TABLES = {"iris": True, "wine": True, "breast_cancer": True, "diabetes": False}  # name: has classes
+SHEETS = (".xlsx", ".xls", ".ods")
+DELIMITED = (".csv", ".tsv", ".tab", ".psv", ".dat", ".data", ".txt")  # ".txt" where there is a column to predict
 TABLE_READERS: dict[str, Callable[[bytes, str], Table]] = {
-    ".csv": read_csv,
-    ".tsv": read_csv,
+    **dict.fromkeys(DELIMITED, read_csv),
     ".parquet": read_parquet,
     ".jsonl": read_jsonl,
     ".ndjson": read_jsonl,
@@ -69,7 +70,7 @@ def _read_splits(config: Data, root: Path) -> Source:
     patterns = {name for name, source in named.items() if parquet_files(source, root) is not None}
     if config.image is None and not config.source.startswith(SKLEARN) and not patterns:
         paths = {name: _existing(source, root, _key(name)) for name, source in named.items()}
-        if all(suffix_of(path) in TABLE_READERS for path in paths.values()) and _is_large(list(paths.values()), root):
+        if all(_is_table(path, config) for path in paths.values()) and _is_large(list(paths.values()), root):
             return _kept_table(paths, config, root)
     # All are looked for before any is read: a missing test file must not show after minutes.
     for name, source in config.held_out.items():
@@ -91,21 +92,35 @@ def _read_samples(config: Data, root: Path) -> Source:
     if source.startswith(SKLEARN):
         return _read_sklearn(source.removeprefix(SKLEARN))
     if (parts := parquet_files(source, root)) is not None:
-        return _joined(parts, config, root)
+        return _joined([part.name for part in parts], config, root)
     path = _existing(source, root, "data.source")
-    if is_corpus(path):
+    if is_corpus(path) and not _is_table(path, config):
         return Source(*read_corpus(path, _place(path, root), root))
     if not path.is_dir():
         return _read_file(path, _place(path, root), config, root)
+    if (tables := _tables_in(path, config)) is not None:
+        return _joined([_place(each, root) for each in tables], config, root)
     if is_text_folder(path):
         return Source(*read_texts(path, _place(path, root)))
     return Source(*read_images(path, _place(path, root)))
 
 
-def _joined(files: list[Location], config: Data, root: Path) -> Source:
-    """Return the rows of several Parquet files as one table."""
-    read = [_bytes(root / one.name, one.name) for one in files]
-    tables = [_table(data, row.path, ".parquet", config) for data, row in read]
+def _is_table(path: Path, config: Data) -> bool:
+    """Return True if a file is read as a table; a text without a column to predict is none."""
+    suffix = suffix_of(path)
+    return path.is_file() and suffix in TABLE_READERS and (suffix != ".txt" or bool(config.all_targets))
+
+
+def _tables_in(folder: Path, config: Data) -> list[Path] | None:
+    """Return the tables of a folder that holds nothing else, sorted; None of another folder."""
+    found = visible(folder)
+    return found if found and all(_is_table(path, config) and path.suffix.lower() != ".txt" for path in found) else None
+
+
+def _joined(names: list[str], config: Data, root: Path) -> Source:
+    """Return the rows of several files as one table."""
+    read = [_bytes(root / name, name) for name in names]
+    tables = [_table(data, row.path, suffix_of(Path(row.path)), config) for data, row in read]
     table = join_tables(tables)
     return Source(table, [row for _, row in read], table.notes)
 
@@ -158,7 +173,7 @@ def _read_file(path: Path, place: str, config: Data, root: Path) -> Source:
     raise InputError(
         f"unknown kind of file {path.suffix!r}; known are {known} and folders of images",
         where=place,
-        mend="convert it to one of these",
+        mend="save the sheet as CSV, and give that" if suffix in SHEETS else "convert it to one of these",
     )
 
 
@@ -167,7 +182,7 @@ def _table(data: bytes, place: str, suffix: str, config: Data) -> Table:
         data = unpacked(data)
     except OSError as error:
         raise InputError(str(error), where=place, mend=WHOLE_FILE) from error
-    is_csv = suffix in (".csv", ".tsv")
+    is_csv = suffix in DELIMITED
     table = read_csv(data, place, config.header) if is_csv else TABLE_READERS[suffix](data, place)
     gaps = [note for name in config.all_targets for note in target_gaps(table, name, config.no_value)]
     return dataclasses.replace(without(table, config.no_value), notes=[*table.notes, *gaps])
@@ -299,6 +314,16 @@ def table_with(content: Table | Arrays | Corpus, targets: Sequence[str]) -> Tabl
 
 def _no_table() -> InputError:
     return InputError("a text; a table was expected", where="data.source", mend="task: {kind: text_generation}")
+
+
+def require_columns(table: Table, names: Sequence[str], where: str) -> None:
+    """Refuse names that are no columns of a table.
+
+    Raises:
+        InputError: With the nearest name.
+    """
+    for name in names:
+        _require_column(table, name, where)
 
 
 def _require_column(table: Table, name: str, where: str) -> None:

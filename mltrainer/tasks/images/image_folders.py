@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,11 @@ def read_images(folder: Path, place: str) -> tuple[Arrays, list[FileRow], list[s
     return Arrays(x, y, classes, place, names=[row.path for row in rows]), rows, notes
 
 
+def fault_of(error: Exception) -> str:
+    """Return what Pillow says of a damaged file, without the name of the bytes in memory that it was read from."""
+    return f"{type(error).__name__}: {re.sub(r' *<_io[.]BytesIO object[^>]*>', '', str(error))}"
+
+
 def image_paths(folder: Path, place: str) -> list[Path]:
     """Return the images of every class folder, sorted.
 
@@ -81,7 +87,7 @@ def _decode(data: bytes, name: str) -> Any:
             image = Image.open(io.BytesIO(data))
             image.load()
     except Exception as error:
-        raise InputError(f"not readable as an image: {type(error).__name__}: {error}", where=name) from error
+        raise InputError(f"not readable as an image: {fault_of(error)}", where=name) from error
     # These have 16 or 32 bits: converting them to 8 would cut off levels without a word.
     if image.mode.startswith(("I", "F")):
         raise InputError(f"pixels of mode {image.mode}; 8 bits per channel were expected", where=name)

@@ -25,7 +25,7 @@ from mltrainer.errors import InputError
 from mltrainer.leftovers import new_file
 from mltrainer.records.common import FileRow
 from mltrainer.tasks.content import Arrays
-from mltrainer.tasks.images.image_folders import image_paths
+from mltrainer.tasks.images.image_folders import fault_of, image_paths
 from mltrainer.workspace import PROJECT_FILE, Project, digest, folder_sha256, machine_faults, write_atomic
 
 NEEDED = InputError("reading images needs Pillow", mend='pip install "mltrainer[images]"')
@@ -203,7 +203,7 @@ def _decode_one(listed: PictureList, config: Image, pixels: np.ndarray, place: i
     except MemoryError:
         raise
     except Exception as error:  # whatever Pillow raises for a damaged file
-        return sha256, f"{type(error).__name__}: {error}", False
+        return sha256, fault_of(error), False
     return sha256, None, grey and _is_colourful(data)
 
 

@@ -16,7 +16,7 @@ def read_parquet(data: bytes, place: str) -> Table:
     """Return the table of a Parquet file; nulls are missing values.
 
     Raises:
-        InputError: The file is damaged or empty, or a column holds nested values.
+        InputError: The file is damaged or empty, or it holds nothing but nested values.
     """
     import polars
 
@@ -27,9 +27,16 @@ def read_parquet(data: bytes, place: str) -> Table:
     if frame.height == 0:
         raise InputError(f"a table with {frame.width} columns, but no rows", where=place)
     count = frame.height
+    nested = {name: _named(kind) for name, kind in frame.schema.items() if kind.is_nested()}
+    if len(nested) < frame.width:
+        frame = frame.drop(nested)
+    notes = [
+        f"column {name!r} holds {kind}, and is left out: write its parts as columns of their own, of numbers or text, to use it"
+        for name, kind in nested.items()
+    ]
     # Dropped one by one: a column's memory is free again before the next one is converted.
     columns = {name: _column(frame.drop_in_place(name), f"{place}, column {name!r}") for name in frame.columns}
-    return Table(columns, lambda: np.arange(1, count + 1), place)
+    return Table(columns, lambda: np.arange(1, count + 1), place, notes=notes)
 
 
 def _column(column: Any, where: str) -> Any:

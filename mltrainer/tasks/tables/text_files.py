@@ -7,13 +7,15 @@ import csv
 import io
 import json
 import re
+import shlex
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import SAMPLE, decoded, delimiter_of, flattened, names_of
+from mltrainer.checkpointing.inference_script import SAMPLE, decoded, delimiter_of, flattened, names_of, wide_encoding
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Table
 from mltrainer.tasks.tables import polars_csv, polars_jsonl
@@ -37,7 +39,7 @@ def decode(data: bytes, place: str) -> str:
     start = next((len(mark) for mark in (BOM, *UTF16) if data.startswith(mark)), 0)
     if not data[start:].strip():
         raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
-    nul = -1 if data.startswith(UTF16) else data.find(b"\0")
+    nul = -1 if wide_encoding(data) else data.find(b"\0")
     if nul >= 0:
         raise InputError(
             f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}", mend=WHOLE_FILE
@@ -56,8 +58,8 @@ def decode(data: bytes, place: str) -> str:
 
 def _encoding_notes(data: bytes, place: str) -> list[str]:
     """Return a note on the encoding of a text file that is not UTF-8; none for UTF-8."""
-    if data.startswith(UTF16):
-        return [f"{place} is UTF-16"]
+    if (wide := wide_encoding(data)) is not None:
+        return [f"{place} is {wide.upper()}"]
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -156,6 +158,8 @@ def _same_names(header: list[str]) -> list[str]:
 
 def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: str) -> None:
     bad = [(line, len(cells)) for line, cells in body if len(cells) != len(header)]
+    if len(bad) > len(body) / 2 and len(widths := {len(cells) for _, cells in body[-SHOWN:]}) == 1:
+        _refuse_title_lines(body, widths.pop(), place)
     if bad:
         shown = ", ".join(f"line {line} has {count}" for line, count in bad[:SHOWN])
         more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
@@ -164,6 +168,19 @@ def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: 
             where=f"{place}:{bad[0][0]}",
             mend="fix these rows; a cell that holds the delimiter must be quoted",
         )
+
+
+def _refuse_title_lines(body: list[tuple[int, list[str]]], width: int, place: str) -> None:
+    """Refuse a file with lines above its header, with the command that leaves them out."""
+    line = next(line for line, cells in body if len(cells) == width)
+    name = Path(place)
+    without = f"{name.stem}_table{name.suffix}"
+    raise InputError(
+        f"the header seems to be line {line}, of {width} cells as the rows below it; "
+        f"{'a line stands' if line == 2 else 'lines stand'} above it that {'is' if line == 2 else 'are'} no part of the table",
+        where=f"{place}:{line}",
+        mend=f"tail -n +{line} {shlex.quote(name.name)} > {shlex.quote(without)}, and give {without}",
+    )
 
 
 def _table(header: list[str], rows: list[list[str]], lines: list[int], place: str) -> Table:
