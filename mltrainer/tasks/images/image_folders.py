@@ -51,7 +51,7 @@ def read_images(folder: Path, place: str) -> tuple[Arrays, list[FileRow], list[s
 
 
 def fault_of(error: Exception) -> str:
-    """Return what Pillow says of a damaged file, without the name of the bytes in memory that it was read from."""
+    """Return Pillow's message on a damaged file, without the name of the bytes in memory that it was read from."""
     return f"{type(error).__name__}: {re.sub(r' *<_io[.]BytesIO object[^>]*>', '', str(error))}"
 
 
