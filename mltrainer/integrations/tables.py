@@ -6,7 +6,9 @@ rows alone, and the test rows stay sealed until they are asked for.
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,5 +167,5 @@ def print_answers(model: Any, path: Path, described: Mapping[str, Any]) -> None:
     except (inference_script.InvalidInputError, OSError, ValueError) as error:
         raise SystemExit(f"error: {inference_script.told(error)}") from error
     outputs = outputs_of(model, cells, len(described["classes"] or []))
-    for _answer in inference_script.answers(outputs, dict(described)):
-        pass
+    for answer in inference_script.answers(outputs, dict(described)):
+        sys.stdout.write(json.dumps(answer) + "\n")

@@ -17,7 +17,7 @@ from mltrainer.configs import yaml
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
-from mltrainer.integrations.tables import open_table, outputs_of, read_rows
+from mltrainer.integrations.tables import open_table, outputs_of, print_answers, read_rows
 from mltrainer.project import boosting, start
 from mltrainer.project.start import make_project
 from mltrainer.tasks.opening import OpenTask, open_task
@@ -106,6 +106,17 @@ def test_new_rows_are_read_as_the_training_rows_were(table: Path, tmp_path: Path
     found = read_rows(tmp_path / "new.csv", json.loads(json.dumps(opened.describe())))
     ids = opened._opened.split("train").ids
     assert np.array_equal(found[ids], opened.train.cells, equal_nan=True)
+
+
+def test_each_row_is_answered_on_a_line_of_its_own(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Model:
+        def predict(self, cells: np.ndarray) -> np.ndarray:
+            return np.arange(len(cells))
+
+    opened = open_table(begun(tmp_path / "b", table, "price") / "table.yaml")
+    print_answers(Model(), table, opened.describe())
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert answers == [{"prediction": float(row)} for row in range(600)]
 
 
 def test_a_class_that_no_training_row_has_keeps_the_least_probability() -> None:
