@@ -84,8 +84,7 @@ def _network(config: TrainingConfig, root: Path) -> Measured:
 
 
 def _peers(opened: OpenTask) -> dict[str, Measured]:
-    kinds = [column["kind"] for column in opened.task.inference()["columns"]]
-    categories = [place for place, kind in enumerate(kinds) if kind == "category"]
+    categories = [place for place, count in enumerate(opened.task.categories()) if count is not None]
     (x, y), (rows, targets) = (
         [part.numpy() for part in split.tensors or ()] for split in (opened.split("train"), opened.open_test())
     )

@@ -82,8 +82,7 @@ def searched(config: TrainingConfig, template: dict[str, Any], trials: int, root
 
 def references(opened: OpenTask) -> dict[str, float]:
     """Return the accuracy or R2 of the plain models with their defaults on the test rows."""
-    kinds = [column["kind"] for column in opened.task.inference()["columns"]]
-    categories = [place for place, kind in enumerate(kinds) if kind == "category"]
+    categories = [place for place, count in enumerate(opened.task.categories()) if count is not None]
     splits = [opened.split("train"), opened.open_test()]
     (x, y), (rows, targets) = ([part.numpy() for part in split.tensors or ()] for split in splits)
     is_class, known = y.dtype == np.int64, gaps(x, categories)
