@@ -1057,8 +1057,15 @@ def config_digest(config: TrainingConfig) -> str:
 
 
 def is_named_by(config: TrainingConfig, sha256: str) -> bool:
-    """Return True if a recorded digest is this config's, by the present rule or by that of version 0.1."""
-    return sha256 in (config_digest(config), digest(_named_by_all(config)))
+    """Return True if a recorded digest is this config's, by the present rule or by those of versions 0.1 and 0.2."""
+    return any(sha256 in (config_digest(one), digest(_named_by_all(one))) for one in (config, _with_known_spellings(config)))
+
+
+def _with_known_spellings(config: TrainingConfig) -> TrainingConfig:
+    """Return a config whose empty `data.missing` means the known spellings, as it did in version 0.2."""
+    if config.data is None or config.data.missing != []:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"missing": None})})
 
 
 def meets(value: float, criterion: str) -> bool:

@@ -103,7 +103,8 @@ def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Pro
     try:
         return _probed_again(ctx, config, first)
     except InputError as error:
-        changed = ", ".join(_changed(ctx, config))
+        stops = ["an interruption"] if "resume" in ctx.trainer.capabilities else []
+        changed = ", ".join([*_changed(ctx, config), *stops])
         told = f"it trained as it is, and failed once what must not matter was changed ({changed}): {error.message}"
         raise InputError(told, where=error.where, mend=error.mend) from error
 

@@ -32,6 +32,7 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "divergence": "DIVERGE",
     "dead_units": "DYING_RELU",
     "dead_layers": "DEAD_LAYER",
+    "gradient_underflow": "FP16_UNDERFLOW",
     "frozen_layers": "FROZEN",
     "saturation": "SATURATION",
     "symmetric_weights": "SYMMETRY",

@@ -264,7 +264,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
         }
         config = TrainingConfig.model_validate(given)
         task = open_task(config, tmp_path)
-        return SimpleNamespace(task=task, model=task.task.model(), config=config, ranks=SimpleNamespace(size=1), ties=[])
+        return SimpleNamespace(
+            task=task, model=task.task.model(), config=config, ranks=SimpleNamespace(size=1), ties=[], loss_findings=[]
+        )
 
     return opened
 
