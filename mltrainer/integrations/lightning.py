@@ -247,7 +247,8 @@ class Lightning(Task):
         handle = model.register_forward_hook(seen.note)
         lists = _lists_of(model)
         try:
-            yield seen
+            with _called(model):
+                yield seen
             if self._place.evaluates and not _is_inherited(type(model), "on_validation_epoch_end"):
                 seen.whole = {name: copy.deepcopy(part) for name, part in model.named_modules() if _was_updated(part)}
                 seen.lists = _taken(model, lists)
@@ -303,6 +304,28 @@ class Lightning(Task):
                 _put(model, own)
                 vars(model).update({name: [] for name in lists})
         return {name: (value, None if _is_metric(value) else 1) for name, (value, _) in seen.logged.items()}
+
+
+@contextmanager
+def _called(model: Any) -> Iterator[None]:
+    """Make `self.forward(x)` in a step the same as `self(x)`, so that hooks see the call."""
+    own, of_instance = model.forward, {name: value for name, value in vars(model).items() if name == "forward"}
+    entered: list[bool] = []  # one for each call of the module that has not reached its forward
+
+    def forward(*args: Any, **named: Any) -> Any:
+        if not entered:
+            return model(*args, **named)
+        entered.pop()
+        return own(*args, **named)
+
+    handle = model.register_forward_pre_hook(lambda *_: entered.append(True))
+    model.forward = forward
+    try:
+        yield
+    finally:
+        handle.remove()
+        del model.forward
+        vars(model).update(of_instance)
 
 
 # --- what a step gives ----------------------------------------------------------------------------

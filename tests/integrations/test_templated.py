@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mltrainer.errors import InputError
+from tests.conftest import Cli
 from tests.integrations.nets import NET, keys
 from tests.integrations.templated import TEMPLATED
+from tests.projects import write_light_template
 from tests.trainers.native.digits_runs import same, train
 
 pytest.importorskip("lightning")
@@ -66,6 +69,56 @@ def test_loaders_of_a_function_train_as_those_of_a_data_module(tmp_path: Path) -
     beside = given(data=None, module_options=HYDRA, loaders="digits_task:loaders", data_options={"batch": 8})
     found, whole = train(made(tmp_path / "a"), **beside), train(made(tmp_path / "b"), **given(module_options=HYDRA))
     assert found["weights_sha256"] == whole["weights_sha256"]
+
+
+PROJECT = """name: templated
+task:
+  use: mltrainer.integrations.lightning:Lightning
+  options:
+    module: "net:Classifier"
+    data: "net:Digits"
+    module_options:
+      net: {_target_: net.Dense, width: 16}
+      optimizer: {_target_: torch.optim.Adam, _partial_: true, lr: 0.01}
+metric: {name: val_acc, mode: max}
+acceptance: {val_acc: ">= 0.2"}
+"""
+
+
+def test_a_template_s_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "net.py").write_text(NET + TEMPLATED)
+    write_light_template(tmp_path)
+    (tmp_path / "mltrainer.yaml").write_text(PROJECT)
+    planned = cli("phase", "run", "planning", "--set", "epochs=12", "--set", "batch_size=16", "--project", tmp_path)
+    assert planned.code == 0, planned.out + planned.err
+    said = cli("run", "--project", tmp_path)
+    assert said.code == 0, said.out + said.err
+    assert "all five gates hold" in said.out
+
+
+class Calling(torch.nn.Linear):
+    """Its step calls the module in one of two ways, and may fail in it."""
+
+    def step(self, way: str, x: torch.Tensor) -> torch.Tensor:
+        return self.forward(x) if way == "forward" else self(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", ["forward", "call"])
+def test_hooks_see_each_call_of_a_step_once_and_the_module_is_as_before(way: str) -> None:
+    from mltrainer.integrations.lightning import _called
+
+    model, seen = Calling(3, 2), []
+    before = dict(vars(model))
+    model.register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
+    x = torch.ones(4, 3)
+    with _called(model):
+        found = [model.step(way, x), model.step(way, x)]
+    with pytest.raises(RuntimeError, match="shapes"), _called(model):
+        model.step(way, torch.ones(4, 5))
+    assert len(seen) == 2
+    assert all(torch.equal(each, torch.nn.functional.linear(x, model.weight, model.bias)) for each in found)
+    assert vars(model).keys() == before.keys()
+    assert not model._forward_pre_hooks
 
 
 NET_OF = {"_target_": "digits_task.Dense"}
