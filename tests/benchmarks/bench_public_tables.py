@@ -166,12 +166,11 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _half(half: str, rows: list[dict[str, Any]], tables: int) -> str:
-    level = sum(not one["is_behind"] for one in rows)
+    several = [one for one in rows if one["splits"] > 1]
     near, ahead = (sum(one["ahead"] > limit for one in rows) for limit in (-LEVEL, 0))
+    found = {"count": len(rows), "share": near / len(rows), "near": near, "ahead": ahead, "several": len(several)}
+    text = HALF.format(half=half, tables=tables, limit=LEVEL, behind=sum(one["is_behind"] for one in several), **found)
     spent = {name: sum(one["seconds"][name] for one in rows) for name in MODELS}
-    text = HALF.format(
-        half=half, level=level, count=len(rows), share=level / len(rows), tables=tables, ahead=ahead, near=near, limit=LEVEL
-    )
     seconds = ", ".join(f"{WORDS[name]} {spent[name]:.0f}" for name in MODELS)
     lines = [text, f"CPU seconds of one training on each table: {seconds}.\n", TABLE_HEAD]
     return "\n".join([*lines, *(_row(one) for one in sorted(rows, key=lambda one: one["table"].rows)), ""])
@@ -202,6 +201,11 @@ packages) and scikit-learn that has 300 to 60,000 rows and whose documentation n
 `tests/benchmarks/tables/public.csv` has the words that name each target. The rule was committed before any result was known.
 The unseen half was drawn by a hash of the names; it was measured when the defaults were fixed.
 
+What the list does not hold apart: some tables are parts of others (CPSSW04 of CPSSW9204, rwm1984 of rwm5yr, solder.balance
+of solder), HMDA of the unseen half was in sight as Hdma, some help pages only mention a response (U29B, lchoice, v2catrauni),
+and some targets are nearly in their features (Wage, EquationCitations). A table that `init` refuses to read is left out
+(GaltonFamilies).
+
 All models learn the same 60 % of the rows and are judged on the same 20 %, by R2 or AUC (one class against the rest). Both
 boostings and the linear model have their defaults, the network has what `init` writes; the other 20 % of the rows choose its
 epoch. A table under {rows} rows is to be split {few} times, others {many} times; the column splits counts those that were
@@ -209,8 +213,10 @@ measured. ✗ marks a table where the 95 % interval of the difference from the b
 """
 HALF = """### The {half} half
 
-The network is not behind the better boosting on **{level} of {count}** tables ({share:.0%}; the list has {tables}). By its
-mean alone it is ahead on {ahead}, and less than {limit} behind on {near}."""
+By the means, the network is less than {limit} behind the better boosting on **{near} of {count}** measured tables
+({share:.0%}; the list has {tables}), and ahead on {ahead}. By intervals, it is behind on {behind} of the {several} tables that
+were split more than once; an interval of two or three splits is wide, and shows little.
+"""
 WORDS = {"linear": "linear", "boosting": "histogram boosting", "lightgbm": "LightGBM", "network": "network"}
 TABLE_HEAD = (
     "| table: target | rows | by | splits | linear | boosting | LightGBM | network | ahead | boosting, s | network, s |\n"

@@ -87,7 +87,9 @@ class Tabular(BuiltinTask):
         self._is_constant = ~(np.nan_to_num(numbers, nan=-np.inf).max(0) > np.nan_to_num(numbers, nan=np.inf).min(0))
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
-        self._codes = self._fit_codes(matrix, train) if isinstance(model, TableModel) and model.codes else []
+        # Held-out groups have numbers of their own: an effect of these would be the group's name.
+        has_codes = isinstance(model, TableModel) and model.codes and self._config.split.group is None
+        self._codes = self._fit_codes(matrix, train) if has_codes else []
 
     def _fit_codes(self, matrix: np.ndarray, train: np.ndarray) -> list[np.ndarray]:
         targets = [standardized(wanted.values(train), wanted.classes) for wanted in self._wanted()]

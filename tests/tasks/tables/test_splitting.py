@@ -236,3 +236,17 @@ def test_a_line_through_columns_that_only_nearly_gives_the_target_is_not_mention
     rows = [f"{x:.6f},{y:.6f},{x + y + e:.6f}" for x, y, e in zip(a, b, RANDOM.normal(size=200) * 0.01, strict=True)]
     found = said(opened("a,b,t", rows, {"stratify": False}, "tabular_regression", "r2"))
     assert not any("together" in line for line in found)
+
+
+@pytest.mark.parametrize(("split", "coded"), [({}, 30), ({"group": "unit"}, 0)], ids=["by rows", "by group"])
+def test_a_quantity_that_names_a_held_out_group_has_no_codes(config, tmp_path, split, coded):
+    draws = np.random.default_rng(0)
+    sizes, effects = draws.permutation(30) + 100, draws.normal(size=30)
+    lines = [f"u{unit},{sizes[unit]},{effects[unit] + draws.normal(0, 0.1):.4f}" for unit in range(30) for _ in range(10)]
+    (tmp_path / "units.csv").write_text("\n".join(["unit,size,value", *lines]))
+    ignored = {} if split else {"ignore": ["unit"]}
+    made = config(
+        task={"kind": "tabular_regression"}, data={"source": "units.csv", "target": "value", **ignored}, split=split,
+        model={"name": "tabular_mlp", "codes": True}, metric={"name": "r2", "mode": "max"},
+    )  # fmt: skip
+    assert sum(map(len, open_task(made, tmp_path).task._codes)) == coded
