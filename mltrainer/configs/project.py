@@ -57,6 +57,7 @@ TRAINING = "phases/01_planning/training_config.yaml (mltrainer phase run plannin
 MOST_WORKERS = 64
 TEXT, TABULAR = "text_", "tabular_"  # begin the kinds of tasks about texts and about tables
 TOKENS: dict[str, dict[str, Any]] = {"text_generation": {"kind": "char", "length": 128}}  # where a task's defaults differ
+STOPS = "planning stops there"  # ends a warning that must be answered before planning
 PLACEHOLDER = "REASON"  # stands in a line that planning prints to be pasted, and is no reason
 DELIVERED = ("README.md", "SHA256SUMS")  # are written beside what a program leaves
 CRITERION = re.compile(r"^\s*(>=|<=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*$")

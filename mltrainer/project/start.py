@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, get_args
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate
 from mltrainer.configs.programs import SEED, places
-from mltrainer.configs.project import TEXT, TOKENS, ColumnKind, ProjectConfig, Tokens
+from mltrainer.configs.project import STOPS, TEXT, TOKENS, ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
 from mltrainer.configs.templates import BASELINE, BaselineTemplate
 from mltrainer.errors import InputError, MachineError
@@ -204,7 +204,8 @@ def make_project(
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
     told = [*found.told, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    return [*told, f"next: {place}mltrainer run"]
+    answer = "answer what stops planning, in mltrainer.yaml; then " if any(STOPS in line for line in told) else ""
+    return [*told, f"next: {answer}{place}mltrainer run"]
 
 
 COMMENTS = {  # a line of the project file: what a person should know of it

@@ -42,3 +42,12 @@ def test_a_program_that_is_not_there_yet_is_told(tmp_path: Path, cli: Cli) -> No
 def test_a_python_file_that_is_named_alone_is_given_to_python(tmp_path: Path, typed: str, written: str) -> None:
     make_project(tmp_path, None, None, None, script=Script(typed, "metrics.json", "accuracy"))
     assert yaml.safe_load((tmp_path / "mltrainer.yaml").read_text())["task"]["script"] == written
+
+
+def test_the_next_step_names_the_answer_that_planning_waits_for(tmp_path: Path) -> None:
+    lines = [f"{number % 7},{number * 3 % 11},{number * 3 % 11 * 10}" for number in range(200)]
+    (tmp_path / "leak.csv").write_text("\n".join(["a,b,price", *lines]))
+    told = make_project(tmp_path / "stops", None, tmp_path / "leak.csv", "price")
+    assert told[-1] == f"next: answer what stops planning, in mltrainer.yaml; then cd {tmp_path / 'stops'} && mltrainer run"
+    answered = make_project(tmp_path / "runs", None, tmp_path / "leak.csv", "price", ignore=["b"])
+    assert answered[-1] == f"next: cd {tmp_path / 'runs'} && mltrainer run"

@@ -11,7 +11,7 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import DATES, FORMATS, PARSERS, as_number, unit_of
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import ColumnKind
+from mltrainer.configs.project import STOPS, ColumnKind
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table
 from mltrainer.tasks.data_findings import LARGEST_REPEAT, Finding, label_findings, rare_classes, row_hashes, suited_metric
@@ -93,7 +93,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         *(f"column {name!r} is taken for {DESCRIBED[kind]}{_why(read[name])}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
     ]
-    warnings += [f"{what}: planning stops there until data.wrong_cells says missing or drop" for what in schema.wrong]
+    warnings += [f"{what}: {STOPS} until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings += [*schema.notes, *_constant(schema), *_giant_repeat(schema), *table_hints(schema)]
     doubted = [
         _planned(one.finding({target}, {}))
@@ -305,7 +305,7 @@ def _leaks(schema: Schema, task: str, ignored: list[str]) -> list[str]:
 
 def _planned(found: Finding) -> str:
     """Return a finding as `init` says it, with what planning will make of it."""
-    return f"{found.what}{'; planning stops there' if found.severity == 'error' else ''}"
+    return f"{found.what}{f'; {STOPS}' if found.severity == 'error' else ''}"
 
 
 def id_reason(column: Column) -> str | None:
