@@ -188,7 +188,7 @@ def test_code_that_a_folder_names_is_never_executed(tmp_path: Path) -> None:
             "did you mean 'BertForSequenceClassification'",
         ),
         (task("CausalLM", data="story.txt", length=9999), "fewer than one sample's"),
-        (task("SequenceClassification", data="story.txt"), "story.txt has no classes"),
+        (task("SequenceClassification", data="story.txt"), "story.txt has no column 'label'"),
     ],
 )
 def test_what_does_not_fit_is_told(given: dict[str, Any], words: str) -> None:

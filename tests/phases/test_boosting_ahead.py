@@ -44,7 +44,7 @@ def screens(project: Project) -> dict[str, str]:
 
 def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the_command(tmp_path: Path, cli: Cli) -> None:
     lightgbm = pytest.importorskip("lightgbm")
-    project, said = walked(tmp_path, cli, stepped(800), 4)
+    project, said = walked(tmp_path, cli, stepped(1500), 4)
     assert said.count("LightGBM, to compare with") == 2, (
         "once for the validation rows, which planning measured, once for the test"
     )
