@@ -55,7 +55,8 @@ class Files:
 
     def begin_anew(self) -> None:
         """Forget the files seen so far, and write to where the process writes now."""
-        self._lines.close()
+        with contextlib.suppress(OSError):  # what is lost of the run before is no fault of this one
+            self._lines.close()
         self._noted_files.clear()
         self._known_paths.clear()
         self._is_on = True
@@ -100,7 +101,8 @@ class Files:
     def _note(self, *values: Any) -> None:
         self._busy.now = True  # what is opened to write this down is not noted
         try:
-            with contextlib.suppress(OSError):  # the program may have closed all files, and opens one of its own here
+            # The program may have closed all files; and no fault of noting may end what opens a file.
+            with contextlib.suppress(OSError, ValueError):
                 self._lines.write(*values)
         finally:
             self._busy.now = False

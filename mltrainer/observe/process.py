@@ -178,7 +178,13 @@ class LineWriter:
                 self._file.flush()
 
     def close(self) -> None:
-        """Let go of the file; the next line is written where the process writes then."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        """Let go of the file; the next line is written where the process writes then.
+
+        Raises:
+            OSError: What was held back could not be written.
+        """
+        with self._lock:
+            # Let go first: a file whose closing fails is closed all the same, and takes no line again.
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()

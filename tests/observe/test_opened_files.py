@@ -18,7 +18,9 @@ from safetensors import torch as st
 from safetensors.torch import save_file
 
 from mltrainer.handbook import shipped_folder
+from mltrainer.observe.logs import rows_of
 from mltrainer.observe.opened_files import OPENED, OpenedFiles
+from mltrainer.observe.process import Process, Settings
 from mltrainer.records.common import FileRow
 
 
@@ -199,3 +201,16 @@ def test_a_run_that_goes_on_where_its_project_was_moved_to_opened_the_projects_o
     again = OpenedFiles(now / ".mltrainer/runs/b", now)
     assert [row.path for row in again.rows([])] == ["words.txt"]
     again.end(is_over=True)
+
+
+def test_lines_go_on_after_a_file_that_could_not_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process(Settings(folder=str(tmp_path)))
+    lines = process.lines("files")
+    with monkeypatch.context() as full:
+        full.setattr(process, "open", lambda kind: Path("/dev/full").open("a"))  # noqa: SIM115 - it is the writer's to close
+        for fails in (lambda: lines.write("lost"), lines.close):
+            with pytest.raises(OSError, match="No space left"):
+                fails()
+    lines.write("kept")
+    lines.close()
+    assert [row[1:] for found in rows_of(tmp_path, "files").values() for row in found] == [["kept"]]
