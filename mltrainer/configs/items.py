@@ -194,7 +194,7 @@ class FinalizationSettings(Strict):
 
     interval_level: float = Field(0.95, gt=0, lt=1, description="the level of a metric's interval")
     interval_resamples: int = Field(1000, ge=100, description="resamples of the split; percentiles of fewer say little")
-    interval_seconds: float = Field(30, gt=0, description="where all resamples would take longer, there is no interval")
+    interval_numbers: float = Field(3e8, gt=0, description="numbers of outputs and targets that all resamples may read")
 
 
 PHASE_SETTINGS: dict[str, type[Strict]] = {"planning": PlanningSettings, "finalization": FinalizationSettings}

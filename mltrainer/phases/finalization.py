@@ -266,13 +266,12 @@ def _export(
     """
     ledger = _kept_ledger(ctx)
     asked = FinalizationSettings.model_validate(ctx.page.settings)
-    limits = {"level": asked.interval_level, "resamples": asked.interval_resamples, "seconds": asked.interval_seconds}
-    deciding = list(dict.fromkeys([config.metric.name, *(name for name in config.acceptance if not name.startswith("train_"))]))
+    limits = {"level": asked.interval_level, "resamples": asked.interval_resamples, "numbers": asked.interval_numbers}
     test = TestOpening(
         ledger=ctx.project.relative(ctx.folder / LEDGER_FILE),
         **ledger.recorded,
         salt=salt_of(ctx, ledger),
-        interval={**limits, "loss": "loss" in config.acceptance, "deciding": deciding},
+        interval={**limits, "loss": "loss" in config.acceptance},
     )
     opens = sealed is None and _test_samples(ctx) > 0
     out = ctx.folder / MODEL_FOLDER

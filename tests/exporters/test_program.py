@@ -23,7 +23,7 @@ from mltrainer.workspace import digest, read_json, sha256_file, write_json
 TEST = {
     "ledger": "phases/05_finalization/test_openings.json",
     "openings": [],
-    "interval": {"level": 0.95, "resamples": 50, "seconds": 30.0},
+    "interval": {"level": 0.95, "resamples": 50, "numbers": 3e8},
 }
 CHECKPOINT = ".mltrainer/runs/a1b2c3d4e5f6/checkpoints/step-00000010"
 

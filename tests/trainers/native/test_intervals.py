@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mltrainer.records.finalization import Intervals
-from mltrainer.tasks.tables.task import TabularClassification
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.intervals import Interval, intervals
 
-ASKED = Interval(level=0.95, resamples=400, seconds=30.0, loss=True)
+ASKED = Interval(level=0.95, resamples=400, numbers=1e6, loss=True)
 
 
 class Accuracy(Task):
@@ -38,24 +36,17 @@ def test_an_interval_is_as_wide_as_the_metrics_standard_error_says() -> None:
     assert high == pytest.approx(0.8 + 1.96 * error, abs=0.02)
 
 
-def test_of_a_built_in_task_those_that_decide_have_intervals_where_all_would_take_too_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    task = TabularClassification.__new__(TabularClassification)
-    task.labels = torch.tensor([0, 1] * 30).numpy()
-    monkeypatch.setattr(task, "metrics", lambda *_: time.sleep(0.2) or {"accuracy": 1.0})
-    outputs = torch.randn(60, 2, generator=torch.Generator().manual_seed(1))
-    asked = Interval(level=0.95, resamples=100, seconds=5.0, deciding=("roc_auc",))
-    found = intervals(task, outputs, torch.tensor([0, 1] * 30), 60, 42, asked)
-    assert list(found.bounds) == ["roc_auc"]
-    assert found.reason is None
+@pytest.mark.parametrize(("numbers", "resamples"), [(200 * 400, 400), (200 * 150, 150), (200 * 100, 100)])
+def test_how_often_samples_are_drawn_is_counted_and_no_clock_decides_it(numbers: float, resamples: int) -> None:
+    found = measured(Accuracy(), asked=Interval(0.95, 400, numbers))  # 100 outputs and 100 targets in each
+    assert (found.resamples, list(found.bounds)) == (resamples, ["accuracy"])
 
 
 def test_the_same_seed_gives_the_same_ends_and_the_loss_has_its_own() -> None:
     first, second = measured(Accuracy()), measured(Accuracy())
     assert first == second
     assert set(first.bounds) == {"accuracy", "loss"}
-    assert set(measured(Accuracy(), asked=Interval(0.95, 10, 30.0)).bounds) == {"accuracy"}
+    assert set(measured(Accuracy(), asked=Interval(0.95, 10, 1e6)).bounds) == {"accuracy"}
 
 
 def test_a_metric_without_spread_gets_no_interval_that_would_pretend_to_be_sure() -> None:
@@ -69,17 +60,11 @@ class Refusing(Accuracy):
         raise ValueError("only one class present")
 
 
-class Slow(Accuracy):
-    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
-        time.sleep(0.002)
-        return super().metrics(outputs, targets)
-
-
 @pytest.mark.parametrize(
     ("task", "asked", "reason"),
     [
         (Refusing(), ASKED, "only one class present"),
-        (Slow(), Interval(0.95, 1_000_000, 1.0), "longer than 1 s"),
+        (Accuracy(), Interval(0.95, 1000, 199 * 100), "100 resamples of 200 numbers are more than the 19,900"),
     ],
 )
 def test_what_cannot_be_measured_so_often_is_told_and_ends_nothing(task: Task, asked: Interval, reason: str) -> None:

@@ -62,7 +62,7 @@ def project(root: Path) -> Path:
 def export_job(root: Path, values: dict[str, Any], formats: list[str], **changes: Any) -> dict[str, Any]:
     """Return the export job of the run that `train` left in a project."""
     result = read_json(root / ".mltrainer/runs/run/result.json")
-    interval = {"level": 0.95, "resamples": 20, "seconds": 30.0}
+    interval = {"level": 0.95, "resamples": 20, "numbers": 3e8}
     return {
         "run": "run",
         "run_folder": ".mltrainer/runs/run",
