@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,17 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mltrainer.configs.project import TableModel
-from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.encoder import Statistics, ordered
 
 CLIP = 3.0  # deviations that no number exceeds after smooth clipping: Holzmüller et al., 2024, arXiv 2407.04491
 NARROWEST = 1e-6  # deviations: a narrower bin would not change what float32 can tell apart, and its inverse could overflow
 LEAST_CODES = 20  # chosen by us: fewer different numbers are told apart by the pieces
 CODE_ROWS, LEAST_ROWS = 4, 2  # chosen by us: training rows of a whole number in the mean, and the fewest with a vector of its own
-FOLDS, EFFECT_ROWS = (
-    4,
-    20_000,
-)  # of the training rows that show whether numbers have effects, and the most rows that are looked at
+FOLDS, EFFECT_ROWS = 4, 20_000  # chosen by us: of the training rows that show whether numbers have effects, and the most of them
 TREND_BINS = 16  # chosen by us: pieces of the trend beside which an effect must show
 SHRINKAGE = 5.0  # chosen by us: rows' worth of evidence that a number has no effect
 LEAST_GAIN = 0.002  # chosen by us: share of the target's variance that effects must explain beside the trend
@@ -61,57 +58,73 @@ def standardized(values: np.ndarray, classes: int) -> np.ndarray:
     return np.asarray(centred / max(math.sqrt(centred.var(0).sum()), TINY))
 
 
-def fit_codes(matrix: np.ndarray, statistics: Statistics, targets: np.ndarray) -> list[np.ndarray]:
+@dataclass(frozen=True)
+class Evidence:
+    """The training rows that show whether a column's numbers have effects of their own.
+
+    Attributes:
+        rows: Their places in the training matrix.
+        targets: Theirs, from `standardized`, float64 [rows, outputs].
+        folds: Places among them to learn effects from, and places to try these on, divided as the project's splits are.
+    """
+
+    rows: np.ndarray
+    targets: np.ndarray
+    folds: list[tuple[np.ndarray, np.ndarray]]
+
+
+def fit_codes(matrix: np.ndarray, statistics: Statistics, evidence: Evidence) -> list[np.ndarray]:
     """Return the whole numbers of each number column that have an effect of their own, sorted; none of a quantity.
 
     Args:
         matrix: The training matrix, float32 [rows, columns].
         statistics: Of it.
-        targets: From `standardized`, float64 [rows, outputs].
+        evidence: Decides whether a column's numbers have effects.
     """
-    return [_codes(matrix[:, place].astype(np.float64), targets) for place in statistics.numbers]
+    return [_codes(matrix[:, place].astype(np.float64), evidence) for place in statistics.numbers]
 
 
-def _codes(column: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    known = ~np.isnan(column)
-    values, counts = np.unique(column[known], return_counts=True)
+def _codes(column: np.ndarray, evidence: Evidence) -> np.ndarray:
+    values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
     is_candidate = len(values) >= LEAST_CODES and counts.mean() >= CODE_ROWS and values[-1] - values[0] < WIDEST
     is_whole = is_candidate and np.abs(values).max() < EXACT and (values == np.floor(values)).all()
-    if not is_whole or not _have_effects(column[known], targets[known]):
+    if not is_whole or not _have_effects(column[evidence.rows], evidence):
         return values[:0]
     return values[counts >= LEAST_ROWS]
 
 
-def _have_effects(column: np.ndarray, targets: np.ndarray) -> bool:
+def _have_effects(column: np.ndarray, evidence: Evidence) -> bool:
     """Return True if numbers have effects beside their trend: rows that were held out are predicted better with them.
 
     The trend is linear between the edges of bins. An effect is the mean distance from it of a number's rows, shrunk.
 
     Args:
-        column: Whole numbers, float64 [rows].
-        targets: [rows, outputs].
+        column: Whole numbers, float64 [rows]; NaN for a missing one.
+        evidence: Of these rows.
     """
-    places = evenly_spaced(np.arange(len(column)), EFFECT_ROWS)
-    column, targets = column[places], targets[places]
-    edges = np.unique(np.quantile(column, np.linspace(0, 1, TREND_BINS + 1)))
+    known = ~np.isnan(column)
+    if known.sum() < CODE_ROWS * LEAST_CODES:  # though the whole table has more
+        return False
+    edges = np.unique(np.quantile(column[known], np.linspace(0, 1, TREND_BINS + 1)))
+    # A missing number counts as the least one here; no fold holds its row.
+    column = np.where(known, column, edges[0])
     pieces = np.clip((column[:, None] - edges[:-1]) / np.diff(edges), 0, 1)
-    trend = np.column_stack([np.ones(len(column)), pieces])
-    gain, folds = np.empty(len(column)), np.arange(len(column)) % FOLDS
-    for fold in range(FOLDS):
-        gain[folds == fold] = _gain(column, trend, targets, folds == fold)
-    return bool(gain.mean() > max(LEAST_GAIN, SURE * gain.std() / math.sqrt(len(gain))))
+    trend, number = np.column_stack([np.ones(len(column)), pieces]), (column - column.min()).astype(np.int64)
+    folds = [[part[known[part]] for part in fold] for fold in evidence.folds]
+    gain = np.concatenate([_gain(number, trend, evidence.targets, *fold) for fold in folds])
+    return bool(len(gain) and gain.mean() > max(LEAST_GAIN, SURE * gain.std() / math.sqrt(len(gain))))
 
 
-def _gain(column: np.ndarray, trend: np.ndarray, targets: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+def _gain(number: np.ndarray, trend: np.ndarray, targets: np.ndarray, learned: np.ndarray, held_out: np.ndarray) -> np.ndarray:
     """Return by how much effects lower each held-out row's squared error beside the trend."""
-    fitted, *_ = np.linalg.lstsq(trend[~held_out], targets[~held_out], rcond=None)
-    left = targets - trend @ fitted
-    _, number = np.unique(column, return_inverse=True)
-    sums = np.zeros((number.max() + 1, targets.shape[1]))
-    np.add.at(sums, number[~held_out], left[~held_out])
-    effects = sums / (np.bincount(number[~held_out], minlength=len(sums)) + SHRINKAGE)[:, None]
-    lowered = left[held_out] ** 2 - (left - effects[number])[held_out] ** 2
-    return np.asarray(lowered.sum(1))
+    known, wanted = trend[learned], targets[learned]
+    # The normal equations: wide tables have hundreds of such columns, and lstsq of the rows takes ten times as long.
+    fitted, *_ = np.linalg.lstsq(known.T @ known, known.T @ wanted, rcond=None)
+    left, size = wanted - known @ fitted, number.max() + 1
+    sums = np.stack([np.bincount(number[learned], one, size) for one in left.T], axis=1)
+    effects = sums / (np.bincount(number[learned], minlength=size) + SHRINKAGE)[:, None]
+    left = targets[held_out] - trend[held_out] @ fitted
+    return np.asarray((left**2 - (left - effects[number[held_out]]) ** 2).sum(1))
 
 
 class Codes(nn.Module):

@@ -25,11 +25,12 @@ from mltrainer.tasks.models import build
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature, segments
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.splits import SplitConstraints, SplitIds
+from mltrainer.tasks.spacing import evenly_spaced
+from mltrainer.tasks.splits import SplitConstraints, SplitIds, fold_places, of_fold
 from mltrainer.tasks.tables import config_inference, schema, split_constraints
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities
 from mltrainer.tasks.tables.columns import Column
-from mltrainer.tasks.tables.embeddings import fit_codes, fit_edges, standardized
+from mltrainer.tasks.tables.embeddings import EFFECT_ROWS, FOLDS, Evidence, fit_codes, fit_edges, standardized
 from mltrainer.tasks.tables.encoder import Destandardize, TabularEncoder, fit_statistics
 from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
@@ -87,13 +88,25 @@ class Tabular(BuiltinTask):
         self._is_constant = ~(np.nan_to_num(numbers, nan=-np.inf).max(0) > np.nan_to_num(numbers, nan=np.inf).min(0))
         model = self._config.model
         self._edges = fit_edges(matrix, self._statistics, model.bins) if isinstance(model, TableModel) else []
-        # Held-out groups have numbers of their own: an effect of these would be the group's name.
-        has_codes = isinstance(model, TableModel) and model.codes and self._config.split.group is None
-        self._codes = self._fit_codes(matrix, train) if has_codes else []
+        evidence = self._evidence(train) if isinstance(model, TableModel) and model.codes else None
+        self._codes = fit_codes(matrix, self._statistics, evidence) if evidence else []
 
-    def _fit_codes(self, matrix: np.ndarray, train: np.ndarray) -> list[np.ndarray]:
-        targets = [standardized(wanted.values(train), wanted.classes) for wanted in self._wanted()]
-        return fit_codes(matrix, self._statistics, np.column_stack(targets))
+    def _evidence(self, train: np.ndarray) -> Evidence | None:
+        """Return training rows that are divided as the splits are: by time the later are held out, by group whole groups.
+
+        None where there are too few moments or groups.
+        """
+        places = evenly_spaced(np.arange(len(train)), EFFECT_ROWS)
+        rows = train[places]
+        targets = [standardized(wanted.values(rows), wanted.classes) for wanted in self._wanted()]
+        split = self._config.split.model_copy(update={"test": 0.0, "folds": FOLDS, "stratify": False})
+        within = self.split_constraints(self._config.split).of(rows)
+        try:
+            fold_of_row = fold_places(len(rows), None, split, self._config.data_seed, within)
+        except InputError:
+            return None
+        folds = [of_fold(fold_of_row, split.model_copy(update={"fold": fold})) for fold in range(FOLDS)]
+        return Evidence(places, np.column_stack(targets), [(ids.train, ids.validation) for ids in folds])
 
     def with_model(self, model: ModelConfig, train: np.ndarray) -> Self:
         """Return the task with another model, and with the bins and codes of numbers where that has them."""

@@ -12,7 +12,7 @@ import mltrainer
 from mltrainer.configs.project import ModelConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks.models import Standardize, build
-from mltrainer.tasks.tables.embeddings import PiecewiseLinear, Tokens, fit_codes, fit_edges, standardized
+from mltrainer.tasks.tables.embeddings import Evidence, PiecewiseLinear, Tokens, fit_codes, fit_edges, standardized
 from mltrainer.tasks.tables.encoder import Destandardize, fit_statistics
 from mltrainer.tasks.tables.models import SharedDropout, SharedLinear, build_for_table, each_member
 
@@ -35,7 +35,7 @@ def table_config(**values):
 def made(classes=3, matrix=MATRIX, exit_module=None, **values):
     torch.manual_seed(0)
     config, statistics = table_config(**values), fit_statistics(matrix, {1: 2})
-    codes = fit_codes(matrix, statistics, effects(matrix[:, 0])) if config.codes else []
+    codes = fit_codes(matrix, statistics, evidence(effects(matrix[:, 0]))) if config.codes else []
     return build_for_table(config, statistics, fit_edges(matrix, statistics, config.bins), codes, classes, exit_module)
 
 
@@ -43,6 +43,12 @@ def effects(column, seed=0):
     """A target that each number of a column moves by an amount of its own."""
     _, number = np.unique(column, return_inverse=True)
     return standardized(np.random.default_rng(seed).normal(size=number.max() + 1)[number], 0)
+
+
+def evidence(targets):
+    """Every fourth row is held out in turn."""
+    rows = np.arange(len(targets))
+    return Evidence(rows, targets, [(rows[rows % 4 != fold], rows[rows % 4 == fold]) for fold in range(4)])
 
 
 def stirred(model):
@@ -90,7 +96,7 @@ YEARS = np.array(
 
 def coded(column, targets=None):
     matrix = np.stack([column, np.linspace(0, 1, len(column))], axis=1).astype(np.float32)
-    return fit_codes(matrix, fit_statistics(matrix, {}), effects(column) if targets is None else targets)
+    return fit_codes(matrix, fit_statistics(matrix, {}), evidence(effects(column) if targets is None else targets))
 
 
 def test_whole_numbers_that_return_are_codes_and_others_are_none():
@@ -137,7 +143,7 @@ def test_the_counts_of_a_census_have_no_codes_where_the_older_rule_gave_each_cou
     rooms = (households * np.exp(DRAWS.normal(1.65, 0.2, 3000))).round()
     matrix = np.stack([households, rooms, SHOPS], axis=1).astype(np.float32)
     value = np.log(rooms / households) + 0.01 * SHOPS + 0.3 * NOISE
-    found = fit_codes(matrix, fit_statistics(matrix, {}), standardized(value, 0))
+    found = fit_codes(matrix, fit_statistics(matrix, {}), evidence(standardized(value, 0)))
     assert [len(one) for one in found] == [0, 0, 0]
 
 

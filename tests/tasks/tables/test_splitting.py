@@ -238,15 +238,26 @@ def test_a_line_through_columns_that_only_nearly_gives_the_target_is_not_mention
     assert not any("together" in line for line in found)
 
 
-@pytest.mark.parametrize(("split", "coded"), [({}, 30), ({"group": "unit"}, 0)], ids=["by rows", "by group"])
-def test_a_quantity_that_names_a_held_out_group_has_no_codes(config, tmp_path, split, coded):
+@pytest.mark.parametrize(("split", "coded"), [({}, 55), ({"group": "unit"}, 25), ({"time": "day"}, 25)], ids=str)
+def test_a_number_has_a_code_where_its_effect_holds_for_rows_as_the_split_holds_them_out(config, tmp_path, split, coded):
+    """The 25 shops return in later weeks and other units; of the 30 weeks, each a unit's, none does."""
     draws = np.random.default_rng(0)
-    sizes, effects = draws.permutation(30) + 100, draws.normal(size=30)
-    lines = [f"u{unit},{sizes[unit]},{effects[unit] + draws.normal(0, 0.1):.4f}" for unit in range(30) for _ in range(10)]
-    (tmp_path / "units.csv").write_text("\n".join(["unit,size,value", *lines]))
-    ignored = {} if split else {"ignore": ["unit"]}
+    weeks, shops = draws.normal(size=30), draws.normal(size=25)
+    rows = [(day, day // 20, shop, weeks[day // 20] + shops[shop]) for day, shop in enumerate(draws.integers(0, 25, 600))]
+    lines = [f"{day + 0.5},u{week},{week},{shop},{value + draws.normal(0, 0.1):.4f}" for day, week, shop, value in rows]
+    (tmp_path / "sales.csv").write_text("\n".join(["day,unit,week,shop,value", *lines]))
     made = config(
-        task={"kind": "tabular_regression"}, data={"source": "units.csv", "target": "value", **ignored}, split=split,
-        model={"name": "tabular_mlp", "codes": True}, metric={"name": "r2", "mode": "max"},
+        task={"kind": "tabular_regression"}, data={"source": "sales.csv", "target": "value", "ignore": ["unit"] * (not split)},
+        split=split, model={"name": "tabular_mlp", "codes": True}, metric={"name": "r2", "mode": "max"},
     )  # fmt: skip
     assert sum(map(len, open_task(made, tmp_path).task._codes)) == coded
+
+
+def test_where_the_training_rows_are_of_too_few_groups_to_hold_some_out_no_number_has_a_code(config, tmp_path):
+    lines = [f"u{number % 4},{number % 25},{number % 25 * 7 % 25}" for number in range(600)]
+    (tmp_path / "sales.csv").write_text("\n".join(["unit,shop,value", *lines]))
+    made = config(
+        task={"kind": "tabular_regression"}, data={"source": "sales.csv", "target": "value"}, split={"group": "unit"},
+        model={"name": "tabular_mlp", "codes": True}, metric={"name": "r2", "mode": "max"},
+    )  # fmt: skip
+    assert not any(map(len, open_task(made, tmp_path).task._codes))
