@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
 from mltrainer import plugins
-from mltrainer.cli.common import AnyRun, AsJson, Folder, group, one_of, open_project, path_name
+from mltrainer.cli.common import AnyRun, AsJson, Folder, Verbose, group, one_of, open_project, path_name, watched_metrics
 from mltrainer.cli.output import emit, warn
 from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import ExportFormat
 from mltrainer.follow.progress import Progress
+from mltrainer.reports.runs import metrics_text
 from mltrainer.reports.terminal import table
 from mltrainer.reports.values import number
 from mltrainer.runs.find import find_run
@@ -31,8 +32,11 @@ def _format(text: str) -> str:
 
 
 @checkpoints.command(name="list", epilog="Example: mltrainer checkpoints list")
-def list_(folder: Folder = None, as_json: AsJson = False) -> int:
-    """List every checkpoint, and which phase's record names it."""
+def list_(folder: Folder = None, verbose: Verbose = False, as_json: AsJson = False) -> int:
+    """List every checkpoint, and which phase's record names it.
+
+    Shown are the metric that the project chooses by and the loss; -v shows all.
+    """
     from mltrainer.checkpointing.registry import checkpoints as registered
 
     project = open_project(folder)
@@ -42,13 +46,13 @@ def list_(folder: Folder = None, as_json: AsJson = False) -> int:
         return 0
     keeps_own = not rows and load_project(project.file).task.is_opaque
     none = "the task is a program, which keeps its own" if keeps_own else "mltrainer run makes them"
-    shown = [[row.run, str(row.step), row.fault or _metrics(row.metrics), ", ".join(row.phases), row.path] for row in rows]
+    watched = watched_metrics(project, verbose)
+    shown = [
+        [row.run, str(row.step), row.fault or metrics_text(row.metrics or {}, watched), ", ".join(row.phases), row.path]
+        for row in rows
+    ]
     print(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else f"no checkpoints: {none}")
     return 0
-
-
-def _metrics(metrics: dict[str, Any] | None) -> str:
-    return ", ".join(f"{name} {number(value)}" for name, value in (metrics or {}).items())
 
 
 @checkpoints.command(epilog="Example: mltrainer checkpoints verify baseline")

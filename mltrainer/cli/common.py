@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mltrainer.cli import completion
+from mltrainer.errors import InputError
 from mltrainer.reports.values import cut, visible
 from mltrainer.workspace import PHASES, PhaseName, Project, find_project
 
@@ -27,6 +28,17 @@ def group(name: str | None = None, **settings: Any) -> typer.Typer:
 def open_project(folder: Path | None) -> Project:
     """Return the project that a command works on."""
     return find_project(folder or Path.cwd())
+
+
+def watched_metrics(project: Project, verbose: bool) -> tuple[str, ...]:
+    """Return the metrics that a list shows: the loss and the one that the project chooses by; none with `verbose`, for all."""
+    from mltrainer.configs.project import load_project
+
+    if verbose:
+        return ()
+    with contextlib.suppress(InputError):
+        return (load_project(project.file).metric.name, "loss")
+    return ("loss",)
 
 
 @contextlib.contextmanager
@@ -75,6 +87,7 @@ Folder = Annotated[
     Path | None,
     typer.Option("--project", metavar="DIR", parser=path_name, help="The project's folder (default: upwards from here)."),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything that was measured.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Processes = Annotated[
     int | None,

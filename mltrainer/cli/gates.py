@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from mltrainer.cli import completion
-from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, group, open_project, path_name
+from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, Verbose, group, open_project, path_name
 from mltrainer.cli.output import emit
 from mltrainer.cli.projects import TakesProjects, check_projects
 from mltrainer.errors import InputError, MachineError
 from mltrainer.gates.gate import Gate, GateItem
 from mltrainer.gates.machine import Advice, PhaseState, advice, asked, derive
 from mltrainer.records.reading import run_of
+from mltrainer.reports.gate_items import verdict_counts
 from mltrainer.reports.terminal import table
+from mltrainer.reports.values import plain
 from mltrainer.workspace import Project
 
-DIGEST = re.compile("[0-9a-f]{64}")
 app = group()
 gate = group("gate", help="Check gates, or waive an item with a reason.", epilog="Example: mltrainer gate check")
 app.add_typer(gate)
@@ -71,8 +71,8 @@ def _fault_of(project: Project) -> InputError | None:
     return None
 
 
-def _first(reasons: tuple[str, ...]) -> str:
-    more = f" (+{len(reasons) - 1} more: mltrainer gate check)" if len(reasons) > 1 else ""
+def _first(reasons: tuple[str, ...], command: str = "gate check") -> str:
+    more = f" (+{len(reasons) - 1} more: mltrainer {command})" if len(reasons) > 1 else ""
     return f"{reasons[0]}{more}" if reasons else ""
 
 
@@ -111,11 +111,13 @@ def check(
         list[Path] | None,
         typer.Option("--projects", metavar="DIR...", parser=path_name, help="Check these projects, a line for each."),
     ] = None,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> int:
     """Recompute gates from the committed records.
 
-    Without PHASE every phase that has run must hold, and planning must have run. Exit 4 when one does not hold.
+    Without PHASE every phase that has run must hold, and planning must have run. Exit 4 when one does not hold. One line tells
+    each gate, and whatever does not hold; -v shows every item with its evidence.
 
     Nothing of the project is run or imported. The verdicts of checks of the project's own (`check:` on its page) are those that
     they gave when the phase ran: shown as not recomputed, counted in the last line, and only as good as whoever made the record.
@@ -139,7 +141,7 @@ def check(
         emit({"holds": holds, "phases": [gate_json(gate) for gate in gates]})
         return 0 if holds else 4
     for gate in gates:
-        print(describe(gate))
+        print(describe(gate, verbose))
     print("all gates hold" if holds else f"next: {_next(gates, states)}")
     if told := not_recomputed(gates):
         print(told)
@@ -211,32 +213,37 @@ def gate_json(found: Gate) -> dict[str, Any]:
     }
 
 
-def describe(found: Gate) -> str:
-    """Return a gate as a table for the terminal, with its stale parts and their fixes."""
+def describe(found: Gate, verbose: bool = False) -> str:
+    """Return a gate for the terminal: a line of it, and of whatever does not hold.
+
+    Args:
+        found: The gate.
+        verbose: Show every item with its evidence, too.
+    """
+    lines = [_verdict(found) if verbose or not found.stale else f"{found.phase}: stale: {_first(found.stale, 'gate check -v')}"]
+    if verbose and found.items:
+        lines.append(table([[i.verdict, i.id, _evidence(i)] for i in found.items], ["verdict", "item", "evidence"]).rstrip("\n"))
+    lines += [f"  stale: {reason}" for reason in found.stale if verbose]
+    for item in found.failing:
+        lines += [f"  {item.id} fails: {item.statement}", f"    measured: {_evidence(item) or 'nothing'}"]
+        lines += [f"    next: {item.mend}"] if item.mend else []
+    more = f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else ""
+    lines += [f"  note: {found.notes[0]}{more}"] if found.notes else []
+    return "\n".join(lines)
+
+
+def _verdict(found: Gate) -> str:
+    if found.holds and found.skipped:
+        rules = [str(item.evidence["rule"]) for item in found.items if "rule" in item.evidence]
+        return f"{found.phase}: skipped, {rules[0]}" if rules else f"{found.phase}: skipped"
     word = "holds" if found.holds else "stale" if found.stale else "does not hold" if found.record else "not run"
-    lines = [f"{found.phase}: {word}"]
-    if found.items:
-        rows = [[i.verdict, i.id, _evidence(i)] for i in found.items]
-        lines.append(table(rows, ["verdict", "item", "evidence"]).rstrip("\n"))
-    lines += [f"  stale: {reason}" for reason in found.stale]
-    lines += [f"  {i.id} fails: {i.statement}{f'; next: {i.mend}' if i.mend else ''}" for i in found.failing]
-    lines += (
-        [f"  note: {found.notes[0]}" + (f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else "")]
-        if found.notes
-        else []
-    )
-    return "\n".join(lines) + "\n"
+    return f"{found.phase}: {word}" + (f" ({verdict_counts(found.items)})" if found.items else "")
 
 
 def _evidence(item: GateItem) -> str:
-    """Return a verdict's evidence, cut to a line; that of a custom check says whose it is."""
-    told = ", ".join(f"{key}={_value(value)}" for key, value in item.evidence.items())
-    whose = "" if item.recomputed else "by the project's own check, not recomputed here: "
-    return f"{whose}{told}"[:110]
-
-
-def _value(value: Any) -> str:
-    return value[:12] if isinstance(value, str) and DIGEST.fullmatch(value) else str(value)
+    """Return a verdict's evidence on one line; that of a custom check says whose it is."""
+    shown = "; ".join(f"{key.replace('_', ' ')} {plain(value)}" for key, value in item.evidence.items())
+    return shown if item.recomputed else f"by the project's own check, not recomputed here: {shown}"
 
 
 @gate.command(epilog='Example: mltrainer gate waive baseline within_time_budget --reason "shared machine was busy"')

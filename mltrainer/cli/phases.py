@@ -7,10 +7,11 @@ from typing import Annotated, get_args
 
 import typer
 
-from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, group, one_of
+from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, Verbose, group, one_of
 from mltrainer.cli.gates import describe
 from mltrainer.cli.output import emit
 from mltrainer.configs.launching import EngineName
+from mltrainer.follow.progress import Progress
 from mltrainer.gates.gate import Gate
 from mltrainer.project.front import Project
 from mltrainer.project.upgrade import Upgrade
@@ -42,6 +43,7 @@ def run(
     until: Annotated[
         PhaseName | None, typer.Option(parser=one_of(PHASES), metavar="PHASE", help="Stop after this phase.")
     ] = None,
+    verbose: Verbose = False,
     folder: Folder = None,
 ) -> int:
     """Walk the phases from wherever the project stands; stop where a person must decide.
@@ -49,11 +51,12 @@ def run(
     An interrupted phase goes on where it stopped; a phase whose gate holds is not run again.
     """
     project = Project(folder)
-    gates = project.run(until)
+    with Progress(verbose) as progress:
+        gates = project.run(until, tell=progress)
     for gate in gates:
         print(_line(gate))
     if gates and not gates[-1].holds:
-        print(describe(gates[-1]))
+        print(describe(gates[-1], verbose))
         return 4
     return _print_decision(project, until) or _conclude(project, gates)
 
@@ -127,6 +130,7 @@ def run_one(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Train so many trials of optimization at a time.")
     ] = None,
+    verbose: Verbose = False,
     folder: Folder = None,
 ) -> int:
     """Run one phase: planning, baseline, diagnostics, optimization or finalization.
@@ -135,6 +139,9 @@ def run_one(
     baseline's config changes too, which is planning's: planning then runs again first.
     """
     project = Project(folder)
-    gate = project.phase(name, set=assignments, template=template, processes=processes, launch=launch, workers=workers)
-    print(describe(gate))
+    with Progress(verbose) as progress:
+        gate = project.phase(
+            name, set=assignments, template=template, processes=processes, launch=launch, workers=workers, tell=progress
+        )
+    print(describe(gate, verbose))
     return _conclude(project, [gate])

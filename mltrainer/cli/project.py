@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli import completion
-from mltrainer.cli.common import AsJson, Folder, group, open_project, path_name
+from mltrainer.cli.common import AsJson, Folder, Verbose, group, open_project, path_name
 from mltrainer.cli.output import emit, printable, warn
 from mltrainer.errors import InputError
 from mltrainer.reports.terminal import table
@@ -70,11 +70,11 @@ def init(
 
 
 @app.command(epilog="Example: mltrainer doctor --json")
-def doctor(folder: Folder = None, as_json: AsJson = False) -> int:
-    """Show what this machine can do, what is missing, and how to get it."""
-    from mltrainer.project.doctor import examine
+def doctor(folder: Folder = None, verbose: Verbose = False, as_json: AsJson = False) -> int:
+    """Show what this machine can do, what is missing, and how to get it; -v lists the optional packages, too."""
+    from mltrainer.project.doctor import examine, extras
 
-    rows = examine(_root(folder))
+    rows = [*examine(_root(folder)), *(extras() if verbose or as_json else ())]
     if as_json:
         emit({"checks": [row._asdict() for row in rows]})
         return 0

@@ -7,19 +7,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mltrainer.cli import output
-from mltrainer.cli.common import AnyRun, AsJson, Assignments, Folder, Processes, Run, group, open_project
+from mltrainer.cli.common import (
+    AnyRun,
+    AsJson,
+    Assignments,
+    Folder,
+    Processes,
+    Run,
+    Verbose,
+    group,
+    open_project,
+    watched_metrics,
+)
 from mltrainer.cli.output import emit, printable
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.runs import RunRow, metrics_text, parting, told_apart
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import number
+from mltrainer.reports.values import apart, counted, number, plain
 from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.runs.find import describe_run, find_run, list_runs
 from mltrainer.runs.labels import Labels, label_run, read_labels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mltrainer.records.diagnostics import AdvisedDiagnosis
     from mltrainer.runs.fork import Fork
     from mltrainer.runs.reproduce import Reproduced
@@ -35,9 +48,13 @@ app.add_typer(runs)
 def list_(
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only the runs that have this tag.")] = None,
     folder: Folder = None,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> int:
-    """List every run of the project, with its phase and its result, and the names and tags that runs were given."""
+    """List every run of the project, with its phase and its result, and the names and tags that runs were given.
+
+    Shown are the metric that the project chooses by and the loss; -v shows all.
+    """
     project = open_project(folder)
     labels = read_labels(project)
     rows = [(row, labels.get(row.id, Labels())) for row in list_runs(project)]
@@ -45,9 +62,10 @@ def list_(
     if as_json:
         emit({"runs": [{**row.written(), **(own.written() if own != Labels() else {})} for row, own in rows]})
         return 0
+    watched = watched_metrics(project, verbose)
     are_labelled = any(own != Labels() for _, own in rows)
     shown = [
-        [r.id, *(_in_words(own) if are_labelled else ()), r.phase, r.state, _steps(r), metrics_text(r.validation)]
+        [r.id, *(_in_words(own) if are_labelled else ()), r.phase, r.state, _steps(r), metrics_text(r.validation, watched)]
         for r, own in rows
     ]
     heads = ["run", *(("name", "tags") if are_labelled else ()), "phase", "state", "steps", "metrics on validation"]
@@ -127,12 +145,16 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
     if as_json:
         emit(found.written())
         return 0
-    rows = [[d.what, str(d.first), str(d.second)] for d in found.differences]
+    rows = [[d.what, _beside(d.first, d.second), _beside(d.second, d.first)] for d in found.differences]
     print(table(rows, ["", found.first, found.second]) if rows else "no difference")
     if said := told_apart(found.metric):
         print(said)
     print(parting(found))
     return 0
+
+
+def _beside(value: Any, other: Any) -> str:
+    return apart(value, other) if isinstance(value, float) else plain(value)
 
 
 @runs.command(epilog="Example: mltrainer runs pack")
@@ -257,11 +279,13 @@ def diagnose(
         ),
     ] = False,
     folder: Folder = None,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> int:
     """Show findings over a recorded run, with pages of the handbook and suggested config changes.
 
-    Without RUN: the newest phase's run; with --try and --apply the baseline's. Neither changes a gate or a record.
+    Without RUN: the newest phase's run; with --try and --apply the baseline's. Neither changes a gate or a record. What fired is
+    shown; -v shows every rule with what was measured.
     """
     if epochs is not None and not is_try:
         raise typer.BadParameter("it goes with --try.", param_hint="'--epochs'")
@@ -277,11 +301,24 @@ def diagnose(
     if as_json:
         emit({"diagnostics": dumped(rows)})
         return 0
-    print(table([[row.state, row.id, row.reason] for row in rows], ["state", "diagnostic", "reason"]))
+    _print_states(rows, verbose)
     for row in rows:
         if row.state == "fired":
             _print_finding(row, run)
     return 0
+
+
+def _print_states(rows: Sequence[AdvisedDiagnosis], verbose: bool) -> None:
+    """Print what fired, and how many rules are clear or do not apply; with `verbose` each of these with its reason."""
+    by_state = {state: [row for row in rows if row.state == state] for state in ("fired", "clear", "not_applicable")}
+    for row in by_state["fired"]:
+        print(f"fired: {row.id}: {row.reason}")
+    if verbose:
+        rest = [*by_state["clear"], *by_state["not_applicable"]]
+        print(table([[row.state.replace("_", " "), row.id, row.reason] for row in rest], ["state", "diagnostic", "reason"]))
+    else:
+        clear, absent = len(by_state["clear"]), len(by_state["not_applicable"])
+        print(f"{counted(clear, 'rule')} clear, {absent} not applicable (-v shows each with what was measured)")
 
 
 def _print_finding(row: AdvisedDiagnosis, run: str | None) -> None:

@@ -235,8 +235,8 @@ def _heat(
     caption = f"No layer's {what} was finite at the last evaluation."
     if whole:
         low, high = min(whole, key=lambda pair: pair[1]), max(whole, key=lambda pair: pair[1])
-        ends = f"between {number(low[1], 3)} ({visible(low[0])}) and {number(high[1], 3)} ({visible(high[0])})"
-        same = f"{number(low[1], 3)} in every layer"
+        ends = f"between {number(low[1])} ({visible(low[0])}) and {number(high[1])} ({visible(high[0])})"
+        same = f"{number(low[1])} in every layer"
         caption = f"At the last evaluation the {what} was {same if low[1] == high[1] else ends}; {counted(len(rows), 'layer')}."
     epochs = [as_float(row.epoch) for row in run.history]
     content = DRAWER.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
@@ -280,7 +280,7 @@ def _distributions(
     if moved:
         # By the logarithm: a tenth of the range is as large a change as ten times of it.
         factor, name = max(moved, key=lambda pair: abs(math.log(pair[0])) if pair[0] > 0 else math.inf)
-        caption += f"; that of {visible(name)} has changed most: its range is {number(factor, 3)} times the first"
+        caption += f"; that of {visible(name)} has changed most: its range is {number(factor)} times the first"
     return Figure(file, title, f"{caption}.", DRAWER.ridges(title, f"{caption}.", panels, time="evaluation"))
 
 
@@ -327,7 +327,7 @@ def time_spent(run: TrainingResult) -> Figure | None:
     total = math.fsum(value for _, value in items if math.isfinite(value))
     top = max(items, key=lambda item: item[1] if math.isfinite(item[1]) else -1.0)
     part = share(top[1] / total) if total > 0 and math.isfinite(top[1]) else "an unknown share"
-    caption = f"{visible(top[0])} took {part} of the {number(total, 3)} s that were timed."
+    caption = f"{visible(top[0])} took {part} of the {number(total)} s that were timed."
     return Figure("time.svg", "Where the time went", caption, DRAWER.bars("Where the time went", caption, items, unit="seconds"))
 
 
@@ -371,9 +371,7 @@ def residuals(found: TargetEvaluation) -> Figure | None:
         return None
     quantiles = found.residual_quantiles
     spread = (
-        f"; half of all residuals lie between {number(quantiles[1], 3)} and {number(quantiles[3], 3)}"
-        if len(quantiles) == 5
-        else ""
+        f"; half of all residuals lie between {number(quantiles[1])} and {number(quantiles[3])}" if len(quantiles) == 5 else ""
     )
     caption = f"{number(len(pairs))} validation samples, prediction against target{spread}."
     file, title = _of_target(found, "residuals", "Predictions and targets, validation split")

@@ -31,7 +31,7 @@ def calibration_line(found: Calibration) -> str:
     """Return a sentence on the expected calibration error beside the one by chance, and the mean probability and frequency."""
     came = "true of" if found.of is not None else "right in"
     means = f"mean probability {share(found.probability)}, {came} {share(found.frequency)}"
-    return f"Calibration error {number(found.error, 3)}, by luck alone about {number(found.by_luck, 3)}; {means}"
+    return f"Calibration error {number(found.error)}, by luck alone about {number(found.by_luck)}; {means}"
 
 
 def along(run: TrainingResult) -> Figure | None:
@@ -67,7 +67,7 @@ def segments(run: TrainingResult) -> Figure | None:
 def segments_line(found: Segments) -> str:
     """Return in how many segments a model is worse, in words."""
     start = f"In {number(found.found) if found.found else 'none'} of {counted(found.tested, 'segment')}"
-    overall = number(as_float(found.overall), 3)
+    overall = number(as_float(found.overall))
     return (
         f"{start} the {found.measure} is shown to be above that of the rest ({overall} overall, level {given(found.level)}, Holm)"
     )

@@ -148,7 +148,7 @@ def _tight(values: Sequence[float]) -> Scale:
     # Equal values would leave the axis without a length.
     high = max(high, low * (1 + 1e-6))
     ticks = [low + (high - low) * share for share in (0.0, 0.1, 0.3, 0.6, 1.0)]
-    return Scale(log10(low), log10(high), tuple((log10(tick), number(tick, 3)) for tick in ticks), log=True)
+    return Scale(log10(low), log10(high), tuple((log10(tick), number(tick)) for tick in ticks), log=True)
 
 
 def labels(names: Sequence[str], limits: Sequence[int] = (24, 32, 40)) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError
+from mltrainer.reports.values import measured
 from mltrainer.workspace import read_json
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def running_words(run: Running, metric: str) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """Return a value with four digits at most."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Return a value in short, a text as it is."""
+    return measured(value) if isinstance(value, float) else str(value)
 
 
 def _minutes(seconds: float) -> str:

@@ -50,7 +50,9 @@ class Progress:
 
     LOG_EVERY_S = 10.0
 
-    def __init__(self) -> None:
+    def __init__(self, verbose: bool = False) -> None:
+        """Begin with nothing shown; with `verbose` an evaluation's line in a log has every metric."""
+        self._row_text = row_text if verbose else progress_text
         self._live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._quiet = not self._live and os.environ.get("CI", "").lower() not in ("", "0", "false")
         self._shown_at = 0.0
@@ -69,7 +71,7 @@ class Progress:
             case {"event": "progress"}:
                 self._status(event, progress_text)
             case {"event": "row", "train_loss": loss}:
-                self._status({**event, "loss": loss}, row_text)
+                self._status({**event, "loss": loss}, self._row_text)
             case {"event": "trial"}:
                 self._line(f"  {trial_text(Trial.model_validate(event))}")
             case {"event": "study"}:

@@ -10,6 +10,7 @@ from mltrainer.errors import InputError
 from mltrainer.follow.live import running_study, study_text
 from mltrainer.gates.digests import FileDigests
 from mltrainer.gates.gate import Gate, check_gates
+from mltrainer.reports.values import measured
 from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, read_json
 
 RUN = "mltrainer phase run "
@@ -180,11 +181,7 @@ def _no_criterion(states: Sequence[PhaseState]) -> str | None:
     reached = (baseline.evidence.folds or baseline.evidence.run).metrics.get(metric.name)
     criterion = f'{metric.name}: "{">=" if metric.mode == "max" else "<="} ..."'
     return (
-        f"no acceptance criterion is set (the baseline reached {metric.name} {_short(reached)} on validation): name one in "
+        f"no acceptance criterion is set (the baseline reached {metric.name} {measured(reached)} on validation): name one in "
         f"mltrainer.yaml, such as acceptance: {{{criterion}}}, then mltrainer run; or search for a better config all the same: "
         "mltrainer phase run optimization"
     )
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

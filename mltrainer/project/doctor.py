@@ -63,6 +63,11 @@ class Check(NamedTuple):
     get: str | None = None
 
 
+def extras() -> list[Check]:
+    """Return what installed packages add beside what is required, a row for each that is known."""
+    return [_extra(*extra) for extra in EXTRAS]
+
+
 def examine(folder: Path | None = None) -> list[Check]:
     """Return the state of the machine, capability by capability.
 
@@ -77,7 +82,6 @@ def examine(folder: Path | None = None) -> list[Check]:
         _torch_build(gpus),
         _gpu(gpus),
         *_git(place),
-        *(_extra(*extra) for extra in EXTRAS),
         _cores(),
         _memory(),
         _disk(place),

@@ -14,7 +14,7 @@ from typing import Any
 from mltrainer.records.optimization import Comparison, Searched, Trial
 from mltrainer.reports.importance import RANKED, Importance, chi_squared_tail, importances, ranked, top_count
 from mltrainer.reports.space import Dimension, as_yaml, dimensions, narrower, wider
-from mltrainer.reports.values import as_float, counted, given, number, signed
+from mltrainer.reports.values import apart, as_float, counted, given, number, signed
 
 MIN_TRIALS = 12  # chosen by us: the best quarter is three trials, which all at one end of a range are no chance any more
 MIN_UNIMPORTANT = 40  # chosen by us: the best quarter is ten trials, among which a dimension that matters shows
@@ -153,7 +153,7 @@ def _behind(search: Search) -> Iterator[Advice]:
     base, best = as_float(search.record.baseline.value), as_float(search.finished[0].value)
     if not search.gain(best, base) < 0:
         return
-    text = f"No trial reaches the baseline ({number(best, 5)} against {number(base, 5)})"
+    text = f"No trial reaches the baseline ({apart(best, base)} against {apart(base, best)})"
     epochs = next((row for row in search.record.cheaper if row.key == "epochs"), None)
     if epochs and as_float(epochs.after) < as_float(epochs.before):
         trained = f"trials train for {given(epochs.after)} epochs, the baseline for {given(epochs.before)}: train them longer."
@@ -301,18 +301,18 @@ def _progress(search: Search) -> Iterator[Advice]:
     best = as_float(search.finished[0].value)
     recent = search.gain(best, _best_of(search, in_order[: len(in_order) * 3 // 4]))
     half = search.gain(best, _best_of(search, in_order[: len(in_order) // 2]))
-    seeds = f"seeds alone make a difference of {number(spread, 3)}"
+    seeds = f"seeds alone make a difference of {number(spread)}"
     if recent > spread and not _left(search):
-        text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}"
+        text = f"The last quarter of the trials still improved the best value by {number(recent)}; {seeds}"
         yield Advice(None, f"{text}: every point of the space was tried, so widen it.")
     elif recent > spread:
-        text = f"The last quarter of the trials still improved the best value by {number(recent, 3)}; {seeds}"
+        text = f"The last quarter of the trials still improved the best value by {number(recent)}; {seeds}"
         if search.record.ended == "time":
             yield Advice(None, f"{text}: give the search more time.")
         else:
             yield Advice(None, f"{text}: run more trials.", "", f"trials: {_more(search)}")
     elif half < spread / 2:
-        brought = f"improved the best value by {number(half, 3)}" if half > 0 else "did not improve the best value"
+        brought = f"improved the best value by {number(half)}" if half > 0 else "did not improve the best value"
         yield Advice(None, f"The second half of the trials {brought}; {seeds}: more trials of this space will hardly help.")
 
 

@@ -145,13 +145,13 @@ def _metrics(review: Review) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    return "—" if value is None else number(value, 5)
+    return "—" if value is None else number(value)
 
 
 def _gain(row: MetricChange) -> str:
     if row.verdict != NOT_SEPARATED:
-        return VERDICTS.get(row.verdict, row.verdict).format(number(abs(row.difference or 0.0), 3))
-    difference = signed(row.difference, 3)
+        return VERDICTS.get(row.verdict, row.verdict).format(number(abs(row.difference or 0.0)))
+    difference = signed(row.difference)
     if row.interval is None:
         return f"{difference}; one run each shows no interval of it"
     return f"{difference}: {NOT_SEPARATED} on {counted(row.samples, 'row')}"

@@ -58,10 +58,15 @@ def gate_line(gate: Items) -> str:
         return f"❌ **The gate does not hold**: {', '.join(md.code(item.id) for item in failed)}."
     if not gate:
         return "❌ **The gate does not hold**: nothing was checked."
+    return f"✅ **The gate holds** ({verdict_counts(gate)})."
+
+
+def verdict_counts(gate: Items) -> str:
+    """Return how many items pass, and how many were waived or do not apply."""
     verdicts = [item.verdict for item in gate]
     beside = [(verdicts.count(verdict), verdict.replace("_", " ")) for verdict in ("waived", "not_applicable")]
     others = "".join(f", {number(count)} {words}" for count, words in beside if count)
-    return f"✅ **The gate holds** ({number(verdicts.count('pass'))} of {number(len(gate))} items pass{others})."
+    return f"{number(verdicts.count('pass'))} of {number(len(gate))} items pass{others}"
 
 
 def no_effect(waiver: Waiver, gate: Items) -> bool:

@@ -10,16 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mltrainer.reports.values import NOT_MEASURED, cut, given, measured, short, visible
+from mltrainer.reports.values import NOT_MEASURED, given, measured, plain, visible
 
 # What acts: `>` and `-` at the start of a line alone, `&` where it begins a character reference, `<` wherever it stands.
 _MARKUP = re.compile(r"&(?=#?\w+;)|[<`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[ #+=!>-]")
 _ORDERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 _CODE_REFERENCE = re.compile(r"[&<\"`|\\{}$*_\[\]~:]")
 _SIMPLE_CODE = re.compile(r"(?:[^`|{}$\\<]|<(?![A-Za-z/!?]))+")
-_DIGEST = re.compile("[0-9a-f]{40,}")
-_EVIDENCE_LIMIT = 300
-_LIST_LIMIT = 8
 
 
 def _reference(match: re.Match[str]) -> str:
@@ -90,22 +87,7 @@ def _inner(value: Any) -> str:
 
 def plain_value(value: Any, written: Callable[[Any], str] = measured) -> str:
     """Return any value of a record as one line of Markdown, lists and dicts in short; `written` shows a number."""
-    if isinstance(value, dict):
-        shown = ", ".join(f"{text(key)} {plain_value(item, written)}" for key, item in _head(list(value.items())))
-        return (shown or "none") + _rest(len(value))
-    if isinstance(value, list):
-        return (", ".join(plain_value(item, written) for item in _head(value)) or "none") + _rest(len(value))
-    if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
-        return code(short(value, 16)) if _DIGEST.fullmatch(value) else text(cut(value, _EVIDENCE_LIMIT))
-    return written(value)
-
-
-def _head(items: list[Any]) -> list[Any]:
-    return items[:_LIST_LIMIT]
-
-
-def _rest(count: int) -> str:
-    return f" and {count - _LIST_LIMIT:,} more" if count > _LIST_LIMIT else ""
+    return plain(value, written, text, code)
 
 
 def evidence(values: Any) -> str:

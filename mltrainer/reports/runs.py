@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -132,9 +132,10 @@ def validation_metrics(metrics: Any) -> Metrics:
     return {name: value for name, value in known.items() if not name.startswith("train_")}
 
 
-def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """Return metrics on one line of a terminal."""
-    return ", ".join(f"{name} {number(value)}" for name, value in metrics.items())
+def metrics_text(metrics: Mapping[str, Any], only: Collection[str] = ()) -> str:
+    """Return metrics on one line of a terminal: those of `only` where there are any, else all."""
+    chosen = {name: value for name, value in metrics.items() if name in only} or metrics
+    return ", ".join(f"{name} {number(value)}" for name, value in chosen.items())
 
 
 def told_apart(row: MetricDifference | None) -> str:
@@ -143,10 +144,10 @@ def told_apart(row: MetricDifference | None) -> str:
         return ""
     if row.verdict == "same":
         return f"{row.name} on validation: the same"
-    difference = f"{row.name} on validation: {signed(row.difference, 4)}"
+    difference = f"{row.name} on validation: {signed(row.difference)}"
     if row.interval is None:
         return f"{difference}, not told apart: one seed each shows no interval of it"
-    low, high = (signed(end, 4) for end in row.interval)
+    low, high = (signed(end) for end in row.interval)
     rows = f"95 % interval {low} to {high} by {counted(row.samples, 'row')}, seeds not counted"
     return f"{difference} ({rows}): {'the second is ' if row.verdict != 'not told apart' else ''}{row.verdict}"
 

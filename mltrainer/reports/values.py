@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 NOT_MEASURED = "not measured"
+DIGITS = 3  # significant digits of what a person reads; a record holds them all
+_DIGEST = re.compile("[0-9a-f]{40,}")
+_TEXT_LIMIT = 300
+_LIST_LIMIT = 8
 _NOT_FINITE = {"nan": "NaN", "inf": "infinite", "-inf": "-infinite"}
 # Controls, and characters that are not seen or that turn the direction of writing, by code point.
 _INVISIBLE = re.compile(
@@ -45,7 +51,7 @@ def finite(value: Any) -> bool:
     return math.isfinite(as_float(value))
 
 
-def number(value: Any, digits: int = 4) -> str:
+def number(value: Any, digits: int = DIGITS) -> str:
     """Return a number with fixed significant digits; a whole number is written out in full.
 
     Args:
@@ -69,7 +75,7 @@ def _significant(value: float, digits: int) -> str:
     scientific = f"{value:.{digits - 1}e}"
     # From the text, which is rounded already: of 9.9996 with four digits it is 1.
     exponent = int(scientific.partition("e")[2])
-    if not -4 <= exponent < 7:
+    if not -6 <= exponent < 7:
         return scientific
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
@@ -90,9 +96,49 @@ def given(value: Any) -> str:
     return number(value)
 
 
+def apart(value: Any, other: Any) -> str:
+    """Return a number with as many digits as show that it is another one than `other`, and not fewer than usual."""
+    if not finite(value) or not finite(other) or value == other:
+        return number(value)
+    digits = range(DIGITS, 18)  # 17 tell any two numbers of double precision apart
+    return next((number(value, count) for count in digits if number(value, count) != number(other, count)), number(value))
+
+
 def measured(value: Any) -> str:
-    """Return a measured value in short: six significant digits, no zeros added."""
-    return f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else given(value)
+    """Return a measured value in short: as `number` shows it, with no zeros added."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return given(value)
+    shown = number(value)
+    return shown.rstrip("0").rstrip(".") if "." in shown and "e" not in shown else shown
+
+
+def plain(
+    value: Any,
+    written: Callable[[Any], str] = measured,
+    text: Callable[[str], str] = visible,
+    code: Callable[[str], str] = visible,
+) -> str:
+    """Return any value of a record on one line, long lists and dicts in short.
+
+    Args:
+        value: What JSON can hold.
+        written: Shows a number, a truth value or None.
+        text: Shows a text, which is cut where it is long.
+        code: Shows the head of a digest.
+    """
+    inner = partial(plain, written=written, text=text, code=code)
+    if isinstance(value, dict):
+        shown = ", ".join(f"{text(str(key))} {inner(item)}" for key, item in list(value.items())[:_LIST_LIMIT])
+        return (shown or "none") + _rest(len(value))
+    if isinstance(value, list):
+        return (", ".join(map(inner, value[:_LIST_LIMIT])) or "none") + _rest(len(value))
+    if isinstance(value, str) and value not in _NOT_FINITE:
+        return code(short(value, 16)) if _DIGEST.fullmatch(value) else text(cut(value, _TEXT_LIMIT))
+    return written(value)
+
+
+def _rest(count: int) -> str:
+    return f" and {count - _LIST_LIMIT:,} more" if count > _LIST_LIMIT else ""
 
 
 def times(count: int) -> str:
@@ -105,14 +151,14 @@ def counted(count: Any, noun: str) -> str:
     return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
-def signed(value: Any, digits: int = 3) -> str:
+def signed(value: Any) -> str:
     """Return a number with its sign, for differences."""
-    return f"+{number(value, digits)}" if as_float(value) > 0 else number(value, digits)
+    return f"+{number(value)}" if as_float(value) > 0 else number(value)
 
 
 def share(value: Any) -> str:
     """Return a fraction as a percentage with three significant digits."""
-    return f"{number(as_float(value) * 100, 3)} %" if finite(value) else number(value)
+    return f"{number(as_float(value) * 100)} %" if finite(value) else number(value)
 
 
 def duration(seconds: Any) -> str:
@@ -121,7 +167,7 @@ def duration(seconds: Any) -> str:
         return number(seconds)
     value = as_float(seconds)
     if value < 60:
-        return f"{number(value, 3)} s"
+        return f"{number(value)} s"
     # Rounded before it is parted: 119.6 s would otherwise be 1 min 60 s.
     whole = round(value)
     if whole < 3600:
@@ -131,7 +177,7 @@ def duration(seconds: Any) -> str:
 
 def microseconds(value: Any) -> str:
     """Return a time that is recorded in microseconds."""
-    return f"{number(value, 4)} µs" if finite(value) else number(value)
+    return f"{number(value)} µs" if finite(value) else number(value)
 
 
 def size(count: Any) -> str:
@@ -141,14 +187,14 @@ def size(count: Any) -> str:
     value = as_float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if abs(value) < 1000:
-            return f"{number(value, 3)} {unit}" if unit != "B" else f"{number(int(value))} B"
+            return f"{number(value)} {unit}" if unit != "B" else f"{number(int(value))} B"
         value /= 1000
-    return f"{number(value, 3)} TB"
+    return f"{number(value)} TB"
 
 
 def megabytes(value: Any) -> str:
     """Return an amount of memory that is recorded in MiB (2**20 bytes)."""
-    return f"{number(value, 4)} MiB" if finite(value) else number(value)
+    return f"{number(value)} MiB" if finite(value) else number(value)
 
 
 def short(digest: Any, length: int = 12) -> str:

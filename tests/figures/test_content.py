@@ -63,16 +63,16 @@ def test_a_gap_is_above_zero_where_validation_is_worse(mode: str, told: str) -> 
     assert said.startswith(f"At the last evaluation: gap of loss +0.500, gap of score {told};")
 
 
-@pytest.mark.parametrize(("mode", "best"), [("max", "0.9000 (epoch 2)"), ("min", "0.5000 (epoch 1)")])
+@pytest.mark.parametrize(("mode", "best"), [("max", "0.900 (epoch 2)"), ("min", "0.500 (epoch 1)")])
 def test_the_best_of_a_metric_is_told_in_its_direction_with_its_epoch(mode: str, best: str) -> None:
     history = rows(validation__score=[0.5, 0.9, 0.7])
     said = caption(metric(run(history=history, metric={"name": "score", "mode": mode})))
-    assert said == f"Validation score began at 0.5000 (epoch 1), was best at {best} and ended at 0.7000 (epoch 3)."
+    assert said == f"Validation score began at 0.500 (epoch 1), was best at {best} and ended at 0.700 (epoch 3)."
 
 
 def test_the_terms_of_a_loss_are_told_from_their_first_to_their_last() -> None:
     terms = [{"task": 2.0, "distillation": 3.0}, None, {"task": 1.0, "distillation": 0.5}]
-    assert "task 2.000 to 1.000, distillation 3.000 to 0.5000." in caption(loss_terms(run(history=rows(terms=terms))))
+    assert "task 2.00 to 1.00, distillation 3.00 to 0.500." in caption(loss_terms(run(history=rows(terms=terms))))
     assert loss_terms(run(history=rows(terms=[None, None]))) is None
 
 
@@ -80,7 +80,7 @@ def test_the_pairs_of_losses_whose_gradients_end_most_opposed_are_shown() -> Non
     first, last = ({f"a, {nr}": 0.1 * nr - drop for nr in range(8)} for drop in (0.0, 1.0))
     cosines = [{"cosines": first}, None, {"cosines": last}]
     said = caption(gradient_conflict(run(history=rows(signals=cosines))))
-    assert "a, 0 0 to -1; a, 1 0.1000 to -0.9000;" in said.replace(".000", "")
+    assert "a, 0 0 to -1; a, 1 0.100 to -0.900;" in said.replace("-1.00", "-1")
     assert "a, 5" in said
     assert "a, 6" not in said
     assert gradient_conflict(run(history=rows(signals=[None, None]))) is None
@@ -102,7 +102,7 @@ def test_half_of_the_residuals_are_told_by_the_quartiles() -> None:
 def test_the_largest_gradient_norm_is_that_of_any_step_and_not_the_median_s() -> None:
     history = rows(grad_norm__median=[2.0, 1.0], grad_norm__max=[7.0, 3.0], grad_norm__min=[0.5, 0.1])
     said = caption(gradients(run(history=history)))
-    assert said == "The median gradient norm went from 2.000 (epoch 1) to 1.000 (epoch 2); the largest of any step was 7.000."
+    assert said == "The median gradient norm went from 2.00 (epoch 1) to 1.00 (epoch 2); the largest of any step was 7.00."
 
 
 def test_the_share_of_time_is_of_all_that_was_timed() -> None:
@@ -111,7 +111,7 @@ def test_the_share_of_time_is_of_all_that_was_timed() -> None:
 
 def test_the_throughput_is_the_median_between_its_ends() -> None:
     said = caption(throughput(run(history=rows(samples_per_s=[10.0, 30.0, 200.0]))))
-    assert said == "Training went at 30.00 samples/s (median), between 10.00 and 200.0."
+    assert said == "Training went at 30.0 samples/s (median), between 10.0 and 200."
 
 
 def test_weights_that_spread_are_told_by_how_much_their_range_grew() -> None:

@@ -14,9 +14,9 @@ from tests.projects import write_rings
 
 STUDY: dict[str, Any] = {
     "what": "trials", "done": 12, "planned": 20, "left_s": 200.0, "metric": "accuracy",
-    "best": {"nr": 7, "value": 0.98333, "values": {"optimizer.lr": 0.00213}}, "running": [],
+    "best": {"nr": 7, "value": 0.9833, "values": {"optimizer.lr": 0.00213}}, "running": [],
 }  # fmt: skip
-TOLD = "12 of 20 trials; 3 min left; best accuracy 0.9833 of trial 7"
+TOLD = "12 of 20 trials; 3 min left; best accuracy 0.983 of trial 7"
 
 
 def study(**changes: Any) -> Study:

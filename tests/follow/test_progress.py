@@ -103,7 +103,7 @@ def test_a_narrow_terminal_keeps_one_line(terminal: Terminal, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("columns", "shown"), [(85, "step 240/400  train loss 0.01234  validation accuracy 0.9654"), (40, "step 240/400")]
+    ("columns", "shown"), [(85, "step 240/400  train loss 0.0123  validation accuracy 0.965"), (40, "step 240/400")]
 )
 def test_a_terminal_with_too_few_columns_keeps_place_and_bar_and_leaves_out_the_last_values(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
@@ -127,7 +127,7 @@ STUDY: dict[str, Any] = {
 def test_a_search_shows_how_far_it_is_and_what_each_worker_trains(terminal: Terminal) -> None:
     shown = plain(terminal.tell(STUDY, {**STUDY, "running": STUDY["running"][:1]}, close=False))
     first, last = (shown.split("trials 12/20")[nr] for nr in (1, -1))
-    assert re.match(r" +[━╸╺]+ *80 s left  best accuracy 0.9833 of trial 7  optimizer.lr=0.00213 *\n", first), first
+    assert re.match(r" +[━╸╺]+ *80 s left  best accuracy 0.983 of trial 7  optimizer.lr=0.00213 *\n", first), first
     assert re.search(r"\n  trial 13 +[━╸╺]+ *epoch 3/20  accuracy 0.91  120 steps/s *\n  trial 14 +[━╸╺]+ *starts", first), first
     assert "trial 13" in last
     assert "trial 14" not in last
@@ -150,7 +150,7 @@ def test_a_log_has_plain_lines_and_not_too_many(capsys: pytest.CaptureFixture[st
     monkeypatch.setattr(Progress, "LOG_EVERY_S", 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 5000.0)
     tell(*EVENTS).close()
-    status = "  epoch 1/4  step 64/400  train loss 0.5123  28 steps/s  12.0 s left\n"
+    status = "  epoch 1/4  step 64/400  train loss 0.512  28 steps/s  12.0 s left\n"
     assert capsys.readouterr().err == LINES.replace("baseline:\n", f"baseline:\n{status}")
 
 
@@ -170,9 +170,18 @@ def test_what_is_not_known_yet_is_left_out() -> None:
     ]
 
 
+def test_a_log_has_the_chosen_metric_of_an_evaluation_and_every_one_with_verbose(capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (Progress(), Progress(verbose=True)):
+        progress(EVENTS[3])
+    assert capsys.readouterr().err.split("\n")[:2] == [
+        "  epoch 1/4  step 100/400  train loss 0.4  validation accuracy 0.875",
+        "  epoch 1/4  step 100/400  train loss 0.4  validation loss 0.3  validation accuracy 0.875",
+    ]
+
+
 def test_the_loss_of_each_split_is_named() -> None:
-    row = Training(step=3, steps=8, loss=2.709, metric="loss", validation={"loss": 3.033})
-    assert progress_parts(row) == ["step 3/8", "train loss 2.709", "validation loss 3.033"]
+    row = Training(step=3, steps=8, loss=2.71, metric="loss", validation={"loss": 3.03})
+    assert progress_parts(row) == ["step 3/8", "train loss 2.71", "validation loss 3.03"]
 
 
 def test_the_library_of_the_bar_is_loaded_for_a_terminal_only() -> None:

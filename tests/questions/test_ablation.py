@@ -166,7 +166,7 @@ def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits: Projec
     text = page(digits)
     assert "# Ablation: digits" in text
     assert "1 is shown to make a difference: weight decay (helps)." in text
-    assert "| weight decay | optimizer.weight_decay: 0.01 → 0 | 0.80557 | -0.1030 |" in text
+    assert "| weight decay | optimizer.weight_decay: 0.01 → 0 | 0.806 | -0.103 |" in text
     assert "mltrainer ablate --seeds 7" in text
     assert "corrected for 4 comparisons (Holm, 1979)" in text
     assert table == read_json(digits.phase_dir("optimization") / DATA)

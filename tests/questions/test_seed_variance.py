@@ -30,8 +30,8 @@ def test_mean_interval_and_what_luck_makes_of_two_runs(digits: Project) -> None:
     assert found["luck"] == pytest.approx(1.96 * math.sqrt(2) * found["deviation"], rel=1e-4)
     assert found["baseline"] is not None
     page = (digits.root / found["page"]).read_text()
-    assert "| mean | 0.92000 |" in page
-    assert "| 90 % interval of the mean | 0.90000 to 0.94000 |" in page
+    assert "| mean | 0.920 |" in page
+    assert "| 90 % interval of the mean | 0.900 to 0.940 |" in page
     assert "| deviation of a single run | 0.0158 |" in page
     assert "| two runs differ by luck alone by up to | 0.0438 (19 of 20 times) |" in page
     assert (digits.root / found["page"]).with_name("seeds.svg").is_file()

@@ -26,7 +26,7 @@ def test_metrics_and_digests_that_differ_are_told_with_both_values() -> None:
     assert [row["key"] for row in found["settings"]] == ["data digest"]
     text = render({**later(before), "since": found}, [], records.gate())[REPORTS["baseline"]]
     assert "Against the version of commit 4f1c2b3a4f1c:" in text
-    assert "| validation accuracy | 0.96011 | 0.97000 |" in text
+    assert "| validation accuracy | 0.960 | 0.970 |" in text
 
 
 def test_config_keys_of_a_plan_that_differ_are_told() -> None:

@@ -65,7 +65,7 @@ def test_evidence_is_shown_one_value_a_line_and_long_lists_are_cut() -> None:
 
 
 def test_what_was_measured_is_short_and_what_was_set_is_whole() -> None:
-    assert md.plain_value([0.022346368715083775, "ab" * 32]) == "0.0223464, `abababababababab`"
+    assert md.plain_value([0.022346368715083775, "ab" * 32]) == "0.0223, `abababababababab`"
     assert md.setting({"lr": 0.00030000000001}) == "lr 0.00030000000001"
 
 

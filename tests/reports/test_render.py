@@ -213,8 +213,8 @@ def test_a_student_stands_beside_its_teacher_and_itself_without_one() -> None:
     found = report(records.beside_its_teacher(row))
     (own,) = [line for line in found.split("\n") if line.startswith("| **this run** |") and "1,210" in line]
     assert own.endswith("| 1,210 | 173 ms | 403 ms |")
-    assert "| its teacher, <code>../big&#124;model</code> | 0.98603 | 0.12164 | 21,482 | 3,069 ms | 7,161 ms |" in found
-    assert "| without a teacher, seed 7 (run `0123456789ab`) | 0.90223 | 0.54785 | | | |" in found
+    assert "| its teacher, <code>../big&#124;model</code> | 0.986 | 0.122 | 21,482 | 3,069 ms | 7,161 ms |" in found
+    assert "| without a teacher, seed 7 (run `0123456789ab`) | 0.902 | 0.548 | | | |" in found
     assert "mltrainer ablate" not in found
     assert "Beside its teacher" not in report(records.baseline())
 
@@ -460,8 +460,8 @@ def test_the_manifest_tells_memory_by_part_where_the_record_has_it() -> None:
     assert "weights, and buffers" not in report(found)
     found["evidence"]["estimate"] |= {"parts": parts, "rest_mb": 58.0}
     text = report(found)
-    assert "| weights, and buffers | 10.50 MiB, 1.500 MiB |" in text
-    assert "| gradients, and the optimizer's state | 10.25 MiB, 20.75 MiB |" in text
+    assert "| weights, and buffers | 10.5 MiB, 1.50 MiB |" in text
+    assert "| gradients, and the optimizer's state | 10.2 MiB, 20.8 MiB |" in text
     assert "| activations, copies and the allocator, as what is left | 58.00 MiB |" in text
 
 
@@ -479,9 +479,9 @@ def quantized() -> dict[str, Any]:
 
 def test_a_model_in_8_bits_is_shown_beside_the_trained_one() -> None:
     text = report(quantized())
-    figures = "30.0 kB | 89.8 kB | 99.5 % | 0.0253 | 0.0197 | accuracy | 0.98883 | 0.99441 | 0.560 % | 1.00 %"
+    figures = "30.0 kB | 89.8 kB | 99.5 % | 0.0253 | 0.0197 | accuracy | 0.989 | 0.994 | 0.560 % | 1.00 %"
     assert f"| `onnx_int8_static` | {figures} | 512 of 1,260 training rows |" in text
-    assert "| `model_int8_static.onnx` | 0.98883 | 0.99441 | 30.0 kB | 89.8 kB |" in model_card(quantized(), [])
+    assert "| `model_int8_static.onnx` | 0.989 | 0.994 | 30.0 kB | 89.8 kB |" in model_card(quantized(), [])
     assert "8 bits" not in report(records.finalization())
     assert "Quantized" not in model_card(records.finalization(), [])
 
@@ -599,14 +599,14 @@ def test_a_waiver_stands_in_the_model_card() -> None:
 def test_the_groups_of_parameters_are_listed_where_there_are_several() -> None:
     shown = report(records.baseline())
     assert "Parameter groups (2)" in shown
-    assert "| 0.3500 | 0 | `0.bias`, `1.weight` |" in shown
+    assert "| 0.350 | 0 | `0.bias`, `1.weight` |" in shown
     assert "Parameter groups" not in report(records.baseline(groups=[]))
 
 
 def test_the_planned_learning_rate_is_drawn() -> None:
     files = render(records.planning(), [], records.gate())
     assert files["learning_rate.svg"].startswith("<svg")
-    assert "begins at 5.000e-05, is 0.001000 at its highest and ends at 0" in files["reproducibility_manifest.md"]
+    assert "begins at 0.0000500, is 0.00100 at its highest and ends at 0" in files["reproducibility_manifest.md"]
 
 
 def test_an_interval_in_which_every_step_was_skipped_has_no_gradient_norm_in_the_report() -> None:

@@ -12,12 +12,13 @@ from mltrainer.reports import values
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.96743, "0.9674"),
-        (0.9, "0.9000"),
+        (0.96743, "0.967"),
+        (0.9, "0.900"),
         (12345.6, "12,346"),
-        (9.99996, "10.00"),
-        (1.5e-7, "1.500e-07"),
-        (1e30, "1.000e+30"),
+        (9.99996, "10.0"),
+        (-7.671e-05, "-0.0000767"),
+        (1.5e-7, "1.50e-07"),
+        (1e30, "1.00e+30"),
         (0.0, "0"),
         (-0.0, "0"),
         (85002, "85,002"),
@@ -80,6 +81,25 @@ def test_shares_signs_counts_and_digests() -> None:
 
 
 def test_numbers_and_times_at_the_borders_of_their_ways_of_writing() -> None:
-    assert [values.number(1234567.0), values.number(0.0001234)] == ["1,234,567", "0.0001234"]
-    assert values.number(12345678.0) == "1.235e+07"
+    assert [values.number(1234567.0), values.number(0.0001234)] == ["1,234,567", "0.000123"]
+    assert values.number(12345678.0) == "1.23e+07"
     assert [values.duration(59.9), values.duration(60.0)] == ["59.9 s", "1 min 00 s"]
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "text"),
+    [(0.9497, 0.95, "0.9497"), (0.94, 0.95, "0.940"), (0.95, 0.95, "0.950"), (None, 0.95, "not measured")],
+)
+def test_a_number_beside_another_has_the_digits_that_tell_them_apart(value: Any, other: float, text: str) -> None:
+    assert values.apart(value, other) == text
+
+
+def test_evidence_on_a_line_has_no_brackets_quotes_or_many_digits() -> None:
+    evidence = {
+        "gap": 0.022346368715083775,
+        "criteria": {"accuracy": ">= 0.95"},
+        "ends": [0.9441340782122905, 1.0],
+        "first": None,
+    }
+    assert values.plain(evidence) == "gap 0.0223, criteria accuracy >= 0.95, ends 0.944, 1, first none"
+    assert values.plain([*range(9)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 1 more"

@@ -89,7 +89,7 @@ def text(table: Table) -> str:
     """Return the table as a person reads it at the keyboard, with what is to be known of it."""
     metric, whole, count = table.metric.name, table.whole, len(table.seeds)
     words = _words(table)
-    mean = f"{metric} {number(whole.mean, 5)}{_interval(whole.interval)}"
+    mean = f"{metric} {number(whole.mean)}{_interval(whole.interval)}"
     where = f"{table.config.file} ({table.config.why})"
     change = f"mean difference to the whole config on the same seeds, and its {words.confidence} interval"
     lines = [
@@ -125,19 +125,19 @@ def _heads(metric: str, words: Words) -> list[str]:
 
 
 def _cells(row: Row, words: Words) -> list[str]:
-    change = f"{signed(row.difference, 4)}{_interval(row.difference_interval)}" if row.difference is not None else "-"
+    change = f"{signed(row.difference)}{_interval(row.difference_interval)}" if row.difference is not None else "-"
     counts = [str(row.worse), str(row.better)] if row.difference is not None else ["-", "-"]
     extra = [number(row.parameters)] * words.parameters_change + [_pace(row.pace)] * words.pace_changes
-    mean = "-" if row.mean is None else number(row.mean, 5)
+    mean = "-" if row.mean is None else number(row.mean)
     return [row.name, swap_text(row.keys), mean, change, *counts, *extra, said(row)]
 
 
 def _pace(pace: float | None) -> str:
-    return "" if pace is None else f"x {number(pace, 3)}"
+    return "" if pace is None else f"x {number(pace)}"
 
 
 def _interval(ends: Sequence[float] | None) -> str:
-    return f" [{number(ends[0], 4)}, {number(ends[1], 4)}]" if ends else ""
+    return f" [{number(ends[0])}, {number(ends[1])}]" if ends else ""
 
 
 def listed_text(found: Listed) -> str:

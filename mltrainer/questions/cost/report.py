@@ -33,9 +33,7 @@ def text(found: FoundCost) -> str:
 
 
 def _trainings(found: FoundCost) -> list[str]:
-    worth = ", ".join(
-        f"{phase} {_range(count, lambda value: number(float(value), 3))}" for phase, count in found.trainings.items()
-    )
+    worth = ", ".join(f"{phase} {_range(count, lambda value: number(float(value)))}" for phase, count in found.trainings.items())
     each = "" if found.epochs is None else f" of {counted(found.epochs, 'epoch')}"
     return [f"worth of trainings{each}: {worth}"]
 
@@ -111,4 +109,4 @@ def _amount(value: float | int, currency: str) -> str:
 
 def _plain(value: float | int) -> str:
     """Return money with two decimals; less than one with three digits that count."""
-    return f"{value:,.2f}" if value >= 1 or value == 0 else number(float(value), 3)
+    return f"{value:,.2f}" if value >= 1 or value == 0 else number(float(value))

@@ -93,7 +93,7 @@ def _section(curve: Fit | NoFit, unit: str) -> list[str]:
     if isinstance(curve, NoFit):
         return [told, "", ""]
     cells = [[md.text(cell) for cell in row] for row in _rows(curve, unit)]
-    law = f"floor {number(curve.floor)}, exponent {number(curve.exponent, 3)}"
+    law = f"floor {number(curve.floor)}, exponent {number(curve.exponent)}"
     return [told, md.table(HEADS, cells, "lrr"), law]
 
 

@@ -44,7 +44,7 @@ def _plane(plane: Plane) -> Figure:
     near = sum(loss <= 2 * center for loss in every) / (len(places) * len(rows))
     caption = (
         f"Training loss {number(center)} at the checkpoint in the middle, {number(min(every))} to {number(max(every))} over the "
-        f"plane; {number(100 * near, 3)} % of it is within twice the checkpoint's."
+        f"plane; {number(100 * near)} % of it is within twice the checkpoint's."
     )
     title = "Loss over two random directions"
     named = [(f"{y:.3g}", row) for y, row in zip(places, rows, strict=True)]

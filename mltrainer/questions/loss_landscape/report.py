@@ -27,8 +27,8 @@ def rows(found: FoundLandscape) -> list[tuple[str, str]]:
         ("training loss at the ends of the line", f"{number(line[0])} and {number(line[-1])}"),
         ("largest eigenvalue of the Hessian", f"{number(sharp.largest)} ± {number(sharp.residual, 2)}"),
         ("smallest eigenvalue", f"{number(sharp.smallest)} ± {number(sharp.residual, 2)}"),
-        (f"rise of the loss within {sharp.sam.rho} (SAM)", signed(sharp.sam.rise, 4)),
-        (f"the same, relative to the weights, {sharp.adaptive.rho} (ASAM)", signed(sharp.adaptive.rise, 4)),
+        (f"rise of the loss within {sharp.sam.rho} (SAM)", signed(sharp.sam.rise)),
+        (f"the same, relative to the weights, {sharp.adaptive.rho} (ASAM)", signed(sharp.adaptive.rise)),
         ("norm of the gradient", number(sharp.gradient_norm)),
         *_edge(found),
     ]

@@ -49,7 +49,7 @@ def _ids(names: Sequence[str]) -> str:
 
 
 def _value(side: Training) -> str:
-    return number(side.value, 5) if side.reason is None else f"failed: {side.reason}"
+    return number(side.value) if side.reason is None else f"failed: {side.reason}"
 
 
 def _left_out(found: Trial) -> list[str]:

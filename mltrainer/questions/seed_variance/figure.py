@@ -19,7 +19,7 @@ def of_seeds(found: SeedVariance) -> Figure:
     lines = {"mean": found.mean, "the baseline": found.baseline}
     series = [Series("one seed", values, dots=True)]
     series += [Series(what, [(x, value) for x in ends], dashed=True) for what, value in lines.items() if value is not None]
-    told = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation, 3)}"
+    told = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation)}"
     caption = f"{name} of {counted(len(values), 'fresh seed')}: {told}."
     title = "The same config on several seeds"
     chart = DRAWER.line_chart(title, caption, series, x_label="seed", y_label=name)

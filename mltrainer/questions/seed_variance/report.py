@@ -20,11 +20,11 @@ def rows(found: SeedVariance) -> list[tuple[str, str]]:
     """Return the statistics over seeds as pairs of label and value, in words."""
     ends, share = found.interval, f"{number(100 * found.confidence, 2)} % interval of the mean"
     return [
-        ("mean", "none: a run failed" if found.mean is None else number(found.mean, 5)),
-        (share, _without(found) if ends is None else f"{number(ends[0], 5)} to {number(ends[1], 5)}"),
-        ("deviation of a single run", number(found.deviation, 3)),
-        ("two runs differ by luck alone by up to", f"{number(found.luck, 3)} (19 of 20 times)"),
-        ("the baseline, on the config's own seed", "not measured" if found.baseline is None else number(found.baseline, 5)),
+        ("mean", "none: a run failed" if found.mean is None else number(found.mean)),
+        (share, _without(found) if ends is None else f"{number(ends[0])} to {number(ends[1])}"),
+        ("deviation of a single run", number(found.deviation)),
+        ("two runs differ by luck alone by up to", f"{number(found.luck)} (19 of 20 times)"),
+        ("the baseline, on the config's own seed", "not measured" if found.baseline is None else number(found.baseline)),
         *((f"failed on seed {row.seed}", row.reason) for row in found.failed),
     ]
 
