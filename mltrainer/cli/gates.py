@@ -224,6 +224,7 @@ def describe(found: Gate, verbose: bool = False) -> str:
     if verbose and found.items:
         lines.append(table([[i.verdict, i.id, _evidence(i)] for i in found.items], ["verdict", "item", "evidence"]).rstrip("\n"))
     lines += [f"  stale: {reason}" for reason in found.stale if verbose]
+    lines += [f"  {item.id} is waived: {item.statement}" for item in found.items if item.verdict == "waived"]
     for item in found.failing:
         lines += [f"  {item.id} fails: {item.statement}", f"    measured: {_evidence(item) or 'nothing'}"]
         lines += [f"    next: {item.mend}"] if item.mend else []

@@ -1,0 +1,43 @@
+"""`gate check` for a person: one line a gate, then what does not hold; everything else behind -v."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from mltrainer.cli.gates import describe
+from mltrainer.gates.gate import Gate
+from mltrainer.records.reading import Record
+from mltrainer.reports.gate_items import GateItem
+
+PASSES = GateItem("losses_finite", "All were finite.", "pass", {"values": 360, "share": 0.022346368715083775}, None)
+FAILS = GateItem("within_time_budget", "It was quick.", "fail", {"minutes": 61.23456, "ends": [1.0, None]}, "raise the budget")
+WAIVED = GateItem("gpu_utilization", "The GPU was busy.", "waived", {"percent": 12.0}, "look")
+
+
+def gate(*items: GateItem) -> Gate:
+    return Gate("baseline", cast(Record, object()), items)
+
+
+def test_a_gate_that_holds_is_one_line_and_its_waivers() -> None:
+    assert describe(gate(PASSES)) == "baseline: holds (1 of 1 items pass)"
+    assert describe(gate(PASSES, WAIVED)).splitlines()[1:] == ["  gpu_utilization is waived: The GPU was busy."]
+
+
+def test_an_item_that_fails_says_what_was_measured_and_what_to_do() -> None:
+    assert describe(gate(PASSES, FAILS)).splitlines() == [
+        "baseline: does not hold (1 of 2 items pass)",
+        "  within_time_budget fails: It was quick.",
+        "    measured: minutes 61.2; ends 1, none",
+        "    next: raise the budget",
+    ]
+
+
+def test_verbose_shows_every_item_and_every_reason() -> None:
+    stale = replace(gate(PASSES), stale=("one", "two"))
+    assert describe(stale) == "baseline: stale: one (+1 more: mltrainer gate check -v)"
+    assert describe(stale, verbose=True).splitlines()[3:] == [
+        "pass     losses_finite  values 360; share 0.0223",
+        "  stale: one",
+        "  stale: two",
+    ]
