@@ -62,7 +62,7 @@ def gate_line(gate: Items) -> str:
 
 
 def verdict_counts(gate: Items) -> str:
-    """Return how many items pass, and how many were waived or do not apply."""
+    """Return the number of items that pass, and of those that were waived or do not apply."""
     verdicts = [item.verdict for item in gate]
     beside = [(verdicts.count(verdict), verdict.replace("_", " ")) for verdict in ("waived", "not_applicable")]
     others = "".join(f", {number(count)} {words}" for count, words in beside if count)

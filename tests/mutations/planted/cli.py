@@ -36,7 +36,7 @@ FAULTS = (
     Fault(
         "of two reasons the first is told as all",
         "mltrainer/cli/gates.py",
-        'f" (+{len(reasons) - 1} more: mltrainer gate check)" if len(reasons) > 1 else ""',
+        'f" (+{len(reasons) - 1} more: mltrainer {command})" if len(reasons) > 1 else ""',
         '""',
         "tests/cli/test_printing.py",
     ),

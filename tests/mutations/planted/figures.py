@@ -23,8 +23,8 @@ FAULTS = (
     Fault(
         "the middle half of the residuals is told by the outer quantiles",
         "mltrainer/figures/content.py",
-        "{number(quantiles[1], 3)} and {number(quantiles[3], 3)}",
-        "{number(quantiles[0], 3)} and {number(quantiles[4], 3)}",
+        "{number(quantiles[1])} and {number(quantiles[3])}",
+        "{number(quantiles[0])} and {number(quantiles[4])}",
         CAPTIONS,
     ),
     Fault(
