@@ -64,7 +64,7 @@ class Check(NamedTuple):
 
 
 def extras() -> list[Check]:
-    """Return what installed packages add beside what is required, a row for each that is known."""
+    """Return a row for each optional package that is known."""
     return [_extra(*extra) for extra in EXTRAS]
 
 

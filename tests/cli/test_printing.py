@@ -33,7 +33,7 @@ REPRODUCTION: dict[str, Any] = {
 def test_a_reproduction_tells_which_bits_were_recorded_and_which_came_out() -> None:
     lines = _verdict(Reproduced.model_validate(REPRODUCTION), 1e-6).splitlines()
     assert lines[0] == "run 0123456789ab is numerically equal"
-    assert "losses differ by at most 2.000e-07 of their size, the metric by 0; numerically equal means at most 1e-06" in lines[1]
+    assert "losses differ by at most 2.00e-07 of their size, the metric by 0; numerically equal means at most 1e-06" in lines[1]
     assert lines[3] == "  first different step: 7 (loss): expected 3f800000 (1), found 3f800001 (1.00000012)"
     assert lines[4] == "  environment differs: numpy: 2.4.6 -> 2.5.0"
 
