@@ -17,6 +17,7 @@ from mltrainer.configs.templates import BASELINE, PRODUCTION, TUNING, overlay
 
 Values = dict[str, Any]  # of a project file or a config template
 
+LEAST_BATCH_ROWS, BATCH_ROWS, MOST_BATCH_ROWS = 32, 256, 1024  # of a table
 TRAIN_SHARE = 0.7  # of the rows, with the splits that `init` writes
 STEPS = 1200  # chosen by us: the most for a small table; early stopping ends most trainings before
 FEW_ROWS, MOST_STEPS = 5000, 4800  # more can be learned from larger tables: their steps grow with their rows, up to so many
@@ -76,7 +77,8 @@ class Size:
 
     Attributes:
         rows: All of them.
-        batch_size: A power of two near a 32nd of the rows, from 32 to 1024, and no more than there are to train on.
+        batch_size: A power of two near a 32nd of the rows, from 32 to 256; of very many rows near a 128th, up to 1024. No more
+            than there are to train on.
         epochs: As many as make `STEPS` steps, and in proportion more of many rows, within bounds.
         trial_epochs: As many as make `STEPS` steps: enough to tell configs apart.
     """
@@ -89,7 +91,8 @@ class Size:
     @classmethod
     def of(cls, rows: int) -> Size:
         """Return the size that suits so many rows."""
-        batch_size = batch_for(rows, 32, 1024)
+        # In as many steps larger batches cost more and reach hardly more; a million rows would take too many of 256.
+        batch_size = max(batch_for(rows, LEAST_BATCH_ROWS, BATCH_ROWS), batch_for(rows // 4, LEAST_BATCH_ROWS, MOST_BATCH_ROWS))
         per_epoch = max(1, math.ceil(TRAIN_SHARE * rows / batch_size))
         steps = min(MOST_STEPS, max(STEPS, STEPS * rows // FEW_ROWS))
         epochs, trial_epochs = (min(MOST_EPOCHS, max(LEAST_EPOCHS, math.ceil(wanted / per_epoch))) for wanted in (steps, STEPS))

@@ -79,7 +79,7 @@ def test_small_tables_get_hundreds_of_steps_and_large_ones_few_passes():
     steps = {rows: Size.of(rows).epochs * math.ceil(0.7 * rows / Size.of(rows).batch_size) for rows in ROWS}
     assert all(800 <= steps[rows] <= 1300 for rows in ROWS[1:3])
     assert (Size.of(1_000_000).epochs, Size.of(1_000_000).trial_epochs) == (8, 6)
-    assert (Size.of(20).batch_size, Size.of(1_000_000).batch_size) == (8, 1024)
+    assert (Size.of(20).batch_size, Size.of(15_000).batch_size, Size.of(1_000_000).batch_size) == (8, 256, 1024)
 
 
 def test_tables_of_many_rows_are_trained_for_longer_and_their_trials_are_not():
