@@ -12,18 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer import leftovers
+from mltrainer.errors import MltrainerError
 
 NAME = "checkout-elsewhere"
 
 
 @contextmanager
 def linked(root: Path) -> Iterator[Path]:
-    """Give a link to a folder, in a place of its own, where a `tmp` for temporary files lies beside it."""
+    """Give a link to a folder, in a place of its own, where a `tmp` for temporary files lies beside it.
+
+    An error that is raised meanwhile names the folder itself, as nobody can look behind the link afterwards.
+    """
     with leftovers.scratch("elsewhere-") as place:
         here = Path(place)
         (here / "tmp").mkdir()
         (here / NAME).symlink_to(root, target_is_directory=True)
-        yield here / NAME
+        link = here / NAME
+        try:
+            yield link
+        except MltrainerError as error:
+            told = {name: said.replace(str(link), str(root)) for name, said in vars(error).items() if isinstance(said, str)}
+            vars(error).update(told)
+            raise
 
 
 def begin(link: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.errors import MachineError
 from mltrainer.observe.renamed_folder import NAME, linked
 
 BEGIN = """
@@ -48,6 +49,12 @@ def test_its_files_are_the_same_and_the_link_goes_without_them(tmp_path: Path) -
         place = link.parent
     assert not place.exists()
     assert (tmp_path / "data.txt").read_text() == "mine"
+
+
+def test_an_error_names_the_folder_itself(tmp_path: Path) -> None:
+    with pytest.raises(MachineError) as raised, linked(tmp_path) as link:
+        raise MachineError(f"{link}/data is full", where=f"{link}/data", mend=f"free {link}")
+    assert str(raised.value) == f"{tmp_path}/data: {tmp_path}/data is full\n  next: free {tmp_path}"
 
 
 def test_a_path_elsewhere_keeps_its_name(tmp_path: Path) -> None:
