@@ -1,11 +1,11 @@
 """Predict with the model in this folder: `python inference.py rows.csv` prints one JSON object per row.
 
-The input is a table with raw values (.csv, .parquet, .json: a list of objects, .jsonl: an object per line), texts (such a table,
-or .txt with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays by name
-(.npz) where the model has several inputs, or what the module beside this file reads. What the columns and classes are stands in
-inference.json beside this file. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts, Pillow for
-pictures and polars for Parquet. A model that generates text continues the one in the given file, as far as `--tokens` says, and
-always in the same way under one `--seed`.
+The input is a table with raw values (.csv, .parquet, .xlsx, .json: a list of objects, .jsonl: an object per line), texts (such
+a table, or .txt with a text on each line), a picture (.png, .jpg and others) or a folder of them, an array (.npy), several arrays
+by name (.npz) where the model has several inputs, or what the module beside this file reads. What the columns and classes are
+stands in inference.json beside this file. Needs NumPy, onnxruntime for model.onnx or torch for model.pt2, tokenizers for texts,
+Pillow for pictures, polars for Parquet and workbooks, and fastexcel for workbooks. A model that generates text continues the one
+in the given file, as far as `--tokens` says, and always in the same way under one `--seed`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ BATCH = 256  # rows that the model reads at once
 
 Inputs = np.ndarray | dict[str, np.ndarray]  # one array, or several by name
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 DELIMITERS = "\t;|,"
 SAMPLE, LINES = 1 << 16, 20  # characters and lines of a table by which the delimiter is found
 ONNX = ("model.onnx", "model_int8_static.onnx", "model_int8_dynamic.onnx")  # the first that was delivered
@@ -56,14 +57,23 @@ def here() -> Path:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def read_rows(path: Path, header: bool = True) -> list[dict[str, str]]:
+def read_table(path: Path, spec: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the rows of a table, as text; inference.json says which lines and which sheet hold them."""
+    return read_rows(path, spec.get("header", True), spec.get("skip_lines", 0), spec.get("sheet"))
+
+
+def read_rows(path: Path, header: bool = True, skip_lines: int = 0, sheet: str | None = None) -> list[dict[str, str]]:
     """Return the rows of a table, as text; a key that an object lacks is a missing value."""
     suffix = suffix_of(path)
     if suffix == ".parquet":
         return read_parquet(path)
-    text = decoded(unpacked(path.read_bytes()))  # newlines inside quotes stay as they are
+    data = unpacked(path.read_bytes())
+    if suffix in SHEETS:
+        cells = read_sheet(data, sheet, skip_lines)[1]
+        return rows_of([list(row) for row in cells.iter_rows() if any(row)], header)
+    text = decoded(data)  # newlines inside quotes stay as they are
     if suffix not in (".json", ".jsonl", ".ndjson"):
-        return read_csv(text, header)
+        return read_csv(without_lines(text, skip_lines), header)
     value = json.loads(text) if suffix == ".json" else [json.loads(line) for line in text.splitlines() if line.strip()]
     rows = value if isinstance(value, list) else [value]
     if not all(isinstance(row, dict) for row in rows):
@@ -84,6 +94,45 @@ def read_parquet(path: Path) -> list[dict[str, str]]:
     except polars.exceptions.PolarsError as error:
         raise InvalidInputError(f"{path.name}: not readable as Parquet: {error}") from error
     return [{name: plain_cell(value) for name, value in row.items()} for row in frame.iter_rows(named=True)]
+
+
+def read_sheet(data: bytes, sheet: str | None = None, skip_lines: int = 0) -> tuple[list[str], Any]:
+    """Return the names of a workbook's sheets, and the columns of one that hold something, as polars' frame of text.
+
+    Args:
+        data: The workbook.
+        sheet: The sheet's name; None: the first one. Another name is that of the only one.
+        skip_lines: How many of its rows stand above the table.
+    """
+    try:
+        import fastexcel
+        import polars
+    except ImportError as error:
+        raise InvalidInputError(f"reading a workbook needs {error.name}: pip install fastexcel polars") from error
+    try:
+        book = fastexcel.read_excel(data)
+        names = list(book.sheet_names)
+        if sheet is not None and sheet not in names and len(names) > 1:
+            raise InvalidInputError(f"there is no sheet {sheet!r}; the workbook has {', '.join(map(repr, names))}")
+        name = sheet if sheet in names else names[0]
+        # Without skip_rows, empty rows at the top are left out and later ones have another number than in the sheet.
+        text, numbers = (
+            book.load_sheet(name, header_row=None, skip_rows=0, dtypes=kind).to_polars() for kind in ("string", "float")
+        )
+    except fastexcel.FastExcelError as error:
+        raise InvalidInputError(f"not readable as a workbook: {str(error).partition(chr(10))[0]}") from error
+    columns = [_sheet_cells(cells, numbers[cells.name])[skip_lines:] for cells in text]
+    return names, polars.DataFrame([cells for cells in columns if (cells != "").any()])
+
+
+def _sheet_cells(text: Any, numbers: Any) -> Any:
+    """Return a column's cells as text; of a number all its digits, as fastexcel writes no more than nine decimals."""
+    import polars
+
+    is_cut = text.cast(polars.Float64, strict=False) != numbers
+    cells = polars.select(polars.when(is_cut).then(numbers.cast(polars.String)).otherwise(text).alias(text.name)).to_series()
+    # A time of day is a moment of the day 0.
+    return cells.fill_null("").str.strip_chars().str.replace("^1899-12-3[01] ", "")
 
 
 def plain_cell(value: Any) -> str:
@@ -168,7 +217,16 @@ def as_text(value: Any) -> str:
 def read_csv(text: str, header: bool = True) -> list[dict[str, str]]:
     """Return the rows of a CSV text; without a header its columns are `column_1`, `column_2`, ..."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text, header), strict=True)
-    lines = [cells for cells in reader if cells]
+    return rows_of([cells for cells in reader if cells], header)
+
+
+def without_lines(text: str, count: int) -> str:
+    """Return a text without its first lines."""
+    return text.split("\n", count)[-1] if text.count("\n") >= count else ""
+
+
+def rows_of(lines: list[list[str]], header: bool) -> list[dict[str, str]]:
+    """Return records as rows by column, whose names the first one holds."""
     if not lines:
         raise InvalidInputError("the file is empty")
     names = names_of(lines[0] if header else [""] * len(lines[0]))
@@ -274,7 +332,7 @@ def read_texts(path: Path, spec: dict[str, Any]) -> list[str]:
     """Return the texts of a file: each line of a .txt, or a table's column."""
     if path.suffix == ".txt":
         return [line.strip() for line in path.read_bytes().decode("utf-8-sig").splitlines()]
-    rows, name = read_rows(path), spec["text"]
+    rows, name = read_table(path, spec), spec["text"]
     for number, row in enumerate(rows, 1):
         if name not in row:
             raise InvalidInputError(f"row {number}: no column {name!r}; found {', '.join(row)}")
@@ -582,7 +640,7 @@ def to_images(array: np.ndarray, name: str, spec: dict[str, Any]) -> np.ndarray:
 
 
 READS = {
-    "table": "a .csv, .parquet, .json or .jsonl file with raw rows",
+    "table": "a .csv, .parquet, .xlsx, .json or .jsonl file with raw rows",
     "texts": "a .csv, .json, .jsonl or .txt file with texts",
 }
 
@@ -599,7 +657,7 @@ def read_input(path: Path, spec: dict[str, Any]) -> Inputs:
         wanted = READS.get(kind or "", "an .npy file")
         raise InvalidInputError(f"{path.name}: this model reads {wanted}")
     if kind == "table":
-        return to_matrix(read_rows(path, spec.get("header", True)), spec)
+        return to_matrix(read_table(path, spec), spec)
     if kind == "texts":
         return to_tokens(read_texts(path, spec), spec, open_tokenizer(spec, here()))
     return read_images(path, spec) if kind == "images" else np.asarray(np.load(path, allow_pickle=False))

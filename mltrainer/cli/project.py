@@ -33,6 +33,11 @@ def init(
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="A column that is no feature; give it once for each.")
     ] = None,
+    sheet: Annotated[str | None, typer.Option(metavar="NAME", help="The sheet of a workbook; default: the first.")] = None,
+    skip_lines: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="How many lines stand above the table; default: those that look like a title."),
+    ] = None,
     validation: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=path_name, help="A separate data set to validate on, in --data's form.")
     ] = None,
@@ -64,7 +69,8 @@ def init(
         raise typer.BadParameter(f"DIR is {str(folder)!r} and --project is {str(named)!r}: name the folder once.")
     program = Script(script, metrics, metric) if script is not None else None
     held_out = {"validation": validation, "test": test}
-    for line in make_project(folder or named or Path(), example, data, target, held_out, program, arguments, model, ignore or ()):
+    place, of_table = folder or named or Path(), (ignore or (), sheet, skip_lines)
+    for line in make_project(place, example, data, target, held_out, program, arguments, model, *of_table):
         print(printable(line))
     return 0
 

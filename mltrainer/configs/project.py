@@ -239,6 +239,10 @@ class Data(Strict):
         description='cells that mean no value, beside empty ones, such as "-999"; null: NA, NaN, nan, null, None and ?',
     )
     header: Annotated[bool, Later("0.2")] = Field(True, description="whether a CSV file's first line holds the columns' names")
+    skip_lines: Annotated[int, Later("0.3")] = Field(
+        0, ge=0, description="how many lines of a CSV file, or rows of a sheet, stand above the table, such as a title"
+    )
+    sheet: Annotated[str | None, Later("0.3")] = Field(None, description="the sheet of a workbook that is read; null: the first")
     image: Annotated[Image | None, Later("0.2")] = Field(
         None, description="for pictures: their size, and how they are brought to it"
     )
@@ -252,6 +256,11 @@ class Data(Strict):
     def no_value(self) -> list[str]:
         """The cells that mean no value, beside empty ones."""
         return NO_VALUE if self.missing is None else self.missing
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Where in a file the table is: the keys of these that have not their default."""
+        return self.model_dump(include={"header", "skip_lines", "sheet"}, exclude_defaults=True)
 
     @property
     def held_out(self) -> dict[str, str]:

@@ -21,6 +21,7 @@ EXTRAS = (
     ("onnxscript", "ONNX export", "pip install 'mltrainer[onnx]'"),
     ("onnxruntime", "comparing the ONNX export with the trained model", "pip install 'mltrainer[onnx]'"),
     ("pillow", "folders of images", "pip install 'mltrainer[images]'"),
+    ("fastexcel", "tables in workbooks such as .xlsx", "pip install 'mltrainer[excel]'"),
     ("tokenizers", "texts", "pip install 'mltrainer[text]'"),
     ("cmaes", "the search strategy CMA-ES", "pip install 'mltrainer[cmaes]'"),
     ("textual", "the monitor in the terminal", "pip install 'mltrainer[monitor]'"),

@@ -157,6 +157,8 @@ def make_project(
     arguments: Path | None = None,
     model: str = NETWORK,
     ignore: Sequence[str] = (),
+    sheet: str | None = None,
+    skip_lines: int | None = None,
 ) -> list[str]:
     """Write a project's first files and return what to tell the person.
 
@@ -170,6 +172,8 @@ def make_project(
         arguments: A file of `TrainingArguments` of transformers, which planning is to start from, or None.
         model: What learns from `data`: the default network, or gradient boosting as a program.
         ignore: Columns of the table that are no features.
+        sheet: The sheet of a workbook that is read; None: the first.
+        skip_lines: How many lines stand above the table; None: as many as look so.
 
     Raises:
         InputError: The folder holds a project already, a file stands in its place, or what was given does not fit.
@@ -184,9 +188,8 @@ def make_project(
     if script is not None:
         _require_no_secret(script.command)
     _require_known(model)
-    found = (
-        _from_script(folder, script) if script is not None else _beginning(folder, example, data, target, held_out or {}, ignore)
-    )
+    table = {"target": target, "ignore": ignore or None, "sheet": sheet, "skip-lines": skip_lines}
+    found = _from_script(folder, script) if script is not None else _beginning(folder, example, data, held_out or {}, table)
     if model != NETWORK:
         found = _boosted(folder, found, model, has_data=data is not None)
     if arguments is not None:
@@ -294,16 +297,15 @@ def _beginning(
     folder: Path,
     example: str | None,
     data: Path | None,
-    target: str | None,
     held_out: Mapping[str, Path | None],
-    ignore: Sequence[str],
+    table: Values,
 ) -> Beginning:
-    """Return the starting values of a project from an example or from data."""
+    """Return the starting values of a project from an example or from data, with the options that say what its table holds."""
     if example is not None and data is not None:
         raise InputError("give either --example or --data")
     if data is not None:
-        return _from_data(folder, data, target, held_out, ignore)
-    for option in [name for name, value in {"target": target, "ignore": ignore or None, **held_out}.items() if value is not None]:
+        return _from_data(folder, data, held_out, table)
+    for option in [name for name, value in {**table, **held_out}.items() if value is not None]:
         raise InputError(f"--{option} belongs to --data", mend="mltrainer init --data file.csv --target column")
     chosen = example or "digits"
     if chosen not in EXAMPLES:
@@ -398,9 +400,7 @@ def _example_templates(example: str) -> dict[str, str]:
     return sized(WRITTEN[example][2])
 
 
-def _from_data(
-    folder: Path, data: Path, target: str | None, held_out: Mapping[str, Path | None], ignore: Sequence[str]
-) -> Beginning:
+def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], table: Values) -> Beginning:
     """Return the starting values of a project from its data, with the sources of separate splits."""
     from mltrainer.tasks.predefined_splits import own_splits
     from mltrainer.tasks.sources import near
@@ -413,7 +413,7 @@ def _from_data(
             mend = "name one that is there; a path is relative to the folder that you are in"
             raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", mend=mend)
     splits = own_splits(data, held_out)
-    found = _from_pictures(folder, splits["train"], target) or _from_table(folder, splits, target, ignore)
+    found = _from_pictures(folder, splits["train"], table["target"]) or _from_table(folder, splits, table)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
     given = found.values["data"]
     source = {"source": given["source"], **own}
@@ -445,14 +445,14 @@ def _data_file(folder: Path, example: str | None) -> list[str]:
     return [name]
 
 
-def _from_table(folder: Path, splits: Mapping[str, Path], target: str | None, ignore: Sequence[str]) -> Beginning:
-    from mltrainer.tasks.config_inference import infer_project
+def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Beginning:
+    from mltrainer.tasks.config_inference import Reading, infer_project
     from mltrainer.tasks.data_findings import LARGEST_REPEAT
 
-    data = splits["train"]
+    data, target = splits["train"], table["target"]
     if target is None and not data.is_dir() and data.suffix.lower() != ".txt":
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
-    found = infer_project(splits, target, ignore)
+    found = infer_project(splits, target, Reading(table["ignore"] or (), table["sheet"], table["skip-lines"]))
     source = _source(folder, data)
     classification = found.kind in ("tabular_classification", "text_classification")
     tokens = Tokens.model_validate(TOKENS.get(found.kind, {})).model_dump() if found.kind.startswith(TEXT) else None
@@ -494,8 +494,7 @@ def _columns(found: InferredConfig) -> Values:
     """Return the inferred reading of a table's columns, as the project file states it."""
     wrong = "stop" if found.has_wrong_cells else None
     said = {"ignore": found.ignored, "columns": found.columns, "missing": found.missing, "wrong_cells": wrong}
-    header = {} if found.header else {"header": False}
-    return {**{key: value for key, value in said.items() if value}, **header}
+    return {**found.reading, **{key: value for key, value in said.items() if value}}
 
 
 def _extend(path: Path, lines: str) -> str:

@@ -65,7 +65,7 @@ def drifted(folder: Path, rows: Path) -> list[Drift]:
         return []
     from mltrainer.checkpointing import inference_script
 
-    table = inference_script.read_rows(rows, spec.get("header", True))
+    table = inference_script.read_table(rows, spec)
     if len(table) < LEAST_ROWS:
         return []
     found = (Drift(row.column, row.index, row.actual[-1]) for row in compared(spec, table))

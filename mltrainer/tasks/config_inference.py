@@ -5,35 +5,55 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from mltrainer.checkpointing.inference_script import SHEETS, suffix_of
 from mltrainer.configs.project import NO_VALUE, Data
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import NO_TARGET, Arrays, Corpus, Table, target_gaps, without
-from mltrainer.tasks.sources import read_source, require_columns, table_of
+from mltrainer.tasks.sources import DELIMITED, read_source, require_columns, table_of
 from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.config_inference import InferredConfig, infer_table
 from mltrainer.tasks.tables.missing_values import missing_spellings, texts_of
+from mltrainer.tasks.tables.title_lines import place_in_file
 from mltrainer.tasks.text.config_inference import infer_texts
+from mltrainer.tasks.text.corpus import visible
 from mltrainer.tasks.text.labelled_texts import folder_target
 
 MOST_COLUMNS = 50_000  # chosen by us: 16,000 columns of 50 rows took 8 s of computing, which grows with them
 GENERATED = 128  # characters of a sample of text to generate, by default
 
 
-def infer_project(paths: Mapping[str, Path], target: str | None, ignore: Sequence[str] = ()) -> InferredConfig:
+@dataclass(frozen=True)
+class Reading:
+    """What a person says of a table.
+
+    Attributes:
+        ignore: Columns that are no features.
+        sheet: The sheet of a workbook; None: the first one.
+        skip_lines: How many lines stand above the table; None: as many as look so.
+    """
+
+    ignore: Sequence[str] = ()
+    sheet: str | None = None
+    skip_lines: int | None = None
+
+
+def infer_project(paths: Mapping[str, Path], target: str | None, how: Reading | None = None) -> InferredConfig:
     """Return the task, metric and column kinds inferred from data and its target column.
 
     Args:
         paths: A table, arrays, a text or a folder of images, as "train"; "validation" and "test" where they are of their own.
         target: The column to predict; not needed for images and arrays.
-        ignore: Columns that are no features.
+        how: What is known of the table.
 
     Raises:
         InputError: The file or the column does not exist, or its content is not valid.
     """
-    content, header = _read(paths, target)
+    how = how or Reading()
+    content, data = _read(paths, target, how)
     if target is not None and isinstance(content, Corpus):
         what = f"--target {target} names a column, and this is a folder of texts, which has none"
         raise InputError(what, where=content.place, mend="leave --target out, or bring one table")
@@ -47,23 +67,32 @@ def infer_project(paths: Mapping[str, Path], target: str | None, ignore: Sequenc
         what = f"{len(content)} images of shape {shape} in {len(content.classes)} classes: image_classification"
         return InferredConfig("image_classification", "accuracy", [what])
     table, name = table_of(content, target or folder_target(content))
-    require_columns(table, ignore, "--ignore")
-    read = table = replace(table, columns={key: cells for key, cells in table.columns.items() if key not in ignore})
+    require_columns(table, how.ignore, "--ignore")
+    read = table = replace(table, columns={key: cells for key, cells in table.columns.items() if key not in how.ignore})
     table, plain, gaps = _emptied(read)
     found = infer_texts(table, name, plain) or infer_table(table, name, plain)
-    notes = [*table.notes, *([] if header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"])]
+    notes = [*table.notes, *_reading_notes(data, table, how)]
     asked = [*(note for note in notes if NO_TARGET in note), *target_gaps(read, name, [*NO_VALUE, *gaps])]
     notes = [note for note in notes if NO_TARGET not in note]
     notes += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
     missing = [*NO_VALUE, *gaps] if gaps else []
     return replace(
         found,
-        ignored=[*ignore, *found.ignored],
+        ignored=[*how.ignore, *found.ignored],
         explanation=[*found.explanation, *notes],
         warnings=[*asked, *found.warnings],
         missing=missing,
-        header=header,
+        reading=data.reading,
     )
+
+
+def _reading_notes(data: Data, table: Table, how: Reading) -> list[str]:
+    """Return sentences on what was found about the place of the table in its file."""
+    notes = [] if data.header else [f"there is no header: columns are column_1 to column_{len(table.columns)}"]
+    if data.skip_lines and how.skip_lines is None:
+        count = f"the first {data.skip_lines} lines stand" if data.skip_lines > 1 else "the first line stands"
+        notes.append(f"{count} above the header and {'are' if data.skip_lines > 1 else 'is'} left out; --skip-lines 0 keeps all")
+    return notes
 
 
 def _refuse_too_wide(table: Table) -> None:
@@ -75,15 +104,31 @@ def _refuse_too_wide(table: Table) -> None:
         )
 
 
-def _read(paths: Mapping[str, Path], target: str | None) -> tuple[Table | Arrays | Corpus, bool]:
-    """Return the data's content, and True unless its first line was read as values in place of names."""
+def _read(paths: Mapping[str, Path], target: str | None, how: Reading) -> tuple[Table | Arrays | Corpus, Data]:
+    """Return the data's content, and the `data` part of a config by which it was read."""
     root = paths["train"].resolve().parent
     train, *held_out = (os.path.relpath(path.resolve(), root) for path in paths.values())
-    data = Data.model_validate({"source": train, "target": target, **dict(zip([*paths][1:], held_out, strict=True))})
+    data = Data.model_validate(
+        {
+            "source": train,
+            "target": target,
+            **_place_in_file(paths["train"], target, how),
+            **dict(zip([*paths][1:], held_out, strict=True)),
+        }
+    )
     content = read_source(data, root).content
     if not isinstance(content, Table) or not _lacks_header(content, target):
-        return content, True
-    return read_source(data.model_copy(update={"header": False}), root).content, False
+        return content, data
+    data = data.model_copy(update={"header": False})
+    return read_source(data, root).content, data
+
+
+def _place_in_file(path: Path, target: str | None, how: Reading) -> dict[str, Any]:
+    """Return the keys of `data` for the place of a table in its file; of a folder by its first file."""
+    first = next(iter(visible(path)), path) if path.is_dir() else path
+    is_read = target is not None and suffix_of(first) in (*DELIMITED, *SHEETS) and first.is_file()
+    found = place_in_file(first, how.sheet) if is_read else {"sheet": how.sheet}
+    return found if how.skip_lines is None else {**found, "skip_lines": how.skip_lines}
 
 
 def _emptied(table: Table) -> tuple[Table, dict[str, Column], list[str]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import as_number, suffix_of, unpacked
+from mltrainer.checkpointing.inference_script import SHEETS, as_number, suffix_of, unpacked
 from mltrainer.configs.project import Data, Image
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
@@ -27,6 +27,7 @@ from mltrainer.tasks.stored.location import parquet_files
 from mltrainer.tasks.tables.parquet import read_parquet
 from mltrainer.tasks.tables.table_cache import LazyColumns, TableCache
 from mltrainer.tasks.tables.text_files import FAST_FROM, read_csv, read_json, read_jsonl, text_array
+from mltrainer.tasks.tables.workbooks import read_workbook
 from mltrainer.tasks.text.corpus import is_corpus, read_corpus, visible
 from mltrainer.tasks.text.labelled_texts import is_text_folder, read_texts
 from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults
@@ -34,14 +35,14 @@ from mltrainer.workspace import PROJECT_FILE, STATE_DIR, digest, machine_faults
 SKLEARN = "sklearn:"
 SKLEARN_TARGET = "target"
 SKLEARN_TABLES = {"iris": True, "wine": True, "breast_cancer": True, "diabetes": False}  # name: has classes
-SHEETS = (".xlsx", ".xls", ".ods")
 DELIMITED = (".csv", ".tsv", ".tab", ".psv", ".dat", ".data", ".txt")  # ".txt" where there is a column to predict
-TABLE_READERS: dict[str, Callable[[bytes, str], Table]] = {
+TABLE_READERS: dict[str, Callable[..., Table]] = {
     **dict.fromkeys(DELIMITED, read_csv),
     ".parquet": read_parquet,
     ".jsonl": read_jsonl,
     ".ndjson": read_jsonl,
     ".json": read_json,
+    **dict.fromkeys(SHEETS, read_workbook),
 }
 
 
@@ -173,7 +174,7 @@ def _read_file(path: Path, place: str, config: Data, root: Path) -> Source:
     raise InputError(
         f"unknown kind of file {path.suffix!r}; known are {known} and folders of images",
         where=place,
-        mend="save the sheet as CSV, and give that" if suffix in SHEETS else "convert it to one of these",
+        mend="convert it to one of these",
     )
 
 
@@ -182,10 +183,25 @@ def _table(data: bytes, place: str, suffix: str, config: Data) -> Table:
         data = unpacked(data)
     except OSError as error:
         raise InputError(str(error), where=place, mend=WHOLE_FILE) from error
-    is_csv = suffix in DELIMITED
-    table = read_csv(data, place, config.header) if is_csv else TABLE_READERS[suffix](data, place)
+    table = TABLE_READERS[suffix](data, place, **_reading(config, suffix, place))
     gaps = [note for name in config.all_targets for note in target_gaps(table, name, config.no_value)]
     return dataclasses.replace(without(table, config.no_value), notes=[*table.notes, *gaps])
+
+
+def _reading(config: Data, suffix: str, place: str) -> dict[str, Any]:
+    """Return the keys for the place of the table in a file, as arguments of the reader of its kind.
+
+    Raises:
+        InputError: Lines are skipped, or a sheet is named, where files of this kind have none.
+    """
+    taken = (
+        {"header", "skip_lines", "sheet"} if suffix in SHEETS else {"header", "skip_lines"} if suffix in DELIMITED else {"header"}
+    )
+    for key in config.reading:
+        if key not in taken:
+            has = "sheets" if key == "sheet" else "lines above its table"
+            raise InputError(f"a {suffix} file has no {has}", where=place, mend=f"take data.{key} out of mltrainer.yaml")
+    return config.reading if len(taken) > 1 else {}
 
 
 def _is_large(paths: list[Path], root: Path) -> bool:
@@ -198,7 +214,7 @@ def _kept_table(paths: Mapping[str, Path], config: Data, root: Path) -> Source:
     named = {_place(path, root): path for path in paths.values()}
     place, rows = next(iter(named)), [file_row(path, place) for place, path in named.items()]
     shas = [row.sha256 for row in rows]
-    how = [shas[0] if len(shas) == 1 else shas, config.header, config.no_value, config.all_targets]
+    how = [shas, config.reading, config.no_value, config.all_targets]
     kept = TableCache(root / STATE_DIR / "tables" / digest(how)[:16])
     read = functools.partial(_read_rows, rows, root, config)
     if kept.names is not None:

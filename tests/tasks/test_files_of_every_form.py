@@ -5,12 +5,16 @@ from pathlib import Path
 import polars
 import pytest
 
-from mltrainer.configs.project import load_project
+from mltrainer.checkpointing.inference_script import read_table
+from mltrainer.configs.project import Data, load_project
 from mltrainer.errors import InputError
 from mltrainer.project import start
 from mltrainer.project.start import make_project
-from mltrainer.tasks.config_inference import infer_project
+from mltrainer.tasks.config_inference import Reading, infer_project
 from mltrainer.tasks.images.image_folders import fault_of
+from mltrainer.tasks.sources import read_source
+from mltrainer.tasks.tables import text_files
+from mltrainer.tasks.tables.title_lines import place_in_file
 
 ROWS = [f"{n % 17},{n * n % 23},{'ab'[n * n % 7 % 2]}" for n in range(60)]
 TEXT = "\n".join(["x,z,y", *ROWS]) + "\n"
@@ -58,11 +62,73 @@ def test_tables_of_a_folder_with_other_headers_are_named(tmp_path: Path) -> None
         infer_project({"train": tmp_path}, "y")
 
 
-@pytest.mark.parametrize(("above", "line"), [("My export\n", 2), ("My export\nof July, at noon\n\n", 4), ("# by X\n# more\n", 3)])
-def test_title_lines_are_named_with_the_command_that_cuts_them_off(tmp_path: Path, above: str, line: int) -> None:
-    with pytest.raises(InputError, match=f"the header seems to be line {line}, of 3 cells") as refused:
-        read(tmp_path / "t.csv", (above + TEXT).encode())
-    assert refused.value.mend == f"tail -n +{line} t.csv > t_table.csv, and give t_table.csv"
+@pytest.mark.parametrize(
+    ("above", "count"),
+    [
+        ("My export\n", 1),
+        ("My export\nof July, at noon\n\n", 3),
+        ("# by X\n# a, b\n", 2),
+        ("sep=,\n", 1),
+        ('"My, title",,\n\n', 2),
+        ("", 0),
+        ("\n", 0),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+def test_lines_above_the_header_are_left_out_and_stand_in_the_config(
+    tmp_path: Path, above: str, count: int, encoding: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes((above.replace("of", "\xfcber") + TEXT).encode(encoding))
+    found = infer_project({"train": path}, "y")
+    assert (found.rows, found.reading.get("skip_lines", 0)) == (60, count)
+    table = read_source(Data(source="t.csv", target="y", skip_lines=count), tmp_path).content
+    assert (list(table.columns), table.where(0)) == (["x", "z", "y"], f"t.csv:{above.count(chr(10)) + 2}")
+    assert len(read_table(path, {"skip_lines": count})) == 60
+
+
+@pytest.mark.parametrize("header", ["x,z,y", "x,1990,1991", "x;z;y"])
+def test_a_first_line_of_names_is_no_title(tmp_path: Path, header: str) -> None:
+    """Nor where decimal commas would part the rows below it."""
+    rows = [f"a{n},{n},{n % 3}" if "," in header else f"a{n};{n},5;{n % 3},5" for n in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join([header, *rows]))
+    assert place_in_file(tmp_path / "t.csv") == {"skip_lines": 0}
+
+
+def test_the_names_of_a_wide_table_may_be_years(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("Source,Bank,,,\n\nCountry,1960,1961,1962,1963\n" + "A,1,2,3,4\n" * 9)
+    assert place_in_file(tmp_path / "t.csv") == {"skip_lines": 2}
+
+
+@pytest.mark.parametrize("least", [1, 1 << 20])
+def test_both_readers_skip_the_same_lines_and_count_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int) -> None:
+    monkeypatch.setattr(text_files, "FAST_FROM", least)
+    (tmp_path / "t.csv").write_text("a\nb\n" + TEXT)
+    table = read_source(Data(source="t.csv", target="y", skip_lines=2), tmp_path).content
+    assert (len(table), table.where(3)) == (60, "t.csv:7")
+
+
+@pytest.mark.parametrize(
+    ("text", "mend"),
+    [
+        (
+            "A, b\nd\n1,a\n" + TEXT.partition("\n")[2],
+            "where a title stands above line 4: --skip-lines 3 at init, or data: {skip_lines: 3}",
+        ),
+        (TEXT + "Total: 60\n", "where these are no rows: head -n 61 t.csv is the file without them"),
+        (
+            TEXT.removeprefix("x,"),
+            "where the header has a name too few, write it, such as that of the row names; where it is a title: --skip-lines 1",
+        ),
+        (TEXT.replace("1,1,", "1,1,1,", 1), "fix these rows; a cell that holds the delimiter must be quoted"),
+        ("x\n", "skip fewer lines"),
+    ],
+)
+def test_lines_that_fit_no_header_are_told_with_what_to_do(tmp_path: Path, text: str, mend: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(InputError) as refused:
+        infer_project({"train": tmp_path / "t.csv"}, "y", Reading(skip_lines=2 if text == "x\n" else None))
+    assert refused.value.mend == mend
 
 
 def test_lists_in_parquet_columns_are_named_and_left_out(tmp_path: Path) -> None:

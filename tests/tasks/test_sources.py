@@ -55,8 +55,8 @@ def test_a_missing_file_names_the_nearest(tmp_path):
 
 
 def test_an_unknown_kind_of_file_lists_the_known_ones(tmp_path):
-    with pytest.raises(InputError, match=r"'.xlsx'; known are .csv"):
-        read(tmp_path, "data.xlsx", "x")
+    with pytest.raises(InputError, match=r"'.docx'; known are .csv"):
+        read(tmp_path, "data.docx", "x")
 
 
 def test_files_are_listed_with_digest_and_size_relative_to_the_project(tmp_path):

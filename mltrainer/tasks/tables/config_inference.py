@@ -46,7 +46,7 @@ class InferredConfig:
         ignored: Columns that look like ids or hold nothing, for `data.ignore`.
         columns: Kinds that the cells alone would not give, for `data.columns`.
         missing: Spellings of a missing value, for `data.missing`.
-        header: Whether a CSV file's first line holds the columns' names.
+        reading: Where in its file the table is, as keys of `data`.
         has_wrong_cells: Whether `data.wrong_cells` has something to decide.
         text: The column of texts, for `data.text`.
         rows: How many samples there are.
@@ -62,7 +62,7 @@ class InferredConfig:
     text: str | None = None
     columns: dict[str, ColumnKind] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    header: bool = True
+    reading: Mapping[str, object] = field(default_factory=dict)
     has_wrong_cells: bool = False
     rows: int = 0
     width: int = 0

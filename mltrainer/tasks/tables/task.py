@@ -279,7 +279,7 @@ class Tabular(BuiltinTask):
             "preparation": self._notes,
             "columns": columns,
             "missing": sorted({"", *(self._config.data.no_value if self._config.data else [])}),
-            **({} if self._config.data is None or self._config.data.header else {"header": False}),
+            **(self._config.data.reading if self._config.data else {}),
             "target": self._schema.target.name,
             "output": "logits" if self.classes else "value",
             "classes": self.classes,

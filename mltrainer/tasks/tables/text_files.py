@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import SAMPLE, decoded, delimiter_of, flattened, names_of, wide_encoding
+from mltrainer.checkpointing.inference_script import (
+    SAMPLE,
+    decoded,
+    delimiter_of,
+    flattened,
+    names_of,
+    wide_encoding,
+    without_lines,
+)
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import WHOLE_FILE, Table
 from mltrainer.tasks.tables import polars_csv, polars_jsonl
@@ -72,24 +80,29 @@ def _line(data: bytes, offset: int) -> int:
     return data.count(b"\n", 0, offset) + 1
 
 
-def read_csv(data: bytes, place: str, header: bool = True) -> Table:
+def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) -> Table:
     """Return the table of a CSV file; its delimiter is found from its first lines.
 
     Args:
         data: The file's bytes.
         place: Its path in messages.
         header: Whether the first record holds the columns' names; else they are `column_1`, `column_2`, ...
+        skip_lines: How many lines stand above the table.
 
     Raises:
         InputError: Ragged rows, an unclosed quote, no rows, or not a text file; with line numbers.
     """
-    if len(data) >= FAST_FROM and (table := _fast_table(data.removeprefix(BOM), place, header)) is not None:
+    is_large = len(data) >= FAST_FROM
+    if is_large and not skip_lines and (table := _fast_table(data.removeprefix(BOM), place, header, 0)) is not None:
         return table
     text, notes = decode(data, place), _encoding_notes(data, place)
+    text = without_lines(text, skip_lines)
     # Encoded anew, as the fast reader knows UTF-8 alone.
-    if notes and len(data) >= FAST_FROM and (table := _fast_table(text.encode(), place, header)) is not None:
+    if is_large and (notes or skip_lines) and (table := _fast_table(text.encode(), place, header, skip_lines)) is not None:
         return replace(table, notes=[*notes, *table.notes])
-    lines = list(_records(text, place, header))
+    lines = list(_records(text, place, header, skip_lines))
+    if not lines:
+        raise InputError(f"no line is left below the {skip_lines} that are skipped", where=place, mend="skip fewer lines")
     names = _names(lines[0][1], header)
     body = lines[1:] if header else lines
     _refuse_ragged(names, body, place)
@@ -99,7 +112,7 @@ def read_csv(data: bytes, place: str, header: bool = True) -> Table:
     return replace(_table(names, [cells for _, cells in body], [line for line, _ in body], place), notes=notes)
 
 
-def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
+def _fast_table(data: bytes, place: str, header: bool, skipped: int) -> Table | None:
     """Return the table that polars reads, or None where the file's form must be looked at record by record."""
     head = data[: data.find(b"\n") + 1].decode("utf-8", "replace")
     # An open quote says that the header goes on in the next line.
@@ -114,11 +127,11 @@ def _fast_table(data: bytes, place: str, header: bool) -> Table | None:
         return None
     cells = polars_csv.stripped(frame) if polars_csv.may_have_blanks(data) else {one.name: one for one in frame.get_columns()}
     # Lines are counted when a message needs them: with quoted newlines that takes the strict reader.
-    return Table(cells, lambda: _line_numbers(data, place, header), place, notes=_same_names(first) if header else [])
+    return Table(cells, lambda: _line_numbers(data, place, header, skipped), place, notes=_same_names(first) if header else [])
 
 
-def _line_numbers(data: bytes, place: str, header: bool) -> np.ndarray:
-    lines = [line for line, _ in _records(decode(data, place), place, header)]
+def _line_numbers(data: bytes, place: str, header: bool, skipped: int) -> np.ndarray:
+    lines = [line for line, _ in _records(decode(data, place), place, header, skipped)]
     return np.array(lines[1:] if header else lines, dtype=np.int64)
 
 
@@ -127,16 +140,16 @@ def _names(first: list[str], header: bool) -> list[str]:
     return names_of(first if header else [""] * len(first))
 
 
-def _records(text: str, place: str, header: bool) -> Any:
-    """Yield (line number, cells) of each record that is not blank."""
+def _records(text: str, place: str, header: bool, skipped: int) -> Any:
+    """Yield (line number, cells) of each record that is not blank, below so many lines that were skipped."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text, header), strict=True)
-    begins = 1
+    begins = skipped + 1
     try:
         for cells in reader:
             if cells:
                 yield begins, cells
             # `line_num` is where a record ends, and a quoted cell may hold newlines: the next one begins after it.
-            begins = reader.line_num + 1
+            begins = skipped + reader.line_num + 1
     except csv.Error as error:
         unclosed = "unexpected end" in str(error)
         what = "a quote that opens in this record is never closed" if unclosed else f"not readable as CSV: {error}"
@@ -158,29 +171,28 @@ def _same_names(header: list[str]) -> list[str]:
 
 def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: str) -> None:
     bad = [(line, len(cells)) for line, cells in body if len(cells) != len(header)]
-    if len(bad) > len(body) / 2 and len(widths := {len(cells) for _, cells in body[-SHOWN:]}) == 1:
-        _refuse_title_lines(body, widths.pop(), place)
-    if bad:
-        shown = ", ".join(f"line {line} has {count}" for line, count in bad[:SHOWN])
-        more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-        raise InputError(
-            f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}{more}",
-            where=f"{place}:{bad[0][0]}",
-            mend="fix these rows; a cell that holds the delimiter must be quoted",
-        )
-
-
-def _refuse_title_lines(body: list[tuple[int, list[str]]], width: int, place: str) -> None:
-    """Refuse a file with lines above its header, with the command that leaves them out."""
-    line = next(line for line, cells in body if len(cells) == width)
-    name = Path(place)
-    without = f"{name.stem}_table{name.suffix}"
+    if not bad:
+        return
+    shown = ", ".join(f"line {line} has {count}" for line, count in bad[:SHOWN])
+    more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
     raise InputError(
-        f"the header seems to be line {line}, of {width} cells as the rows below it; "
-        f"{'a line stands' if line == 2 else 'lines stand'} above it that {'is' if line == 2 else 'are'} no part of the table",
-        where=f"{place}:{line}",
-        mend=f"tail -n +{line} {shlex.quote(name.name)} > {shlex.quote(without)}, and give {without}",
+        f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}{more}",
+        where=f"{place}:{bad[0][0]}",
+        mend=_hint_for_ragged(header, body, bad, Path(place).name),
     )
+
+
+def _hint_for_ragged(header: list[str], body: list[tuple[int, list[str]]], bad: list[tuple[int, int]], name: str) -> str:
+    """Return what to do with rows of another number of cells than the header, given as their lines and numbers of cells."""
+    first, width = bad[0][0], len(body[-1][1])
+    if all(count == len(header) + 1 for _, count in bad) and len(bad) == len(body):
+        return "where the header has a name too few, write it, such as that of the row names; where it is a title: --skip-lines 1"
+    if len(bad) > len(body) / 2:
+        above = next(line for line, cells in body if len(cells) == width) - 1
+        return f"where a title stands above line {above + 1}: --skip-lines {above} at init, or data: {{skip_lines: {above}}}"
+    if [line for line, _ in bad] == [line for line, _ in body[-len(bad) :]]:
+        return f"where these are no rows: head -n {first - 1} {shlex.quote(name)} is the file without them"
+    return "fix these rows; a cell that holds the delimiter must be quoted"
 
 
 def _table(header: list[str], rows: list[list[str]], lines: list[int], place: str) -> Table:
