@@ -315,7 +315,8 @@ class Split(Strict):
         None, description="the column of dates or numbers by which the earliest rows are trained on and the latest are tested on"
     )
     column: Annotated[str | None, Later("0.2")] = Field(
-        None, description='the column, no feature, that says of each row "train", "validation" or "test"'
+        None,
+        description='the column, no feature, that says of each row "train", "validation" or "test", or yes and no as is_train',
     )
 
     folds: Annotated[int, Later("0.2")] = Field(

@@ -466,6 +466,7 @@ def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Begi
             "stratify": classification,
             "repeats": "together",
             "largest_repeat": LARGEST_REPEAT,
+            **found.split,
         },
         "model": _model(found),
         "metric": {"name": found.metric, "mode": "min" if found.metric in LOWER_IS_BETTER else "max"},

@@ -17,6 +17,7 @@ from mltrainer.tasks.sources import DELIMITED, read_source, require_columns, tab
 from mltrainer.tasks.tables.columns import Column, parse_column
 from mltrainer.tasks.tables.config_inference import InferredConfig, infer_table
 from mltrainer.tasks.tables.missing_values import missing_spellings, texts_of
+from mltrainer.tasks.tables.split_columns import split_column
 from mltrainer.tasks.tables.title_lines import place_in_file
 from mltrainer.tasks.text.config_inference import infer_texts
 from mltrainer.tasks.text.corpus import visible
@@ -70,9 +71,14 @@ def infer_project(paths: Mapping[str, Path], target: str | None, how: Reading | 
     require_columns(table, how.ignore, "--ignore")
     read = table = replace(table, columns={key: cells for key, cells in table.columns.items() if key not in how.ignore})
     table, plain, gaps = _emptied(read)
+    named = split_column(plain, name)
+    if named is not None and named.is_sure:
+        table = replace(table, columns={key: cells for key, cells in table.columns.items() if key != named.name})
+        plain = {key: column for key, column in plain.items() if key != named.name}
     found = infer_texts(table, name, plain) or infer_table(table, name, plain)
-    notes = [*table.notes, *_reading_notes(data, table, how)]
-    asked = [*(note for note in notes if NO_TARGET in note), *target_gaps(read, name, [*NO_VALUE, *gaps])]
+    notes = [*table.notes, *_reading_notes(data, table, how), *([named.why] if named and named.is_sure else [])]
+    asked = [named.why] if named and not named.is_sure else []
+    asked += [*(note for note in notes if NO_TARGET in note), *target_gaps(read, name, [*NO_VALUE, *gaps])]
     notes = [note for note in notes if NO_TARGET not in note]
     notes += [f"missing values are written {', '.join(map(repr, gaps))} too"] if gaps else []
     missing = [*NO_VALUE, *gaps] if gaps else []
@@ -83,6 +89,7 @@ def infer_project(paths: Mapping[str, Path], target: str | None, how: Reading | 
         warnings=[*asked, *found.warnings],
         missing=missing,
         reading=data.reading,
+        split={named.key: named.name} if named and named.is_sure else found.split,
     )
 
 

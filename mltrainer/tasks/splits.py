@@ -19,8 +19,8 @@ T = TypeVar("T")
 FEW_COPIES = 20  # chosen by us: a row with no more copies fills no split that says something
 WORDS = {  # what people call them
     "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test", "testing"),
+    "validation": ("validation", "valid", "val", "dev", "publictest"),
+    "test": ("test", "testing", "holdout", "privatetest"),
 }
 
 

@@ -18,6 +18,7 @@ from mltrainer.tasks.data_findings import LARGEST_REPEAT, Finding, label_finding
 from mltrainer.tasks.splits import FEW_COPIES
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities, as_key
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, main_unit, name_among, parse_column
+from mltrainer.tasks.tables.group_evidence import ROWS_OF_ONE, agreement, is_named_as_id
 from mltrainer.tasks.tables.hints import heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
@@ -31,7 +32,9 @@ MANY_CATEGORIES = 100  # chosen by us: with more distinct texts, most of them ar
 LEAST_PRESENT = 5  # chosen by us: with fewer values in a column, the training rows may have none
 ID_ROWS = 20  # chosen by us: in fewer rows, distinct values prove nothing
 CODE = re.compile(r"\D*0\d+\D*")  # a whole number with zeros in front, with or without letters, as no amount is written
-_ID_NAME = re.compile(r"(^|[_ .-])(id|uuid|guid|index|idx|row|rownum|nr|unnamed)([_ .-]|\d|$)|^column_\d+$", re.IGNORECASE)
+_MOMENT = re.compile(r"time|date|year|month|week|day|hour|minute|second|epoch|period|quarter|(^|_)ts$", re.IGNORECASE)
+EVENLY = 0.99  # chosen by us: the correlation with the row number, from which on a number grows evenly
+UNRELATED = 0.01  # chosen by us: the probability by chance of so strong a relation to the target
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class InferredConfig:
         rows: How many samples there are.
         width: Columns of the matrix that a table becomes.
         doubted: Numbers that may stand for no value, in a sentence each; among the warnings too.
+        split: The column by which rows are split, as keys of `split`; empty where rows are drawn.
     """
 
     kind: str
@@ -67,6 +71,7 @@ class InferredConfig:
     rows: int = 0
     width: int = 0
     doubted: list[str] = field(default_factory=list)
+    split: dict[str, str] = field(default_factory=dict)
 
 
 def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> InferredConfig:
@@ -86,15 +91,27 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     task, what = task_of(schema.target)
     sentence = f"{what}: {task}"
     metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
+    left_out = [read[name].take_rows(schema.used_rows) for name in ids]
+    group, why_group = _group(schema, left_out)
+    if group is not None and group not in ids:
+        ids[group] = "an id, of which several rows are"
+        kinds.pop(group, None)
+        schema = schema_of(table, target, list(ids), kinds, "missing", read)
     explanation = [
         _shape(schema),
         sentence,
         *(names_hint(schema.target) if task == "tabular_regression" else []),
         *(f"column {name!r} is taken for {DESCRIBED[kind]}{_why(read[name])}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
+        *why_group,
     ]
     warnings += [f"{what}: {STOPS} until data.wrong_cells says missing or drop" for what in schema.wrong]
-    warnings += [*schema.notes, *_constant(schema), *_giant_repeat(schema), *table_hints(schema)]
+    warnings += [
+        *schema.notes,
+        *_constant(schema),
+        *_giant_repeat(schema),
+        *table_hints(schema, by_group=group is not None, left_out=left_out),
+    ]
     doubted = [
         _planned(one.finding({target}, {}))
         for one in together(
@@ -113,7 +130,33 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         rows=len(schema),
         width=width_of(schema),
         doubted=doubted,
+        split={"group": group} if group else {},
     )
+
+
+def _group(schema: Schema, left_out: list[Column]) -> tuple[str | None, list[str]]:
+    """Return the column of ids whose rows belong together beyond doubt, with a sentence that says why; None where there is none.
+
+    Where rows of several ids are equal, it is none: equal rows are bound in place of the ids.
+    """
+    others = [*schema.features, *schema.targets]
+    named = [column for column in [*left_out, *schema.features] if is_named_as_id(column.name)]
+    found = {c.name: agreement(c, [other for other in others if other is not c]) for c in named if _is_of_few_rows(c)}
+    clear = {name: one for name, one in found.items() if one is not None}
+    if not clear or len(schema.features) < 2:
+        return None, []
+    name = max(clear, key=lambda each: clear[each].pairs)
+    ids = next(column for column in named if column.name == name)
+    features = row_hashes([column.values for column in schema.features if column is not ids])
+    if len(np.unique(row_hashes([features, ids.values]))) - len(np.unique(features)) > DataLimits().leak_rows * len(schema):
+        return None, []
+    return name, [f"rows with one {name!r} go to one split (split.group): {clear[name]}"]
+
+
+def _is_of_few_rows(column: Column) -> bool:
+    """Return True if a column has few rows for each name: of more, new rows may well have the same names, as of a shop."""
+    present = int((~column.missing).sum())
+    return present <= ROWS_OF_ONE * column.distinct(np.arange(len(column.values)))
 
 
 class _Columns(NamedTuple):
@@ -133,16 +176,18 @@ def _columns(table: Table, target: str, plain: Mapping[str, Column]) -> _Columns
     codes: dict[str, ColumnKind] = {name: _category_of(column) for name, column in plain.items() if _code_in(column)}
     kinds = codes | {n: kind for n, c in plain.items() if n not in codes and (kind := kind_of(c, table)) is not None}
     features = [column for name, column in plain.items() if name != target]
-    ids = _without_use(features, [name for name in kinds if name not in codes])
+    ids = _without_use(features, [name for name in kinds if name not in codes], plain[target])
     if features and len(ids) == len(features):
         what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
         raise InputError(what, where=table.place, mend="bring columns that tell the target")
     return _Columns(plain, {name: kind for name, kind in kinds.items() if name not in ids}, ids)
 
 
-def _without_use(features: list[Column], known: list[str]) -> dict[str, str]:
+def _without_use(features: list[Column], known: list[str], target: Column) -> dict[str, str]:
     """Return the reasons that columns are no features, by name: they are empty, or ids; `known` ones are no ids."""
-    reasons = {c.name: _nothing_in(c) or (None if c.name in known else id_reason(c)) for c in features}
+    reasons = {
+        c.name: _nothing_in(c) or (None if c.name in known else id_reason(c) or _running_number(c, target)) for c in features
+    }
     return {name: why for name, why in reasons.items() if why}
 
 
@@ -318,10 +363,34 @@ def id_reason(column: Column) -> str | None:
         distinct = len(column.texts)
         loose = distinct > max(50, n / 2) or distinct == n
         return f"{distinct} distinct texts in {n} rows, an id or free text" if loose else None
-    if (present != np.floor(present)).any() or len(np.unique(present)) < n:
+    distinct = len(np.unique(present))
+    if (present != np.floor(present)).any() or 2 * distinct <= n:
         return None
+    if distinct < n:
+        return f"{distinct} distinct whole numbers in {n} rows, an id" if is_named_as_id(column.name) else None
     consecutive = present.max() - present.min() == n - 1
-    return "every row has a whole number of its own, an id" if consecutive or _ID_NAME.search(column.name) else None
+    is_named = is_named_as_id(column.name) or re.fullmatch(r"column_\d+", column.name)
+    return "every row has a whole number of its own, an id" if consecutive or is_named else None
+
+
+def _running_number(column: Column, target: Column) -> str | None:
+    """Return the reason that whole numbers only count the rows, or None: they grow evenly, and the target does not."""
+    values = column.values
+    is_running = column.kind == "number" and not column.missing.any() and (np.diff(values) > 0).all()
+    if not is_running or len(values) < ID_ROWS or (values != np.floor(values)).any() or _MOMENT.search(column.name):
+        return None
+    from scipy.stats import kruskal, spearmanr
+
+    places, known = np.arange(len(values)), ~target.missing
+    if np.corrcoef(values, places)[0, 1] < EVENLY:
+        return None
+    places, answers = places[known], target.values[known]
+    if task_of(target)[0] == "tabular_regression":
+        chance = spearmanr(places, answers).pvalue
+    else:
+        groups = [places[answers == label] for label in np.unique(answers)]
+        chance = kruskal(*groups).pvalue if len(groups) > 1 else 0.0
+    return "it only counts the rows: it grows evenly from row to row, and the target does not" if chance > UNRELATED else None
 
 
 def _constant(schema: Schema) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mltrainer.tasks.tables.ambiguities import as_key
 from mltrainer.tasks.tables.columns import Column
+from mltrainer.tasks.tables.group_evidence import agreement, is_named_as_id
 from mltrainer.tasks.tables.schema import Schema, is_day
 
 ROWS_OF_ONE = 2  # chosen by us: so many rows for each name, in the mean, are groups
@@ -114,15 +115,17 @@ def _is_part(column: Column, part: str) -> bool:
 def _groups(schema: Schema, left_out: Sequence[Column]) -> list[str]:
     """Return questions on rows of one person or thing, where a column's name or cells say so, or others depend on it."""
     features = [column for column in schema.features if column.kind not in ("text", "date", "date_day_first")]
-    named = [column for column in features if BELONGS.search(column.name)]
+    named = [column for column in features if BELONGS.search(column.name) or is_named_as_id(column.name)]
     called = [column for column in named if _is_grouping(column, ROWS_OF_ONE)]
     found = [c for c in called if len(called) <= MOST_ASKED or any(_hangs(one, c) for one in schema.features if one is not c)]
     coded = [column for column in features if column not in named and _has_ids(column) and _is_grouping(column, ROWS_OF_ONE)]
     # A code alone is a product's or a place's as well: what has one value for each of one person's rows tells them apart.
     found += [c for c in coded if any(_hangs(one, c) and _varies(one) for one in schema.features if one is not c)]
-    found += [c for c in left_out if (BELONGS.search(c.name) or _has_ids(c)) and _is_grouping(c, ROWS_OF_LEFT_OUT)]
-    text = "do rows of one {!r} belong together? split: {{group: {}}} keeps them in one split, and out of the features"
-    return [text.format(column.name, as_key(column.name)) for column in found]
+    others = {column.name: agreement(column, [*schema.features, *schema.targets]) for column in left_out}
+    repeated = [c for c in left_out if (BELONGS.search(c.name) or _has_ids(c)) and _is_grouping(c, ROWS_OF_LEFT_OUT)]
+    found += [c for c in left_out if c in repeated or others[c.name] is not None]
+    text = "do rows of one {!r} belong together?{} split: {{group: {}}} keeps them in one split, and out of the features"
+    return [text.format(c.name, f" {why}:" if (why := others.get(c.name)) else "", as_key(c.name)) for c in found]
 
 
 def _is_grouping(column: Column, rows: float) -> bool:

@@ -136,7 +136,8 @@ class Tabular(BuiltinTask):
         """
         if split.repeats == "together" and not self.binds_repeats():
             split = split.model_copy(update={"repeats": "anywhere"})
-        return split_constraints.of_columns(self._schema, split, self.keys, self._config.data)
+        rows = split_constraints.Rows(self._schema.table, self._schema.used_rows)
+        return split_constraints.of_columns(rows, split, self.keys, self._config.data)
 
     def _wrong_cells(self) -> list[str]:
         """Return sentences on the cells that are not of their column's kind: taken for missing, or their rows left out."""

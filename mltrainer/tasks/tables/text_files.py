@@ -183,7 +183,7 @@ def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: 
 
 
 def _hint_for_ragged(header: list[str], body: list[tuple[int, list[str]]], bad: list[tuple[int, int]], name: str) -> str:
-    """Return what to do with rows of another number of cells than the header, given as their lines and numbers of cells."""
+    """Return the hint for rows of another width than the header's, given as their lines and numbers of cells."""
     first, width = bad[0][0], len(body[-1][1])
     if all(count == len(header) + 1 for _, count in bad) and len(bad) == len(body):
         return "where the header has a name too few, write it, such as that of the row names; where it is a title: --skip-lines 1"

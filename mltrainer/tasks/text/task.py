@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import TextModel, Tokens, TrainingConfig
+from mltrainer.configs.project import Split, TextModel, Tokens, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.tasks import data_findings
 from mltrainer.tasks.builtin import Classification
@@ -20,7 +20,8 @@ from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.tasks.segments import SegmentFeature
 from mltrainer.tasks.sources import table_of
-from mltrainer.tasks.splits import SplitIds
+from mltrainer.tasks.splits import SplitConstraints, SplitIds
+from mltrainer.tasks.tables import split_constraints
 from mltrainer.tasks.text import interface, tokenizing
 from mltrainer.tasks.text.labelled_texts import classes_of, folder_target, text_cells, text_column
 from mltrainer.tasks.text.models import classifier
@@ -86,6 +87,15 @@ class TextClassification(Classification):
         """Return a hash of each text."""
         digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in self.texts)
         return np.frombuffer(digests, dtype=np.uint64)
+
+    def split_constraints(self, split: Split) -> SplitConstraints:
+        """Return the constraints by the split's columns, or of equal texts.
+
+        Raises:
+            InputError: There is no such column, or it does not hold what it must.
+        """
+        rows = split_constraints.Rows(self._table, np.array(self._kept))
+        return split_constraints.of_columns(rows, split, self.keys, self._config.data)
 
     def model(self) -> nn.Module:
         """Return the config's model of texts."""
