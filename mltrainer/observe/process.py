@@ -32,6 +32,8 @@ class Settings(NamedTuple):
         signals: Whether steps are looked at more closely than their bits.
         by_position: Whether weights stand in their optimizer's order in place of their model's.
         disturbances: The modules that change within the process what may not matter, as `disturbances` lists them.
+        seed: Of the generators of a program that imports TensorFlow or JAX, whose operations are then made deterministic; None
+            where the program is left as it is.
     """
 
     folder: str = os.devnull
@@ -45,6 +47,7 @@ class Settings(NamedTuple):
     disturbances: Sequence[str] = ()
     near: int = 0
     quiet: bool = False
+    seed: int | None = None
 
 
 class Process:

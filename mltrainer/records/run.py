@@ -37,6 +37,9 @@ class Determinism(Part):
     tensorflow: str | None = None
     tensorflow_op_determinism: bool | None = None
     tensorflow_threads: int | None = None
+    jax: str | None = None
+    jax_backend: str | None = None
+    jax_deterministic_ops: bool | None = None
 
 
 class GradientNorms(Part):

@@ -57,6 +57,7 @@ class WrappedProgram:
         has_terminal: Whether its standard input is a terminal of 24 lines, on which nobody types, in place of no input.
         hash_seeds: Those of an undisturbed start, and of one with another hash seed; the same where it may not be changed.
         environment: Its variables, but for those by which it is observed.
+        seed: As `Settings.seed`.
     """
 
     command: tuple[str, ...]
@@ -69,6 +70,7 @@ class WrappedProgram:
     has_terminal: bool = False
     hash_seeds: tuple[str, str] = field(default_factory=lambda: usual_hash_seeds())
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def start(
     lines, log = scratch / "lines", scratch / "log.txt"
     lines.mkdir(parents=True)
     place = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
-    settings = settings._replace(folder=str(lines), program=str(place), disturbances=perturbations.modules)
+    own = {"folder": str(lines), "program": str(place), "disturbances": perturbations.modules, "seed": program.seed}
+    settings = settings._replace(**own)
     started, before = time.monotonic(), stamps(place)
     with leftovers.scratch("wrap-") as short:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters

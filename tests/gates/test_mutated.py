@@ -92,7 +92,7 @@ DECIDED_BY = {
         "config_valid": "config config_sha256",
         "seeds_fixed": "config probe.runs probe.runs.*.determinism.PYTHONHASHSEED probe.runs.*.draws probe.runs.*.init_sha256",
         "determinism_on": "probe.runs "
-        + " ".join(sorted(f"probe.runs.*.determinism.{name}" for name in (*SWITCHES, "tensorflow"))),
+        + " ".join(sorted(f"probe.runs.*.determinism.{name}" for name in (*SWITCHES, "tensorflow", "jax_backend"))),
         "environment_captured": "environment.distributions environment.distributions.*.name "
         "environment.distributions.*.version environment.python.version",
         "source_recorded": "source.sha256",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSettings
-from mltrainer.configs.project import TrainingConfig, is_complete, is_named_by
+from mltrainer.configs.pages import NOT_OFFERED
+from mltrainer.configs.project import SCRIPT_RUNNER, TrainingConfig, is_complete, is_named_by
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.records.common import Cause, Divergence
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.planning import Planned, Planning
-from mltrainer.records.run import WITHOUT_STEPS
+from mltrainer.records.run import WITHOUT_STEPS, Determinism
 from mltrainer.reproducibility.causes import KINDS as WORDS
 from mltrainer.workspace import digest
 from mltrainer.wrap.causes import KINDS
@@ -40,28 +42,59 @@ def config_valid(record: Envelope[Planned]) -> Outcome:
 def seeds_fixed(record: Envelope[Planning]) -> Outcome:
     """Both fresh processes drew the same first numbers from every generator and built the same initial weights."""
     first, second = record.evidence.probe.runs
+    is_program = record.evidence.program is not None
+    if is_program and not (first.draws or second.draws):
+        return _not_read("draws")
     drawn = {name for name in first.draws if first.draws[name] == second.draws.get(name)}
     same_weights = first.init_sha256 == second.init_sha256
     hash_seeds = [run.determinism.PYTHONHASHSEED for run in (first, second)]
-    every = {"python", "numpy", "torch"} <= drawn and len(drawn) == len(first.draws)
-    found = {"seed": record.evidence.config["seed"], "equal_draws": sorted(drawn), "equal_initial_weights": same_weights}
-    mend = f"look for randomness in your task that is not drawn from Python, NumPy or torch; then {RUN_PLANNING}"
+    every = _generators(record)
+    is_same = every <= drawn and drawn == {*first.draws, *second.draws}
+    found = {"seed": record.evidence.config["seed"], "equal_draws": sorted(drawn)}
+    found |= {} if is_program else {"equal_initial_weights": same_weights}
+    if first.determinism.jax is not None:
+        found["jax"] = "draws by keys that the program passes itself: there is nothing to seed"
+    mend = f"look for randomness in your code that is not drawn from a seeded global generator; then {RUN_PLANNING}"
     # Under one hash seed the sets of both processes have one order, and a draw that follows it would seem to repeat.
     are_other = all(seed.isdigit() for seed in hash_seeds) and hash_seeds[0] != hash_seeds[1]
-    return when(every and same_weights and are_other, found, mend)
+    return when(is_same and same_weights and are_other, found, mend)
 
 
 @check(Planning)
 def determinism_on(record: Envelope[Planning]) -> Outcome:
     """The switches, read back after the user's code ran, still ask for deterministic operations."""
     read = [run.determinism for run in record.evidence.probe.runs]
-    with_tensorflow = any(switches.tensorflow is not None for switches in read)
-    wanted = {**SWITCHES, "tensorflow_op_determinism": True} if with_tensorflow else SWITCHES
+    is_program = record.evidence.program is not None
+    wanted = {**({} if is_program else SWITCHES), **_of_frameworks(read)}
+    if not wanted:
+        return _not_read("switches", read[0].jax and "JAX on a CPU has none: its operations repeat there")
     wrong = {
         name: getattr(switches, name) for switches in read for name, value in wanted.items() if getattr(switches, name) != value
     }
     found = {"switches": len(wanted), "threads": read[0].threads, **({"changed": wrong} if wrong else {})}
     return when(not wrong, found, f"remove what changes these switches in your code; then {RUN_PLANNING}")
+
+
+def _generators(record: Envelope[Planning]) -> set[str]:
+    """Return the generators that must have been seeded."""
+    if record.evidence.program is None:
+        return {"python", "numpy", "torch"}
+    return {"python", *(["tensorflow"] if any(run.determinism.tensorflow for run in record.evidence.probe.runs) else [])}
+
+
+def _of_frameworks(read: Sequence[Determinism]) -> dict[str, bool]:
+    """Return the switches of the frameworks that were seen, as they must be."""
+    with_tensorflow = any(switches.tensorflow is not None for switches in read)
+    on_gpu = any(switches.jax_backend not in (None, "cpu") for switches in read)
+    return {
+        **({"tensorflow_op_determinism": True} if with_tensorflow else {}),
+        **({"jax_deterministic_ops": True} if on_gpu else {}),
+    }
+
+
+def _not_read(what: str, why: str | None = None) -> Outcome:
+    why = why or f"of a program, {what} are read back where it imports TensorFlow or JAX"
+    return Outcome("not_applicable", {"rule": f"{NOT_OFFERED[SCRIPT_RUNNER]}{why}"})
 
 
 @check(Planned)

@@ -176,6 +176,7 @@ def _program(config: TrainingConfig, root: Path) -> WrappedProgram:
         delivers=tuple(config.task.outputs),
         where="task.script",
         hash_seeds=(seed, seed),
+        seed=config.seed,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Observed:
         told: Its own reports on its steps, by a callback.
         judged: The files that it read.
         left: Where no step was seen: the files that it left, and the values of its metrics.
+        draws: Of a program that imports TensorFlow or JAX, what its generators were seeded to, by name.
+        switches: Of such a program, its frameworks' switches as they were at its end.
     """
 
     command: list[str]
@@ -56,6 +58,8 @@ class Observed:
     told: list[list[Any]]
     judged: Subject
     left: dict[str, str] | None = None
+    draws: dict[str, str] = field(default_factory=dict)
+    switches: dict[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -120,7 +124,24 @@ def observed(
         [row for _, rows in sorted(rows_of(ended.lines, "told").items()) for row in rows],
         subject_of(ended.lines, ended.place, program.folder),
         found.left,
+        *_read_back(ended.lines),
     )
+
+
+def _read_back(lines: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the draws and switches of a program with TensorFlow or JAX; a switch is off that is off in any process."""
+    rows = [row for found in rows_of(lines, "frameworks").values() for row in found]
+    draws, switches = ([row[place] for row in rows] for place in (2, 3))
+    return {name: " ".join(sorted(values)) for name, values in _by_name(draws)}, {
+        n: min(found) for n, found in _by_name(switches)
+    }
+
+
+def _by_name(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, set[Any]]]:
+    found: dict[str, set[Any]] = {}
+    for name, value in (entry for row in rows for entry in row.items()):
+        found.setdefault(name, set()).add(value)
+    yield from sorted(found.items())
 
 
 def _weights_sha256(chain: Chain, left: dict[str, str] | None, *, is_alone: bool) -> str:

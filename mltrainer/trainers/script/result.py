@@ -11,6 +11,7 @@ import resource
 import shutil
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,10 @@ def _identity(job: TrainingJob, found: Observed) -> parts.Identity:
     with_torch = {"PyTorch": about["torch"]} if found.left is None or "torch" in about else {}
     libraries = {"mltrainer": mltrainer.__version__, "Python": about.get("python", ""), **with_torch}
     rehearsal = Rehearsal(samples=0, seconds=0.0)
-    return parts.identity_of(job, found.code, found.weights_sha256, "program", libraries, rehearsal=rehearsal)
+    identity = parts.identity_of(
+        job, found.code, found.weights_sha256, "program", libraries, rehearsal=rehearsal, draws=found.draws
+    )
+    return replace(identity, determinism={**identity.determinism, **found.switches})
 
 
 def _facts(config: TrainingConfig, found: Observed, opened: list[FileRow], root: Path) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def _begin() -> None:
 
     after_import = _module("imports").after_import
     after_import(["torch"], attach)
+    if settings.seed is not None:
+        _module("frameworks").begin(settings, process, after_import)
     if "files" in names:
         readers = _module("readers")
         after_import(readers.READERS, lambda module: readers.watch(module, observers[names.index("files")].note_read))
