@@ -75,7 +75,7 @@ def wrap(
 
 
 class _Shown:
-    """The verdict as far as it is known: that runs differ is printed at once, as the search for the line may be cut short.
+    """The verdict as far as it is known: it is printed after two runs, as whatever comes after them may be cut short.
 
     Args:
         is_live: Whether anything is printed before the end.
@@ -93,8 +93,9 @@ class _Shown:
     def __call__(self, verdict: Verdict) -> None:
         """Take a verdict as it is reached."""
         self.latest = verdict
-        if self._is_live and not verdict.same:
-            print(printable(redact(report.head(verdict))), flush=True)
+        if self._is_live:
+            added = report.one_more_run(verdict) if verdict.same and self._is_begun else report.head(verdict)
+            print(printable(redact(added)), flush=True)
             self._is_begun = True
 
     def end(self, verdict: Verdict, resumed: ResumeVerdict | None) -> None:

@@ -37,6 +37,12 @@ def head(verdict: Verdict) -> str:
     return "\n".join(_head(verdict))
 
 
+def one_more_run(verdict: Verdict) -> str:
+    """Return what another run adds to a verdict whose head is known, that the runs before it were the same."""
+    *_, seed = verdict.hash_seeds
+    return f"  hash seed {seed}: the same, in {len(verdict.seconds)} runs; it took {duration(verdict.seconds[-1])}"
+
+
 def _of_verdict(verdict: Verdict, *, is_begun: bool = False) -> Iterator[str]:
     if not is_begun:
         yield from _head(verdict)
@@ -44,7 +50,9 @@ def _of_verdict(verdict: Verdict, *, is_begun: bool = False) -> Iterator[str]:
         yield from cause_lines(verdict.cause, of_left=verdict.left is not None)
     if verdict.search is not None:
         yield f"  the search for the line took {counted(verdict.search.runs, 'run')} in {duration(verdict.search.seconds)}"
-    if verdict.stopped and not verdict.same:
+    if verdict.stopped and verdict.same:
+        yield f"  no other hash seed was tried, under which a set may come in another order: {verdict.stopped}"
+    elif verdict.stopped:
         yield f"  it was cut short ({verdict.stopped}): the same command searches for the line again"
 
 
@@ -59,8 +67,6 @@ def _head(verdict: Verdict) -> Iterator[str]:
             yield f"{REPEATS}: {verdict.steps} optimizer steps{processes}, in {runs}, all gradients and weights the same"
         yield f"  changed between them: {_changed(verdict)}; they took {took}"
         yield f"  not changed: {_joined(NOT_CHANGED)}"
-        if verdict.stopped:
-            yield f"  no other hash seed was tried, under which a set may come in another order: {verdict.stopped}"
         yield f"  {_about(verdict.judged)}"
         return
     assert verdict.difference is not None

@@ -178,6 +178,32 @@ def test_a_program_that_fails_is_said_to_where_it_ran(tmp_path: Path, in_place: 
     assert f"it ended with exit code 4 {where}; it printed nothing" in str(raised.value)
 
 
+def test_a_program_that_repeats_is_said_to_after_two_runs_and_each_further_one_adds_a_line(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("open('left.txt', 'w').write('same')")
+    command = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    _, second, third = seeds_for(tmp_path)
+    found = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith(("it repeats", "once", "hash seed"))]
+    assert found[0].endswith(f"hash seed {second}")
+    assert found[1].startswith("it repeats: no step of a PyTorch optimizer was seen; in 2 runs it left the same")
+    assert found[2].endswith(f"hash seed {third}")
+    assert found[3].startswith(f"hash seed {third}: the same, in 3 runs; it took")
+
+
+@pytest.mark.slow
+def test_a_signal_during_the_run_of_another_hash_seed_leaves_the_verdict_that_it_repeats(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("open('left.txt', 'w').write('same'); import time; time.sleep(1)")
+    command = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "program.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any(f"hash seed {seeds_for(tmp_path)[2]}" in line for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert said.count("it repeats") == 1
+    assert said.endswith("no other hash seed was tried, under which a set may come in another order: terminated\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("as_json", [True, False])
