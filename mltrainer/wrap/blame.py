@@ -272,7 +272,7 @@ def _written(one: dict[Key, Trace]) -> set[Place]:
         addresses = [value.partition("@")[2] for value in row[6]]
         if name in EMPTIES:
             asked |= dict.fromkeys(addresses, place)
-        elif name.endswith("_"):
+        elif name.endswith("_") or row[3].endswith("out"):  # in place, or into what it is given, as torch.eye(2, out=x)
             written |= {asked[address] for address in addresses if address in asked}
         if row[10]:
             read.add(place)

@@ -194,9 +194,11 @@ def test_a_line_that_only_differs_beside_the_training_is_listed_apart() -> None:
     assert [line.place[1] for line in _innocent(shown, [unexplained], suspected, ways)] == [1]  # the way may have ended too early
 
 
-def test_memory_that_is_asked_for_empty_and_written_at_once_is_no_suspect() -> None:
+@pytest.mark.parametrize("by", ["aten.uniform_.default", "aten.eye.m_out"])
+def test_memory_that_is_asked_for_empty_and_written_at_once_is_no_suspect(by: str) -> None:
     source = {"t.py": "import torch, numpy\nx = torch.empty(4)\ny = torch.empty(4)\nz = numpy.empty(4)\nloss.backward()\n"}
     asked, written = op(2, "empty", "i", "e", 2), op(3, "uniform_", "e", "u", 2)
+    written[3] = by
     unseen = op(3, "empty", "i", "f", 3)
     unseen[6] = ["f@8"]
     one = trace(*lines(2, 3, 4), asked, written, unseen, op(5, "mul", "i", "o", 5))
