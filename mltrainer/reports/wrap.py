@@ -38,7 +38,7 @@ def head(verdict: Verdict) -> str:
 
 
 def one_more_run(verdict: Verdict) -> str:
-    """Return what another run adds to a verdict whose head is known, that the runs before it were the same."""
+    """Return the line by which one more run of the same adds to a verdict whose head is known."""
     *_, seed = verdict.hash_seeds
     return f"  hash seed {seed}: the same, in {len(verdict.seconds)} runs; it took {duration(verdict.seconds[-1])}"
 
