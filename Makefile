@@ -65,7 +65,7 @@ long: $(STAMP)  ## the longest tests: searches by many processes, other framewor
 	$(BIN)/python -m pytest -n 2 -m "long and not service"
 
 bench: $(STAMP)  ## the benchmarks, one program each
-	@set -e; for program in $(filter-out %/bench_tables.py %/bench_public_tables.py %/bench_traps.py %/bench_diagnostics.py %/bench_cures.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
+	@set -e; for program in $(filter-out %/bench_public_tables.py %/bench_traps.py %/bench_diagnostics.py %/bench_cures.py,$(wildcard tests/benchmarks/bench_*.py)); do echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; done
 
 # The other trainers are installed, with this one, into an environment of their own: .venv stays as it is.
 $(PEERS)/.installed: pyproject.toml constraints.txt
@@ -104,9 +104,6 @@ $(LITSERVE)/.installed: $(STAMP)
 
 bench-serving: $(LITSERVE)/.installed  ## a served model under load beside LitServe; about ten minutes
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_serving.py --rounds 2 --peer $(LITSERVE)/bin/python
-
-bench-tables: $(STAMP)  ## the default and a tuned model on tables beside scikit-learn's, into docs/TABLES.md; about an hour
-	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_tables.py --write
 
 # The tables are those of R packages, in a package that is installed beside .venv: nothing else needs it.
 $(PUBLIC)/.installed: $(STAMP)

@@ -94,7 +94,7 @@ def boosting_plan(config: TrainingConfig, found: References) -> BoostingPlan | N
     """Return planning's word on gradient boosting; None where it or all that stands for a network could not be fitted.
 
     Where it is no better than the better smooth model, a network is likely at least as good; else that is open, since a network
-    finds much that smooth models do not. `tests/benchmarks/bench_likely.py` measures how often that is right.
+    finds much that smooth models do not. `tests/benchmarks/bench_public_tables.py` measures how often that is right.
 
     Args:
         config: The planned config.

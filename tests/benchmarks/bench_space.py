@@ -25,7 +25,9 @@ from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.configs.templates import baseline_template, overlay, tuning_template
 from mltrainer.project.start import make_project
 from mltrainer.search.space import active, trial_config, trial_values
-from tests.benchmarks.bench_tables import SPLIT, network
+from mltrainer.tasks.opening import open_task
+from mltrainer.trainers.native.fitting import train
+from tests.benchmarks.bench_public_tables import SPLIT
 from tests.benchmarks.tables.formulas import FORMULAS, TARGET
 
 Row = dict[str, Any]
@@ -59,6 +61,16 @@ def _paint(folder: Path) -> None:
         path = folder / str(digit) / f"{number:04}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Pillow.fromarray((pixels * 15).astype("uint8")).save(path)
+
+
+def network(config: TrainingConfig, root: Path) -> dict[str, float]:
+    """Return a training's metric on the validation and on the test rows."""
+    found = train(config, root, tell=lambda _event: None)
+    opened = open_task(config, root)
+    rows, targets = opened.open_test().tensors or ()
+    with torch.no_grad():
+        test = opened.task.metrics(found.model(rows), targets)
+    return {"validation": found.metrics[config.metric.name], "test": test.get("accuracy", test.get("r2"))}
 
 
 def measure(name: str, seed: int, trials: int) -> list[Row]:
