@@ -33,8 +33,7 @@ _ENGINE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _PHASE_FOLDERS = {f"{number:02d}_{phase}" for number, phase in enumerate(PHASES, 1)}
 _PRIVATE_FILE = re.compile(r"\.env(?!\.example$).*|\.netrc|\.pgpass|\.git-credentials|id_(?:rsa|dsa|ecdsa|ed25519)")
 _IDENTITY = {
-    **{f"GIT_{role}_NAME": "mltrainer" for role in ("AUTHOR", "COMMITTER")},
-    **{f"GIT_{role}_EMAIL": "mltrainer@localhost" for role in ("AUTHOR", "COMMITTER")},
+    **git.NOBODY,
     **{f"GIT_{role}_DATE": "946684800 +0000" for role in ("AUTHOR", "COMMITTER")},  # fixed: the same tree is the same commit
 }
 

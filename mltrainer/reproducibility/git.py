@@ -25,17 +25,24 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 LOOKING_TIMEOUT_S = 4.0  # for a command that only looks at a project, whose git folder may be anything
-_FILTERED = ("status", "hash-object", "update-index", "add")  # subcommands that run the filters of attributes
-_OPTIONS = (
-    *("--no-optional-locks", "--no-pager"),
-    *("-c", "core.hooksPath=/dev/null"),
-    *("-c", "core.fsmonitor=false"),
-    *("-c", "status.renames=false"),
-    *("-c", "status.submoduleSummary=false"),
-    *("-c", "log.showSignature=false"),  # asks the program of `gpg.program`
-    *("-c", "gc.auto=0"),
-    *("-c", "maintenance.auto=false"),
-)
+_READ_WORK_TREE = ("status", "hash-object", "update-index", "add", "check-ignore")  # apply attributes or excludes
+_OPTIONS = ("--no-optional-locks", "--no-pager")
+# Handed over in the environment: `-c KEY=VALUE` is split at its first "=", which a key of a repository's own may hold.
+_CONFIG = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "safe.bareRepository": "explicit",  # a project's folder that itself is laid out as a repository is none
+    "status.renames": "false",
+    "status.submoduleSummary": "false",
+    "log.showSignature": "false",  # asks the program of `gpg.program`
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}  # a filter that runs nothing
+_FILES = ("core.attributesfile", "core.excludesfile")  # files of any length or none, wherever they are
+# What a command that only looks lets git allocate: a file of the repository may be a link to one without an end.
+_MEMORY_KIB = 1 << 19
+_BOUNDED = ("/bin/sh", "-c", f'ulimit -d {_MEMORY_KIB} 2>/dev/null; exec "$@"', "sh")
 _SETTINGS = {
     "LC_ALL": "C",  # messages are told apart below
     "GIT_OPTIONAL_LOCKS": "0",
@@ -43,11 +50,17 @@ _SETTINGS = {
     "GIT_ALLOW_PROTOCOL": "none",  # a partial clone would fetch what it lacks
     "GIT_NO_LAZY_FETCH": "1",
 }
+NOBODY = {  # variables by which mltrainer itself is author and committer
+    **{f"GIT_{role}_NAME": "mltrainer" for role in ("AUTHOR", "COMMITTER")},
+    **{f"GIT_{role}_EMAIL": "mltrainer@localhost" for role in ("AUTHOR", "COMMITTER")},
+}
+_STUCK: set[Path] = set()  # folders in which git did not end: who only looks waits for it once
 _QUIET = "GIT_PYTHON_REFRESH"  # what GitPython does on import where git is absent
 _KILLED = -9  # exit code of what SIGKILL ended
 _REASONS = (
     ("dubious ownership", "the git repository belongs to another user (git config --global --add safe.directory DIR trusts it)"),
     ("not a git repository", "not a git repository"),
+    ("cannot use bare repository", "the folder itself is a bare git repository, without a work tree"),
     ("must be run in a work tree", "the git repository has no work tree"),
     ("ermission denied", "no permission to read or write the git repository"),
     ("insufficient permission", "no permission to write the git repository"),
@@ -117,29 +130,41 @@ def run(
         raise GitError(f"no such folder: {folder.name}")
     if shutil.which("git") is None:
         raise GitError("git is not installed")
-    settings = {**_SETTINGS, **(variables or {})}
+    if is_looking() and any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in _STUCK):
+        raise GitError("git did not end here before")
     timeout_s = min(timeout_s, LOOKING_TIMEOUT_S) if is_looking() else timeout_s
-    options = [*_OPTIONS, *(_without_filters(folder) if is_looking() and arguments[0] in _FILTERED else [])]
+    own = _disarmed(folder) if is_looking() and arguments[0] in _READ_WORK_TREE else {}
+    settings = {**_SETTINGS, **_configuring({**_CONFIG, **own}), **(variables or {})}
     foreign = [part for name in os.environ if name.startswith("GIT_") and name not in settings for part in ("-u", name)]
-    command = ["/usr/bin/env", *foreign, "git", "-C", str(folder.absolute()), *options, *arguments]
+    bounded = _BOUNDED if is_looking() else ()
+    command = ["/usr/bin/env", *foreign, *bounded, "git", "-C", str(folder.absolute()), *_OPTIONS, *arguments]
     code, out, message = _executed(command, settings, stdin, timeout_s)
     if code == _KILLED and message.startswith("Timeout:"):
+        _STUCK.add(folder)
         raise GitError(f"git {arguments[0]} did not end within {timeout_s:g} s")
     if code != 0:
         raise GitError(_reason(message, arguments[0], code))
     return out
 
 
-def _without_filters(folder: Path) -> list[str]:
-    """Return options by which the filters that a repository itself names run nothing; the user's own, such as LFS, stay.
+def _configuring(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which git takes configuration from the environment, over that of every file."""
+    keys = {f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(config)}
+    values = {f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(config.values())}
+    return {"GIT_CONFIG_COUNT": str(len(config)), **keys, **values}
 
-    Only for who looks: a repository that one works in may name filters that tell what has changed.
+
+def _disarmed(folder: Path) -> dict[str, str]:
+    """Return configuration by which filters and files that a repository itself names do nothing.
+
+    The user's own, such as LFS, stay. Only for who looks: a repository that one works in may name filters that tell what has
+    changed.
     """
     listed = os.fsdecode(run(folder, "config", "--null", "--show-scope", "--name-only", "--list")).split("\0")
     own = {name for scope, name in zip(listed[::2], listed[1::2], strict=False) if scope in ("local", "worktree")}
     drivers = {name.rpartition(".")[0] for name in own if name.startswith("filter.")}
-    settings = {"clean": "", "smudge": "", "process": "", "required": "false"}
-    return [part for driver in sorted(drivers) for key, value in settings.items() for part in ("-c", f"{driver}.{key}={value}")]
+    filters = {f"{driver}.{key}": value for driver in sorted(drivers) for key, value in _FILTER.items()}
+    return {**dict.fromkeys(sorted(own.intersection(_FILES)), os.devnull), **filters}
 
 
 def _executed(command: list[str], settings: Mapping[str, str], stdin: bytes, timeout_s: float) -> tuple[int, bytes, str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from mltrainer.reproducibility import git
 
 FIRST_COMMIT = "Start the project"
-FALLBACK = ("-c", "user.name=mltrainer", "-c", "user.email=mltrainer@localhost")
 
 
 def identity(root: Path) -> str:
@@ -48,8 +47,8 @@ def start_repository(folder: Path, files: list[str]) -> str:
     try:
         git.run(folder, "init", "--quiet")
         git.run(folder, "add", "--", *files)
-        who: tuple[str, ...] = () if "no git identity" not in identity(folder) else FALLBACK
-        git.run(folder, *who, "commit", "--quiet", "--no-gpg-sign", "--message", FIRST_COMMIT)
+        who = git.NOBODY if "no git identity" in identity(folder) else {}
+        git.run(folder, "commit", "--quiet", "--no-gpg-sign", "--message", FIRST_COMMIT, variables=who)
     except BaseException:
         shutil.rmtree(folder / ".git", ignore_errors=True)  # half a repository is worse than none
         raise

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,19 @@ from mltrainer.workspace import Project
 from tests.conftest import Cli, commit
 
 CONFIG = {
+    "a filter whose name holds an equals sign": {"filter.a=b.clean": "{canary}", "filter.a=b.required": "true"},
+    "a filter of many words": {"filter.x y=.z.process": "{canary}", "filter.x.y.clean": "{canary}"},
+    "a filter of an included file with attributes elsewhere": {
+        "include.path": "{included}",
+        "core.attributesFile": "{attributes}",
+    },
+    "attributes and excludes without an end": {"core.attributesFile": "/dev/zero", "core.excludesFile": "/dev/zero"},
+    "attributes and excludes that are a pipe": {"core.attributesFile": "{pipe}", "core.excludesFile": "{pipe}"},
+    "orders and revisions without an end": {
+        "diff.orderFile": "/dev/zero",
+        "blame.ignoreRevsFile": "/dev/zero",
+        "mailmap.file": "/dev/zero",
+    },
     "a clean filter": {"filter.x.clean": "{canary}", "filter.x.required": "true"},
     "a filter process": {"filter.x.process": "{canary}"},
     "a smudge filter": {"filter.x.smudge": "{canary}"},
@@ -58,10 +74,14 @@ def plant(digits: Project, canary: Path, settings: dict[str, str]) -> None:
         (digits.root / ".git/hooks" / name).unlink(missing_ok=True)
         (digits.root / ".git/hooks").mkdir(exist_ok=True)
         (digits.root / ".git/hooks" / name).symlink_to(canary)
+    pipe, attributes = canary.parent / "pipe", canary.parent / "attributes"
+    os.mkfifo(pipe)
     included.write_text(f'[filter "x"]\n\tclean = {canary}\n[core]\n\tfsmonitor = {canary}\n')
-    (digits.root / ".gitattributes").write_text("* filter=x diff=x\n")
+    attributes.write_text("* filter=x\n")
+    (digits.root / ".gitattributes").write_text("* filter=x diff=x\n*.yaml filter=a=b\n*.md filter=x.y\n")
+    places = {"canary": canary, "hooks": hooks, "included": included, "pipe": pipe, "attributes": attributes}
     for key, value in settings.items():
-        _git(digits.root, "config", "--local", key, value.format(canary=canary, hooks=hooks, included=included))
+        _git(digits.root, "config", "--local", key, value.format(**places))
     os.utime(digits.root / "mltrainer.yaml", (1, 1))  # git looks at its content again
 
 
@@ -72,16 +92,76 @@ def test_looking_at_a_project_starts_no_program_of_its_git_folder(
 ) -> None:
     commit(digits.root)
     plant(digits, canary, CONFIG[trick])
-    for command in COMMANDS:
-        assert cli(*command, "--project", digits.root).code in (0, 1, 4)
-    monkeypatch.chdir(digits.root)
-    assert cli("doctor").code in (0, 1)
+    look_with_little_memory(cli, digits, monkeypatch)
     assert not (canary.parent / "ran").exists()
 
 
-def test_the_canary_of_these_tests_sings_where_git_is_asked_without_care(digits: Project, canary: Path) -> None:
+def look_with_little_memory(cli: Cli, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run commands that look; hold that git, as every process started here, took less than a gigabyte."""
+    for command in COMMANDS:
+        assert cli(*command, "--project", project.root).code in (0, 1, 4)
+    monkeypatch.chdir(project.root)
+    assert cli("doctor").code in (0, 1)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1 << 20
+
+
+LINKED = (
+    *("info/attributes", "info/exclude", "info/grafts", "HEAD", "packed-refs", "shallow", "index"),
+    *("objects/info/alternates", "objects/info/commit-graph", "refs/heads/main", "config.worktree", "commondir"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "aim"), [(path, aim) for path in LINKED for aim in ("/dev/zero", "pipe")])
+def test_a_file_of_the_git_folder_that_never_ends_takes_neither_memory_nor_time(
+    digits: Project, canary: Path, cli: Cli, path: str, aim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit(digits.root)
-    plant(digits, canary, CONFIG["a clean filter"])
+    os.mkfifo(canary.parent / "pipe")
+    place = digits.root / ".git" / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(canary.parent / aim)  # an absolute path replaces the folder
+    begun = time.monotonic()
+    look_with_little_memory(cli, digits, monkeypatch)
+    assert time.monotonic() - begun < 10 * (len(COMMANDS) + 1)
+
+
+@pytest.mark.slow
+def test_a_project_laid_out_as_a_bare_repository_starts_nothing(
+    digits: Project, canary: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such files can be committed, as no clone takes them for git's own."""
+    commit(digits.root)
+    plant(digits, canary, CONFIG["a filter whose name holds an equals sign"] | {"core.worktree": str(digits.root)})
+    for found in (digits.root / ".git").iterdir():
+        shutil.move(found, digits.root / found.name)
+    (digits.root / ".git").rmdir()
+    look_with_little_memory(cli, digits, monkeypatch)
+    assert not (canary.parent / "ran").exists()
+    assert "is a bare git repository" in cli("doctor").out
+
+
+def test_what_the_users_own_git_variables_name_is_not_run(
+    digits: Project, canary: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(digits.root)
+    pairs = CONFIG["a clean filter"] | CONFIG["a file-system monitor"]
+    plant(digits, canary, {})
+    for number, (key, value) in enumerate(pairs.items()):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", key)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value.format(canary=canary))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", str(len(pairs)))
+    for name in ("GIT_EXTERNAL_DIFF", "GIT_SSH_COMMAND", "GIT_PAGER", "GIT_ASKPASS", "GIT_EDITOR", "GIT_PROXY_COMMAND"):
+        monkeypatch.setenv(name, str(canary))
+    look_with_little_memory(cli, digits, monkeypatch)
+    assert not (canary.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("trick", ["a clean filter", "a filter whose name holds an equals sign"])
+def test_the_canary_of_these_tests_sings_where_git_is_asked_without_care(digits: Project, canary: Path, trick: str) -> None:
+    commit(digits.root)
+    plant(digits, canary, CONFIG[trick])
     subprocess.run(["git", "status"], cwd=digits.root, check=False, capture_output=True)
     assert (canary.parent / "ran").exists()
 
