@@ -17,7 +17,8 @@ from mltrainer.errors import InputError, MltrainerError, interrupted, raise_term
 
 COMPLETION = "_MLTRAINER_COMPLETE"  # the shell sets it where it asks for completions
 HELP = (["-h"], ["--help"])
-LOOKING = ("status", "gate", "report", "monitor", "runs", "checkpoints", "diagnose", "guide", "doctor")  # run no tool
+LOOKING = ("status", "gate", "report", "monitor", "runs", "checkpoints", "diagnose", "guide", "doctor", "watch")  # run no tool
+DELIVERED = ("predict", "serve", "store")  # what they run was checked against its digests, and they may read large files
 TRAINING = {"--try", "--apply", "--custom-checks", "export"}  # what makes one of them a command that does
 
 
@@ -91,11 +92,12 @@ def _answered(arguments: list[str]) -> int:
 
 def _limits(arguments: list[str]) -> AbstractContextManager[None]:
     """Return the context in which a command that only looks at a project may open the project's own plain files alone."""
-    if arguments[0] not in LOOKING or TRAINING & set(arguments[1:]):
+    only_looks = arguments[0] in LOOKING and not TRAINING & set(arguments[1:])
+    if not only_looks and arguments[0] not in DELIVERED:
         return nullcontext()
     from mltrainer.looking import looking
 
-    return looking(_tracks)
+    return looking(_tracks, only_looks=only_looks)
 
 
 def _tracks(root: str, path: str) -> bool:

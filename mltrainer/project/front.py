@@ -26,7 +26,7 @@ from mltrainer.project import engine
 from mltrainer.project.review import review
 from mltrainer.project.start import NETWORK, Script, make_project
 from mltrainer.project.upgrade import Upgrade, upgrade_of
-from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status
+from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status, looks
 from mltrainer.questions.exploration import present_config
 from mltrainer.questions.registry import CALLS
 from mltrainer.records.reading import Record, read_records
@@ -62,6 +62,9 @@ class Project:
     `{"optimizer.lr": 3e-4, "model.hidden": [256, 256]}`, or as they are typed, `["optimizer.lr=3e-4"]`. Questions are methods,
     too: `rows`, `ablate`, `components`, `seeds`, `try_fixes`, `apply_fix`, `lr_find`, `batch_size`, `plan`, `cost`,
     `profile`, `extrapolate` and `landscape`, each of which takes `tell`, and returns what its command prints with `--json`.
+
+    Calls that only look (`status`, `gates`, `check`, `waive`, `report`, `runs`, `load_run`, `compare`, `records`) open the
+    project's own plain files alone, as the commands do, and run nothing of the project.
 
     Args:
         folder: The folder that holds `mltrainer.yaml`, or one below it; by default the current one.
@@ -139,11 +142,13 @@ class Project:
 
     # --- phases and gates ---
 
+    @looks
     def status(self) -> Status:
         """Return each phase's state, and what comes next."""
         states = derive(self._places)
         return Status(tuple(states), advice(states))
 
+    @looks
     def gates(self, *, files: bool = False) -> Gates:
         """Return every phase's gate, recomputed from the committed records; needs no data, no weights, no torch.
 
@@ -152,6 +157,7 @@ class Project:
         """
         return Gates(check_gates(self._places, files))
 
+    @looks
     def check(self, phase: str | None = None, *, files: bool = False) -> Gates:
         """Check gates anew, as `mltrainer gate check` does: `.hold` of what it returns is true where that would exit with 0.
 
@@ -230,6 +236,7 @@ class Project:
         """
         return upgrade_of(self._places)
 
+    @looks
     def waive(self, phase: str, item: str, reason: str) -> Gate:
         """Record a waiver of a failing item under your git identity, and return the gate.
 
@@ -238,6 +245,7 @@ class Project:
         """
         return engine.waive(self._places, _known(phase), item, reason, identity(self.folder))
 
+    @looks
     def report(self, against: str) -> Review:
         """Return the review of a pull request, as `mltrainer report` prints it: every verdict, and the changes against a branch.
 
@@ -253,10 +261,12 @@ class Project:
 
     # --- runs and records ---
 
+    @looks
     def runs(self) -> Runs:
         """Return every run whose folder is here, the oldest first; a packed one is loaded by its id."""
         return Runs(self._run(name) for name in run_ids(self._places))
 
+    @looks
     def load_run(self, run: str | None = None) -> Run:
         """Return one run.
 
@@ -268,6 +278,7 @@ class Project:
         """
         return self._run(find_run(self._places, run))
 
+    @looks
     def compare(self, first: str, second: str) -> Comparison:
         """Return the differences of two runs: config keys, digests, metrics, and the first step at which their bits part.
 
@@ -295,6 +306,7 @@ class Project:
         result = result_of(self._places, name) or {}
         return Run(name, describe_run(self._places, name), result, config_of(self._places, name), self._places)
 
+    @looks
     def records(self) -> dict[str, Record]:
         """Return each phase's record, by phase; a phase that has not run is not in it."""
         return read_records(self._places)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeVar, overload
 
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate
 from mltrainer.gates.machine import Advice, PhaseState
+from mltrainer.looking import looking_here
 from mltrainer.records.common import dumped
 from mltrainer.reports import notebook
 from mltrainer.reports import review as reviews
 from mltrainer.reports.comment import comment
 from mltrainer.reports.frames import frame, history_frame
 from mltrainer.reports.runs import RunComparison, RunRow
+from mltrainer.reproducibility.git import tracks
 from mltrainer.runs.drift import Drift
 from mltrainer.runs.find import diagnose_run, steps_of
 from mltrainer.runs.models import best_model
@@ -23,6 +26,22 @@ from mltrainer.workspace import Project as Places
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
+
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+def looks(call: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Return a method of a project, or of a part of it, as one that opens the project's own plain files alone."""
+
+    @functools.wraps(call)
+    def limited(*given: Given.args, **named: Given.kwargs) -> Returned:
+        part: Any = given[0]
+        with looking_here(tracks, str(part._places.root)):
+            return call(*given, **named)
+
+    return limited
 
 
 @dataclass(frozen=True)
@@ -136,7 +155,7 @@ class Run:
     shown: RunRow = field(repr=False)
     result: Mapping[str, Any] = field(repr=False)
     config: Mapping[str, Any] = field(repr=False)
-    places: Places = field(repr=False)
+    _places: Places = field(repr=False)
 
     @property
     def row(self) -> dict[str, Any]:
@@ -164,9 +183,10 @@ class Run:
         return list(self.result.get("history", []))
 
     @property
+    @looks
     def steps(self) -> list[dict[str, Any]]:
         """One row for each step: `step`, `loss`, `grad_norm`, as float32 had them; none where the run's folder is not here."""
-        return steps_of(self.places, self.id)
+        return steps_of(self._places, self.id)
 
     def frame(self, *, steps: bool = False) -> pd.DataFrame:
         """Return the history as a pandas frame, nested values as columns such as `validation.accuracy`.
@@ -184,17 +204,18 @@ class Run:
         """The figures of the run, which a notebook shows."""
         return notebook.curves(self.result)
 
+    @looks
     def diagnose(self) -> list[dict[str, Any]]:
         """Return every diagnostic's row, with config changes to try for those that fired.
 
         Raises:
             InputError: The run has no result yet.
         """
-        return dumped(diagnose_run(self.places, self.id))
+        return dumped(diagnose_run(self._places, self.id))
 
     def model(self, *, trained: bool = False) -> nn.Module:
         """Return the task's model with the weights of the run's best checkpoint; see `mltrainer.load_model`."""
-        return best_model(self.places, self.id, trained=trained)
+        return best_model(self._places, self.id, trained=trained)
 
     def _repr_markdown_(self) -> str:
         return notebook.run_markdown(self.shown)

@@ -21,6 +21,7 @@ from mltrainer.workspace import (
     find_project,
     read_if_whole,
     read_json,
+    read_whole,
     sha256_file,
 )
 
@@ -71,18 +72,14 @@ class Admitted:
         spec: What `inference.json` says of its inputs and outputs.
         identity: What every answer says of it.
         project: The project that delivered it; None of a folder that lies in none.
+        card: The text of its card.
     """
 
     folder: Path
     spec: dict[str, Any]
     identity: Identity
     project: Project | None
-
-    @property
-    def card(self) -> str:
-        """The text of its card."""
-        path = self.folder / MODEL_CARD
-        return path.read_text("utf-8") if path.is_file() else "This model came without a card.\n"
+    card: str
 
 
 def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
@@ -103,7 +100,10 @@ def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
     if faults and not allow_unchecked:
         raise GateError(f"{faults[0].message}", where=faults[0].where, mend=f"{faults[0].mend}; or {UNCHECKED}")
     spec = _interface(folder, is_intact=not any(fault.is_of_files for fault in faults))
-    return Admitted(folder, spec, _identity(folder, project, [fault.told for fault in faults]), project)
+    card = folder / MODEL_CARD
+    # Once, and not for each request: what is sent is the card that was there when the model was admitted.
+    text = read_whole(card).decode(errors="replace") if card.is_file() else "This model came without a card.\n"
+    return Admitted(folder, spec, _identity(folder, project, [fault.told for fault in faults]), project, text)
 
 
 @dataclass(frozen=True)
