@@ -28,6 +28,8 @@ from mltrainer.workspace import Project, machine_faults, read_whole
 LOOPBACK = "127.0.0.1"
 BEAT_S = 5.0  # silence after which a page gets a sign of life; sending it also shows whether the page is still open
 MOST_POINTS = 4000
+MOST_HEAD = 16 << 10  # bytes; chosen by us, as many as nginx takes
+WHOLE_ADDRESS = "Open the whole address that `mltrainer monitor --web` printed."
 _SCRIPTS = (
     *("app", "axes", "charts", "classes", "dom", "drawing", "heads", "layers", "lines"),
     *("link", "lists", "runs", "save", "search", "state", "table", "theme"),
@@ -107,20 +109,35 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: addresses hold the token."""
 
-    def do_GET(self) -> None:
-        """Answer a request of the token's holder, and nobody else's."""
-        parts = urlsplit(self.path)
-        _, token, *rest = unquote(parts.path).split("/", 2) if parts.path.count("/") > 1 else ["", "", ""]
+    def parse_request(self) -> bool:
+        """Read a request's head, after its first line has shown the token; a head or a body that nobody needs ends it."""
+        words = self.raw_requestline.split()
+        if len(words) < 2 or not self.server.admits(_split(words[1].decode("latin-1"))[0]):
+            self.requestline, self.request_version, self.command = "", self.protocol_version, "GET"
+            self._refuse(HTTPStatus.FORBIDDEN, WHOLE_ADDRESS)
+            return False
+        if not super().parse_request():
+            return False
         # By its Host, too: a site whose name was pointed at this machine sends its own.
-        if self.headers.get("Host") not in self.server.hosts or not self.server.admits(token):
-            self._refuse(HTTPStatus.FORBIDDEN, "Open the whole address that `mltrainer monitor --web` printed.")
-            return
-        asked = parse_qs(parts.query)
+        if self.headers.get_all("Host") not in [[host] for host in self.server.hosts]:
+            self._refuse(HTTPStatus.FORBIDDEN, WHOLE_ADDRESS)
+        elif sum(len(name) + len(value) for name, value in self.headers.items()) > MOST_HEAD:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"At most {MOST_HEAD} bytes of a head are read.")
+        elif self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No request here has a body.")
+        else:
+            return True
+        return False
+
+    def do_GET(self) -> None:
+        """Answer a request of the token's holder."""
+        _, path, query = _split(self.path)
+        asked = parse_qs(query)
         try:
-            if rest[0] == "events":
+            if path == "events":
                 self._events(asked)
             else:
-                self._send(*self._answer(rest[0], asked))
+                self._send(*self._answer(path, asked))
         except InputError as error:
             self._refuse(HTTPStatus.NOT_FOUND, str(error))
         except (ValueError, OverflowError):  # infinity is a number, but of no step
@@ -182,7 +199,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         body = f"{text}\n".encode()
-        self._head(status, "text/plain; charset=utf-8", {"Content-Length": str(len(body))})
+        # What follows on the connection may be a body: no next request is read from it.
+        self._head(status, "text/plain; charset=utf-8", {"Content-Length": str(len(body)), "Connection": "close"})
         self.wfile.write(body)
 
     def _head(self, status: HTTPStatus, kind: str, more: dict[str, str]) -> None:
@@ -190,6 +208,16 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Type": kind, **HEADERS, **more}.items():
             self.send_header(name, value)
         self.end_headers()
+
+
+def _split(address: str) -> tuple[str, str, str]:
+    """Return the token of an address, the path below it, and what stands behind the question mark."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # brackets of no IPv6 address
+        return "", "", ""
+    _, token, path = unquote(parts.path).split("/", 2) if parts.path.count("/") > 1 else ("", "", "")
+    return token, path, parts.query
 
 
 def _steps(server: Server, asked: Asked) -> StepsView:

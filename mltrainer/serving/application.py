@@ -34,10 +34,12 @@ FAULTS: dict[int | str, dict[str, Any]] = {
     for code, words in {
         400: "The body is no JSON.",
         401: "The token is missing or another one.",
+        403: "A page of another site asks.",
         408: "The body did not arrive in time.",
         413: "The body is too large.",
         415: "The body has another type than JSON.",
         422: "The model cannot read it.",
+        431: "The head is too large.",
         503: "Too many wait, or the answer took too long.",
     }.items()
 }

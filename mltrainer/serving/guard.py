@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -11,8 +12,11 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mltrainer.page_headers import page_headers
-from mltrainer.serving.admission import LOOPBACK
 
+MOST_HEAD = 16 << 10  # bytes of a request's head; chosen by us, as many as nginx takes
+MOST_BODIES = 8  # largest bodies that are held at a time, in whatever pieces; chosen by us
+HERE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)  # a Host of this machine
+READS = ("GET", "HEAD")  # methods whose requests have no body
 OPEN = ("/", "/health", "/ready", "/form.js", "/style.css")  # what is sent to anybody: it holds nothing of the model's inputs
 HEADERS = page_headers("script", "style", "connect")
 
@@ -67,6 +71,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, limits: Limits, token: str | None) -> None:
         self._app, self._limits, self._token = app, limits, token
+        self._held = 0  # bytes of all bodies that are here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -82,59 +87,69 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
+        bodies: list[bytes] = []
         try:
-            self._admit(scope["path"], Headers(scope=scope))
-            body = await self._body(Headers(scope=scope), receive)
+            self._admit(scope, Headers(scope=scope))
+            await self._read(scope["method"], Headers(scope=scope), receive, bodies)
+            await self._app(scope, _replayed(b"".join(bodies), receive), with_headers)
         except RefusedError as refused:
             await refused.response()(scope, receive, with_headers)
-            return
-        await self._app(scope, _replayed(body, receive), with_headers)
+        finally:
+            self._held -= sum(map(len, bodies))
 
-    def _admit(self, path: str, headers: Headers) -> None:
-        """Refuse who may not ask.
+    def _admit(self, scope: Scope, headers: Headers) -> None:
+        """Refuse who may not ask, before anything of the body is read.
 
         Raises:
-            RefusedError: There is no such token; or, without one, another site's name was used for this machine.
+            RefusedError: There is no such token; or, without one, another site's name was used for this machine, or a page of
+                another site asks; or the head is too large.
         """
+        host = headers.get("host", "")
+        given = headers.get("authorization", "").removeprefix("Bearer ")
+        is_open = scope["path"] in OPEN and scope["method"] in READS
         if self._token is None:
             # A page of another site, whose name was pointed at this machine, sends its own.
-            if _host_of(headers.get("host", "")) not in LOOPBACK:
+            if not HERE.fullmatch(host):
                 raise RefusedError(421, "header Host", "this server answers on this machine alone, as 127.0.0.1 or localhost")
-            return
-        given = headers.get("authorization", "").removeprefix("Bearer ")
+            if headers.get("origin", host).rpartition("/")[2] != host:
+                raise RefusedError(403, "header Origin", "this server answers its own pages alone")
         # In constant time, so that its duration reveals nothing.
-        if path not in OPEN and not hmac.compare_digest(given.encode(), self._token.encode()):
+        elif not is_open and not hmac.compare_digest(given.encode(), self._token.encode()):
             raise RefusedError(401, "header Authorization", "expected Bearer and the token that this server was started with")
+        size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+        size += sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > MOST_HEAD:
+            raise RefusedError(431, "head", f"at most {MOST_HEAD} bytes are read, found {size}")
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """Return the whole body.
+    async def _read(self, method: str, headers: Headers, receive: Receive, into: list[bytes]) -> None:
+        """Read the whole body.
 
         Raises:
-            RefusedError: It is too large, or did not come in time.
+            RefusedError: It is too large, did not come in time, or too many others are here.
         """
-        most = self._limits.bytes
+        most = 0 if method in READS else self._limits.bytes
         said = headers.get("content-length", "0")
         if said.isdecimal() and int(said[:20]) > most:
             raise RefusedError(413, "body", f"at most {most} bytes are read, found {said[:20]}")
         try:
             async with asyncio.timeout(self._limits.seconds):
-                return await _whole(receive, most)
+                await self._parts(receive, most, into)
         except TimeoutError:
             raise RefusedError(408, "body", f"it did not arrive within {self._limits.seconds:g} s") from None
 
-
-async def _whole(receive: Receive, most: int) -> bytes:
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        parts.append(message.get("body", b""))
-        size, more = size + len(parts[-1]), message.get("more_body", False)
-        if size > most:
-            raise RefusedError(413, "body", f"at most {most} bytes are read, found more")
-    return b"".join(parts)
+    async def _parts(self, receive: Receive, most: int, into: list[bytes]) -> None:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                break
+            into.append(message.get("body", b""))
+            size, more = size + len(into[-1]), message.get("more_body", False)
+            self._held += len(into[-1])
+            if size > most:
+                raise RefusedError(413, "body", f"at most {most} bytes are read, found more")
+            if self._held > MOST_BODIES * self._limits.bytes:
+                raise RefusedError(503, "server", "too many large requests are here: ask again later")
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -145,8 +160,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return parts.pop() if parts else await receive()
 
     return give
-
-
-def _host_of(header: str) -> str:
-    """Return the host of a Host header without its port."""
-    return header[1:].partition("]")[0] if header.startswith("[") else header.partition(":")[0].lower()

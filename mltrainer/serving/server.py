@@ -13,8 +13,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mltrainer.errors import MachineError
+from mltrainer.serving.guard import MOST_HEAD
 
-MOST_HEADERS = 16 << 10  # bytes of a request's head; chosen by us, as many as nginx takes
 MOST_CONNECTIONS = 500  # open at a time; chosen by us
 HEAD_S = 30  # until a request's whole head is here, however slowly its bytes come; chosen by us, as long as a body may take
 IDLE_S = 15  # a connection may wait for its next request; chosen by us
@@ -91,7 +91,7 @@ def server_of(app: Callable[..., Any]) -> uvicorn.Server:
         proxy_headers=False,
         ws="none",
         http=BoundedProtocol,
-        h11_max_incomplete_event_size=MOST_HEADERS,
+        h11_max_incomplete_event_size=MOST_HEAD,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=GRACE_S,

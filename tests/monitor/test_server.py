@@ -113,6 +113,39 @@ def test_a_name_that_another_site_points_here_is_refused(server: Server, host: s
     assert get(server, path, Host=f"localhost:{server.server_port}")[0] == 200
 
 
+def said(server: Server, head: bytes) -> bytes:
+    """Return what is answered to bytes after which the client waits."""
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+        connection.sendall(head)
+        return connection.makefile("rb").read()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
+@pytest.mark.parametrize("path", ["/", "/wrong/", "/wrong/events", "http://[", "*"])
+def test_without_the_token_no_more_than_the_first_line_is_read(server: Server, method: str, path: str) -> None:
+    """The answer comes while the head has not ended, and whatever the method is."""
+    answer = said(server, f"{method} {path} HTTP/1.1\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"Connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("Content-Length: 9000000000", b"413"),
+        ("Content-Length: -1", b"413"),
+        ("Transfer-Encoding: chunked", b"413"),
+        (f"X: {'x' * 20_000}", b"431"),
+        ("Host: evil.example", b"403"),
+        ("X: y", b"200"),
+    ],
+)
+def test_who_has_the_token_sends_a_short_head_and_no_body(server: Server, line: str, status: bytes) -> None:
+    token = server.url.split("/")[3]
+    head = f"GET /{token}/style.css HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\nConnection: close\r\n{line}\r\n\r\n"
+    assert said(server, head.encode()).split()[1] == status
+
+
 def test_it_listens_on_the_loopback_interface_alone(server: Server) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
     assert server.url.startswith("http://127.0.0.1:")

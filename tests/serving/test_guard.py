@@ -80,3 +80,86 @@ def test_an_answer_that_takes_too_long_and_more_than_may_wait_are_told(table: Pa
         "more than 2 rows wait already: ask again later",
     }
     assert said[0].headers["retry-after"] == "1"
+
+
+TOKEN = "a-token-of-twenty-letters"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+PATHS = ("/", "/health", "/ready", "/form.js", "/style.css", "/card", "/predict", "/continue", "/labels", "/openapi.json", "/x")
+
+
+def asked(method: str, path: str, token: str | None, given: str | None = None, **head: str) -> tuple[int, int]:
+    """Return the status of an answer to a request, and how many bytes of its endless body were read."""
+    status, read = [0], [0]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> Any:
+        read[0] += 1 << 10
+        return {"type": "http.request", "body": b"x" * (1 << 10), "more_body": True}
+
+    async def send(message: Any) -> None:
+        status[0] = message.get("status", status[0])
+
+    told = {"host": "127.0.0.1:8000", **({"authorization": f"Bearer {given}"} if given else {}), **head}
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
+    scope = {"type": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "method": method, "headers": headers}
+    asyncio.run(Guard(app, Limits(bytes=4 << 10), token)(scope, receive, send))
+    return status[0], read[0]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_of_a_body_is_read_before_the_token_and_no_more_than_may_be_after_it(method: str, path: str) -> None:
+    is_open = method in ("GET", "HEAD") and path in PATHS[:5]
+    assert asked(method, path, TOKEN) == ((413, 1 << 10) if is_open else (401, 0))
+    assert asked(method, path, TOKEN, "another") == ((413, 1 << 10) if is_open else (401, 0))
+    status, read = asked(method, path, TOKEN, TOKEN)
+    assert (status, read <= 5 << 10) == (413, True)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        *(({"host": host}, 421) for host in ("localhost:9@evil", "localhost.evil", "127.0.0.1:", "[::1]evil", "evil", "")),
+        *(({"host": host}, 421) for host in ("127.0.0.1:8000:9", "127.0.0.1 ", "localhost/", "127.1", "0.0.0.0", "[::1", "::1")),
+        *(({"host": host}, 413) for host in ("localhost", "LOCALHOST:80", "[::1]:65535", "127.0.0.1")),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:9"}, 403),
+        ({"origin": "http://127.0.0.1:8000"}, 413),
+        ({"x": "x" * 20_000}, 431),
+    ],
+)
+def test_without_a_token_only_this_machine_and_its_own_pages_are_answered(head: dict[str, str], status: int) -> None:
+    found, read = asked("POST", "/predict", None, **head)
+    assert (found, read > 0) == (status, status == 413)
+
+
+def test_all_bodies_together_have_a_limit() -> None:
+    """A hundred requests whose bodies never end would each be allowed the whole of one."""
+    most = Limits(bytes=1 << 10, seconds=1)
+    told: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        told.append(message.get("status", 0))
+
+    async def one(guard: Guard) -> None:
+        parts = [{"type": "http.request", "body": b"x" * 1000, "more_body": True}]
+
+        async def receive() -> Any:
+            return parts.pop() if parts else await asyncio.Event().wait()
+
+        scope = {"type": "http", "path": "/predict", "method": "POST", "headers": [(b"host", b"localhost")]}
+        await guard(scope, receive, send)
+
+    async def all_of_them() -> None:
+        guard = Guard(app, most, None)
+        await asyncio.gather(*(one(guard) for _ in range(100)))
+        assert guard._held == 0
+
+    asyncio.run(all_of_them())
+    assert (told.count(503), told.count(408)) == (92, 8)
