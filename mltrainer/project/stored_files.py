@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.machinery
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -12,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from mltrainer import handbook
+from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.machine import RUNNING_FILE
 from mltrainer.leftovers import RUN_LOCK, RUN_SCRATCH
@@ -24,7 +28,6 @@ from mltrainer.runs.rebuild import FOLDER as ENVIRONMENTS
 from mltrainer.validation import faults_of
 from mltrainer.workspace import (
     LOCK_FILE,
-    PROJECT_FILE,
     SERVED_FILE,
     STATE_DIR,
     Project,
@@ -44,7 +47,50 @@ LEFT_OUT = SCRATCH | {
     *("cache", "tables", "tokens", "probe", "cause", "remote", ENVIRONMENTS, ARRIVING),
     *(LOCK_FILE, RUNNING_FILE, KNOWN_FILE, STORE_LOCK),
 }
-CODE = (*importlib.machinery.all_suffixes(), ".pth", ".sh")
+# Endings of what phases, runs and programs leave as evidence. Code, templates and pages come by git, where people review them.
+EVIDENCE = (
+    *(
+        ".json",
+        ".jsonl",
+        ".csv",
+        ".txt",
+        ".md",
+        ".yaml",
+        ".log",
+        ".html",
+        ".svg",
+        ".png",
+        ".jpg",
+        ".parquet",
+        ".zip",
+        ".db",
+        ".sqlite",
+    ),
+    *(
+        ".safetensors",
+        ".npy",
+        ".npz",
+        ".f32",
+        ".onnx",
+        ".pt2",
+        ".pt",
+        ".pth",
+        ".ckpt",
+        ".pkl",
+        ".joblib",
+        ".bin",
+        ".h5",
+        ".keras",
+    ),
+    *(".gguf", ".ubj", ".pb", ".model", ".cbm"),
+)
+CHECKSUMS = "sha256sums"
+# What decides what is run or built, and is therefore never data: endings, and names without one.
+_DECIDING = (
+    *(*importlib.machinery.all_suffixes(), ".pth", ".sh", ".bat", ".ps1", ".js", ".ipynb", ".j2", ".service"),
+    *(".yaml", ".yml", ".toml", ".cfg", ".ini", ".mk", ".cmake"),
+)
+_DECIDING_NAMES = ("makefile", "gnumakefile", "dockerfile", "justfile", "snakefile", "requirements", "constraints", "cmakelists")
 MOST_LISTED = 1 << 30  # bytes of a list: some five million files
 Digests = Mapping[str, str]  # by path
 
@@ -169,7 +215,18 @@ def _is_sent(path: str) -> bool:
     if first == STATE_DIR and (inner[0] in LEFT_OUT or inner[0].startswith(SERVED_FILE)):
         return False
     is_lock = inner[-1] == RUN_LOCK or inner[-1].endswith(".lock")
-    return not is_lock and not _is_hidden(path) and not {RUN_SCRATCH, "__pycache__"} & set(inner)
+    return not is_lock and not _is_hidden(path) and not {RUN_SCRATCH, "__pycache__"} & set(inner) and _is_left_by_phases(path)
+
+
+def _is_left_by_phases(path: str) -> bool:
+    """Return True for a file that phases, runs or programs leave, False for a page, a template, code or anything else."""
+    name = _folded(path)
+    return (name.suffix in EVIDENCE or name.name == CHECKSUMS) and str(name) not in handbook.page_paths()
+
+
+def _folded(path: str) -> PurePosixPath:
+    """Return a path as file systems see it that make no difference between small and capital letters."""
+    return PurePosixPath(unicodedata.normalize("NFKC", path).casefold())
 
 
 def _is_hidden(path: str) -> bool:
@@ -180,12 +237,13 @@ def _is_hidden(path: str) -> bool:
 # --- what a list may name -------------------------------------------------------------------------
 
 
-def refusal(path: str, in_git: Collection[str]) -> str | None:
+def refusal(path: str, in_git: Collection[str], declared: Callable[[str], bool] = lambda _: True) -> str | None:
     """Return the reason for which a list must not name a path, or None.
 
     Args:
         path: From the project.
         in_git: The paths that git tracks.
+        declared: Whether a path is one of the project's data.
     """
     pure = PurePosixPath(path)
     if "\0" in path or str(pure) != path or pure.is_absolute() or not pure.parts or ".." in pure.parts:
@@ -193,10 +251,25 @@ def refusal(path: str, in_git: Collection[str]) -> str | None:
     if _is_hidden(path):
         return "the path is hidden, and no file that phases write"
     if is_evidence(path):
-        return None if _is_sent(path) else "the file is of one machine alone"
-    if path == PROJECT_FILE or path.endswith(CODE) or path in handbook.page_paths():
+        return None if _is_sent(path) else "the file is of one machine alone, or no evidence: code and pages come by git"
+    name = _folded(path)
+    if name.parts[0] in handbook.FOLDERS or name.suffix in _DECIDING or name.stem in _DECIDING_NAMES:
         return "the file would decide what runs here, and no data does"
-    return "git has this file" if path in in_git else None
+    if path in in_git:
+        return "git has this file"
+    return None if declared(path) else "neither the plan nor data.source names it"
+
+
+def is_declared(project: Project, rows: Iterable[FileRow]) -> Callable[[str], bool]:
+    """Return the question whether a path is one of a project's data: by the plan that is here, or by what its file names."""
+    known, data = list(rows), load_project(project.file).data
+    sources = [source for source in (data.source, data.validation, data.test) if source] if data else []
+    patterns = [re.sub(r"\{[^}]*\}", "*", source) for source in sources]
+
+    def is_named(path: str) -> bool:
+        return any(fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/") for pattern in patterns)
+
+    return lambda path: is_part_of(path, known) or is_named(path)
 
 
 def link_on_the_way(project: Project, path: str) -> str | None:

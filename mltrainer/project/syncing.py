@@ -26,6 +26,7 @@ from mltrainer.project.stored_files import (
     Merged,
     data_rows,
     files_of,
+    is_declared,
     is_evidence,
     is_part_of,
     link_on_the_way,
@@ -279,9 +280,10 @@ def _refuse_names(project: Project, paths: Iterable[str]) -> None:
         InputError: With the path.
     """
     in_git, named = git.tracked(project.root), set(paths)
+    declared = is_declared(project, data_rows(project) or [])
     for path in named:
         is_below_a_file = any(str(parent) in named for parent in PurePosixPath(path).parents)
-        reason = "a file of the list stands in place of its folder" if is_below_a_file else refusal(path, in_git)
+        reason = "a file of the list stands in place of its folder" if is_below_a_file else refusal(path, in_git, declared)
         if reason is not None:
             raise InputError(reason, where=path, mend="neither is it sent, nor taken: move it, or correct data.source")
 

@@ -17,7 +17,7 @@ import pytest
 from mltrainer.errors import InputError, InUseError
 from mltrainer.project import object_store, syncing
 from mltrainer.project.object_store import ObjectStore
-from mltrainer.project.stored_files import Listed, files_of, merged, refusal, written
+from mltrainer.project.stored_files import Listed, files_of, is_declared, merged, refusal, written
 from mltrainer.project.syncing import pull, push
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.git import tracked
@@ -463,6 +463,24 @@ def test_nothing_is_replaced_under_a_phase_that_runs(here: Project, folder: str)
         *("../x", "/etc/x", "phases/../../x", "", ".", "phases//x", "phases/./x", "a\0b", ".git/hooks/post-checkout"),
         *(".mltrainer/lock", ".mltrainer/environments/1/bin/python", ".mltrainer/store.json", ".mltrainer/.hidden/x", ".env"),
         *("mltrainer.yaml", "torch.py", "x.pth", "native.so", "configs/production_template.yaml", "my_task.py", ".mltrainer"),
+        *(
+            "phases/evil.py",
+            "phases/02_baseline/workflow.md",
+            "phases/02_baseline/report.md.j2",
+            "phases/x.so",
+            "phases/Makefile",
+        ),
+        *(
+            "phases/02_baseline/Workflow.MD",
+            "Phases/02_baseline/workflow.md",
+            "MLTRAINER.YAML",
+            "mltrainer.yam\u24db",
+            "TORCH.PY",
+        ),
+        *(".mltrainer/runs/0123456789ab/evil.py", ".mltrainer/runs/0123456789ab/run.sh", ".MLTRAINER/runs/x.json"),
+        *("phases/05_finalization/final_model/inference.py", "phases/05_finalization/final_model/libx.so.1", "Tools/x/README.md"),
+        *("Makefile", "makefile.am", "requirements.txt", "Dockerfile", "pyproject.toml", "setup.cfg", "notebook.ipynb", "x.pyc"),
+        *("not_declared.csv", "rings_of_others/x.csv", "data", "C:/x.csv", "phases\\..\\x.csv"),
     ],
 )
 def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(
@@ -479,6 +497,26 @@ def test_a_list_names_no_file_outside_and_none_that_decides_what_runs(
         pull(there, folder, tell=quiet)
     assert caught.value.where == path
     assert {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file() and "lock" not in one.name} == before
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "is_taken"),
+    [
+        ("rows.csv", "rows.csv", True),
+        ("rows.csv", "rows.csv/x", True),
+        ("rows.csv", "rows2.csv", False),
+        ("parts/{000..004}.parquet", "parts/003.parquet", True),
+        ("parts/*.csv", "other/1.csv", False),
+        ("*.csv", "1.csv", True),
+        ("*", "setup.py", False),
+        (".", "x.csv", False),
+    ],
+)
+def test_of_data_what_the_project_names_is_taken(tmp_path: Path, source: str, path: str, is_taken: bool) -> None:
+    file = tmp_path / "mltrainer.yaml"
+    file.write_text("name: x\ntask: {kind: tabular_regression}\nmodel: {name: mlp}\nmetric: {name: r2, mode: max}\n")
+    file.write_text(f"{file.read_text()}data: {{source: '{source}', target: y}}\n")
+    assert (refusal(path, set(), is_declared(Project(tmp_path), [])) is None) == is_taken
 
 
 def test_a_list_names_no_file_below_another(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
