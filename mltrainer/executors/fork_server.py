@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -190,10 +191,12 @@ class _Child:
     """A forked process, as `LocalProcess` uses `subprocess.Popen`.
 
     The server writes its number, then its exit code; a pipe that ends without that one tells that the server was killed.
+    The pipe is there as long as this is: its end is asked for also after all else was closed.
     """
 
     def __init__(self, status: int, stdin: IO[bytes] | None) -> None:
         self.status, self.stdin = status, stdin
+        weakref.finalize(self, os.close, status)
         self.returncode: int | None = None
         self.is_abandoned = False
         # Byte by byte up to the newline: what is read beyond it would be the exit code, for which `wait` looks there.
@@ -229,11 +232,6 @@ class ForkedProcess(local.LocalProcess):
     def is_abandoned(self) -> bool:
         """Whether its server was killed, which takes it along: its own end is then unknown."""
         return self._forked.is_abandoned
-
-    def close(self) -> None:
-        """Close all that leads to it."""
-        super().close()
-        os.close(self._forked.status)
 
 
 # --- the server -----------------------------------------------------------------------------------

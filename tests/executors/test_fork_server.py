@@ -107,6 +107,15 @@ def test_a_signal_ends_it_alone_and_passes_its_server_by(server: ForkServers, tm
     assert end(other) == -signal.SIGKILL
 
 
+def test_its_end_can_be_asked_for_after_all_else_was_closed(server: ForkServers, tmp_path: Path) -> None:
+    """As whoever follows it does where an exception ends the following: Ctrl-C, a reader that has gone."""
+    process, _ = start(server, tmp_path, "time.sleep(60)")
+    process.close()
+    assert process.poll() is None
+    process.signal(signal.SIGTERM)
+    assert (process.wait(30), process.poll()) == (-signal.SIGTERM, -signal.SIGTERM)
+
+
 def test_what_it_started_is_killed_with_it(server: ForkServers, tmp_path: Path) -> None:
     code = "import subprocess; say(subprocess.Popen(['sleep', '60'], start_new_session=True).pid); time.sleep(60)"
     process, _ = start(server, tmp_path, code)
