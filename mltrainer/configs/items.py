@@ -203,7 +203,7 @@ PHASE_SETTINGS: dict[str, type[Strict]] = {"planning": PlanningSettings, "finali
 class GradeSettings(Strict):
     """By what a reproduction with other bits is graded; the defaults are those of version 0.1, whose page declared none."""
 
-    loss_bound: float = Field(1e-3, gt=0, lt=1, description="the largest difference of a step's loss, relative to its size")
+    loss_bound: float = Field(1e-3, gt=0, lt=1, description="the largest relative difference of a step's loss and of the metric")
     min_seeds: int = Field(3, ge=2, description="the fewest other seeds that give a spread")
     spread: float = Field(2.0, gt=0, description="standard deviations of the metric over these seeds")
 

@@ -23,12 +23,14 @@ class Numbers:
     Attributes:
         loss_difference: The largest difference of a step's loss, relative to the larger of it and 1e-6.
         metric_difference: The absolute difference of the chosen metric at its best.
+        metric_size: The larger of the two metrics' sizes, at least 1: shares such as accuracies differ by points.
         seeds: The metric of the same config under other seeds, as far as they were trained; may be empty.
     """
 
     loss_difference: float
     metric_difference: float
     seeds: Sequence[float] = ()
+    metric_size: float = 1.0
 
 
 def grade(numbers: Numbers, limits: GradeSettings) -> str:
@@ -38,7 +40,8 @@ def grade(numbers: Numbers, limits: GradeSettings) -> str:
         numbers: How far it differs.
         limits: By what it is graded, as the handbook's page on verification says.
     """
-    if numbers.loss_difference <= limits.loss_bound:
+    differences = (numbers.loss_difference, numbers.metric_difference / numbers.metric_size)
+    if all(difference <= limits.loss_bound for difference in differences):
         return NUMERICAL
     if len(numbers.seeds) < limits.min_seeds:
         return NOT

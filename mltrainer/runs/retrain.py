@@ -216,7 +216,7 @@ def numbers_of(result: Run, again: Run, loss: float, seeds: Sequence[float] = ()
     """Return the numbers by which two trainings are graded: the losses' difference as given, the chosen metrics' measured."""
     name = result.metric.name
     left, right = (float(side.metrics.get(name, "nan")) for side in (result, again))
-    return grades.Numbers(loss, abs(left - right), seeds)
+    return grades.Numbers(loss, abs(left - right), seeds, max(1.0, abs(left), abs(right)))
 
 
 def reproduction_row(

@@ -20,8 +20,14 @@ def chain(*losses: float) -> list[str]:
 @pytest.mark.parametrize(
     ("numbers", "expected"),
     [
-        (Numbers(1e-6, 0.2), grades.NUMERICAL),
-        (Numbers(1e-3, 0.2), grades.NUMERICAL),
+        (Numbers(1e-6, 0.0), grades.NUMERICAL),
+        (Numbers(1e-3, 1e-3), grades.NUMERICAL),
+        (Numbers(1e-6, 0.082), grades.NOT),
+        (Numbers(1e-6, 0.01, (0.90, 0.91, 0.92)), grades.STATISTICAL),
+        (Numbers(1e-6, 0.2, metric_size=250.0), grades.NUMERICAL),
+        (Numbers(1e-6, 0.3, metric_size=250.0), grades.NOT),
+        (Numbers(1e-6, math.nan), grades.NOT),
+        (Numbers(math.nan, 0.0), grades.NOT),
         (Numbers(2e-3, 0.0), grades.NOT),
         (Numbers(0.5, 0.01, (0.90, 0.91, 0.92)), grades.STATISTICAL),
         (Numbers(0.5, 0.03, (0.90, 0.91, 0.92)), grades.NOT),
@@ -35,7 +41,8 @@ def test_a_grade_follows_from_the_numbers(numbers: Numbers, expected: str) -> No
 
 def test_the_pages_numbers_decide_the_grade() -> None:
     close = Numbers(1e-4, 0.02, (0.90, 0.91, 0.92))
-    assert grade(close, GradeSettings(loss_bound=1e-4)) == grades.NUMERICAL
+    assert grade(Numbers(1e-4, 5e-5), GradeSettings(loss_bound=1e-4)) == grades.NUMERICAL
+    assert grade(Numbers(1e-4, 2e-4), GradeSettings(loss_bound=1e-4)) == grades.NOT
     assert grade(close, GradeSettings(loss_bound=1e-5)) == grades.STATISTICAL
     assert grade(close, GradeSettings(loss_bound=1e-5, spread=1.5)) == grades.NOT
     assert grade(close, GradeSettings(loss_bound=1e-5, min_seeds=4)) == grades.NOT

@@ -60,8 +60,15 @@ FAULTS = (
     Fault(
         "a difference that just meets the bound is too large",
         "mltrainer/reproducibility/grades.py",
-        "if numbers.loss_difference <= limits.loss_bound:",
-        "if numbers.loss_difference < limits.loss_bound:",
+        "difference <= limits.loss_bound",
+        "difference < limits.loss_bound",
+        GRADES,
+    ),
+    Fault(
+        "losses alone make a run numerically equal, whatever its metric",
+        "mltrainer/reproducibility/grades.py",
+        "for difference in differences)",
+        "for difference in differences[:1])",
         GRADES,
     ),
     Fault(
