@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import re
+import stat
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -52,7 +53,7 @@ _BODY_OF_KEY = string.ascii_letters + string.digits + "+/=\\\r\n"
 _BETWEEN = r"""(?:\\?["'\]]){0,2}(?:\s{0,4}:\s{0,4}[\w.\[\]| ]{1,20})?\s{0,4}(?:=>|:=|[:=])\s{0,4}"""  # quote, annotation, = or :
 _NAME = (
     r"(?P<name>(?:passwords?|passwd|passphrase|pwd|secret|token|credentials?|(?:api|access|private|auth|account)[_-]?key"
-    r"|(?<=_)(?:pw|pass|auth|creds?))"  # DB_PW, SMTP_PASS: as the end of a name only, for they begin many words
+    r"|(?<![A-Za-z0-9])(?:pw|pass|auth|creds?))"  # pw, DB_PW, SMTP_PASS: as whole words only, for they begin many
     r"(?:[_-]\w{1,24})?)(?![A-Za-z0-9])"
 )
 
@@ -100,6 +101,7 @@ PATTERNS = (
         ("authorization",),
         r"(?i:authorization[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:bearer|basic|token)\s{1,4})(?P<secret>[\w.~+/=-]{12,4096})",
     ),
+    Pattern("bearer token", ("bearer",), r"(?i:\bbearer[ :=]{1,4})(?P<secret>(?=[\w.~+/-]{0,250}\d)[\w.~+/=-]{20,4096})"),
 )
 _KEYS = tuple(f"{of}{sign}key" for of in ("api", "access", "private", "auth", "account") for sign in ("", "_", "-"))
 _BEGINNINGS = (
@@ -110,10 +112,10 @@ _BEGINNINGS = (
     "secret",
     "token",
     "credential",
-    "_pw",
-    "_pass",
-    "_auth",
-    "_cred",
+    "pw",
+    "pass",
+    "auth",
+    "cred",
     *_KEYS,
 )
 ASSIGNMENTS = (  # from a name that begins so: quoted values, bare values, arguments of a command
@@ -143,13 +145,16 @@ _PLACEHOLDER = re.compile(
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _SECRET_VARIABLE = re.compile(r"(?i)SECRET|TOKEN(?!IZER)|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
 _WEAK_VARIABLE = re.compile(r"(?i)(?:^|_)(?:PW|PASS|AUTH|CREDS?|CREDENTIALS?)(?:_|$)")  # name sockets and files, too
+_KEY_VARIABLE = re.compile(r"(?i)(?:^|_)KEYS?(?:_|$)")  # of what looks random alone: names of keys are in such variables, too
+_PRIVATE_FILES = (".env", ".env.local")  # where programs find their keys, by a convention of many libraries
+_ASSIGNED_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _VARIABLE = "value of an environment variable"
 _ASSIGNED = "value of a secret's name"
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")  # SHA-256, whole or its beginning as `initial.json` has it
 _NO_VALUE = re.compile(r"(?i)_(?:FILE|PATH|DIR|TYPE|NAME|SOCK)$")
 _NO_SECRET = re.compile(r"(?i)[/~]|(?:true|false|none|basic|bearer|enabled|disabled|required|optional)$")
 _NETRC_PASSWORD = re.compile(r"(?:^|\s)password\s+(\S+)")
-MOST_NETRC_BYTES = 100_000
+MOST_PRIVATE_BYTES = 100_000
 
 
 @dataclass(frozen=True, order=True)
@@ -341,7 +346,7 @@ def _names(text: str) -> set[int]:
     lower = text.lower()
     if len(lower) != len(text):  # a letter whose small form has two
         lower = "".join(small if len(small := letter.lower()) == 1 else letter for letter in text)
-    return {match + name.startswith("_") for name in _BEGINNINGS for match in _places(lower, name)}
+    return {place for name in _BEGINNINGS for place in _places(lower, name)}
 
 
 def _places(text: str, word: str) -> Iterator[int]:
@@ -380,22 +385,62 @@ def _variable_spans(text: str) -> Iterator[_Span]:
                 yield from (_Span(*match.span(), _VARIABLE) for match in re.finditer(re.escape(form), text))
 
 
+def keep_private(folder: str) -> None:
+    """Take what the `.env` files of a folder hold for secrets, as of those of the folder that a program runs in."""
+    _private_folders.add(folder)
+
+
+_private_folders: set[str] = {"."}
+
+
 def _secret_values() -> frozenset[str]:
-    return _values_of(tuple(os.environb.items()))
+    marks = tuple((path, mark) for folder in sorted(_private_folders) for path in _private(folder) if (mark := _mark(path)))
+    return _values_of(tuple(os.environb.items()), marks)
+
+
+def _private(folder: str) -> list[str]:
+    return [os.path.join(folder, name) for name in _PRIVATE_FILES]
+
+
+def _mark(path: str) -> tuple[int, int, int] | None:
+    """Return the number, size and time of a small plain file; None for anything else, since a pipe must not be opened."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    is_small = stat.S_ISREG(found.st_mode) and found.st_size <= MOST_PRIVATE_BYTES
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if is_small else None
 
 
 @functools.lru_cache(maxsize=4)
-def _values_of(environment: tuple[tuple[bytes, bytes], ...]) -> frozenset[str]:
-    """Return the secrets among the environment's values, whole or in part, and those of the user's netrc file."""
+def _values_of(
+    environment: tuple[tuple[bytes, bytes], ...], files: tuple[tuple[str, tuple[int, int, int]], ...] = ()
+) -> frozenset[str]:
+    """Return the secrets among the environment's values, whole or in part, of private files, and of the user's netrc file."""
     named = [(os.fsdecode(name), os.fsdecode(value).strip()) for name, value in environment]
+    named += [pair for path, _ in files for pair in _assignments_of(path)]
     whole = {value for name, value in named if _is_secret(name, value) and not _NO_VALUE.search(name)}
     parts = {value[span.start : span.end] for _, value in named for span in _patterned(value)}
     return frozenset(value for value in {*whole, *parts, *_netrc_passwords()} if len(value) >= MIN_VALUE)
 
 
+def _assignments_of(path: str) -> list[tuple[str, str]]:
+    """Return the names and values of a private file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(MOST_PRIVATE_BYTES)
+    except OSError:
+        return []
+    return [(name, value.strip("\"'")) for name, value in _ASSIGNED_LINE.findall(text)]
+
+
 def _is_secret(name: str, value: str) -> bool:
     """Return True if an environment variable holds a secret, by its name; for an ambiguous name, by name and value."""
-    return bool(_SECRET_VARIABLE.search(name) or (_WEAK_VARIABLE.search(name) and not _NO_SECRET.match(value)))
+    if _SECRET_VARIABLE.search(name):
+        return True
+    if _NO_SECRET.match(value):
+        return False
+    return bool(_WEAK_VARIABLE.search(name) or (_KEY_VARIABLE.search(name) and looks_random(value)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -419,7 +464,7 @@ def _netrc_passwords() -> frozenset[str]:
     """Return the passwords of the user's netrc file, which downloads are given without being asked."""
     try:
         with open(os.environ.get("NETRC") or Path.home() / ".netrc", encoding="utf-8", errors="replace") as file:
-            text = file.read(MOST_NETRC_BYTES)
+            text = file.read(MOST_PRIVATE_BYTES)
     except (OSError, RuntimeError):  # none, or nobody's home
         return frozenset()
     return frozenset(_NETRC_PASSWORD.findall(text))

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 from mltrainer.errors import InputError, InUseError, MachineError
 from mltrainer.leftovers import new_file, new_folder
 from mltrainer.looking import is_looking, within
-from mltrainer.redaction import redact, redacted
+from mltrainer.redaction import keep_private, redact, redacted
 
 PhaseName = Literal["planning", "baseline", "diagnostics", "optimization", "finalization"]
 PHASES: tuple[str, ...] = get_args(PhaseName)
@@ -427,6 +427,7 @@ def find_project(start: Path) -> Project:
     for folder in (start, *start.parents):
         if (folder / PROJECT_FILE).is_file():
             within(str(folder))
+            keep_private(str(folder))
             return Project(folder)
     raise InputError(
         f"no {PROJECT_FILE} in {start} or above it",

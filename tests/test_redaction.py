@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import json
+import os
 import random
 import re
 import string
@@ -25,6 +26,7 @@ from mltrainer.redaction import (
     shortened,
     tail,
 )
+from mltrainer.workspace import find_project
 
 
 def random_text(length: int, alphabet: str = string.ascii_letters + string.digits) -> str:
@@ -361,3 +363,35 @@ def test_a_secret_at_the_beginning_of_a_line_in_a_value_of_json_is_taken_out() -
 def test_of_a_secret_that_a_limit_cuts_in_two_nothing_is_shown(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     assert SECRET[:4] not in shortened(f"login {SECRET} failed at last", most)
+
+
+@pytest.mark.parametrize("line", ["pw={}", "the pw: {}", "PASS = '{}'", "auth={}", "Bearer {}", "cred: {}", "pwd={}", "db_pw={}"])
+def test_a_short_name_of_a_password_is_one_as_a_word(line: str) -> None:
+    secret = random_text(77)
+    assert secret not in redact(f"step 3, {line.format(secret)}, loss 0.5")
+    assert redact("pass: 12 of 15, compass=N12E3456 bearer of news") == "pass: 12 of 15, compass=N12E3456 bearer of news"
+
+
+def test_what_a_private_file_of_the_folder_or_the_project_holds_is_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, project = tmp_path / "here", tmp_path / "project"
+    values = [random_text(90 + number) for number in range(4)]
+    for folder in (here, project):
+        folder.mkdir()
+    monkeypatch.chdir(here)
+    (here / ".env").write_text(f"KEY_X={values[0]}\nexport OTHER_KEY='{values[1]}'\nLEVEL=verbose-logging\n")
+    (project / ".env.local").write_text(f'DB_PW = "{values[2]}"\n')
+    (project / "mltrainer.yaml").touch()
+    find_project(project)
+    monkeypatch.setenv("KEY_OF_THE_DOOR", values[3])
+    said = redact(" ".join([*values, "verbose-logging"]))
+    assert not any(value in said for value in values)
+    assert "verbose-logging" in said
+
+
+def test_a_private_file_that_is_a_pipe_or_endless_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(".env")
+    Path(".env.local").symlink_to("/dev/zero")
+    assert redact("text") == "text"
