@@ -130,8 +130,12 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
     """Return the needs of a planned config, as planning measured them.
 
     Raises:
-        InputError: Planning's record is not there, or damaged.
+        InputError: Planning's record is not there, or damaged; or a newline or the like in the folder's name would end a line of
+            a script.
     """
+    if not str(project.root).isprintable():
+        what = f"a script names the project's folder, in which a character cannot be printed: {str(project.root)!r}"
+        raise InputError(what, mend="give the folder another name")
     machines = config.launch.machines if config.processes > 1 else 1
     processes = config.processes // machines
     record = sound_record(project, "planning")

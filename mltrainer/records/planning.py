@@ -1,6 +1,6 @@
 """Planning's evidence: the config, data, environment, two probes that must repeat, and what the whole run will take."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -10,9 +10,9 @@ from mltrainer.records.run import Determinism, MemoryParts, Precision, Program
 
 
 class Python(Part):
-    """The interpreter."""
+    """The interpreter; its version stands in scripts that are made of the record."""
 
-    version: str
+    version: Annotated[str, Field(pattern=r"^\d+(\.\d+)+[\w.+]*$")]
     implementation: str
     build: str
     executable_kind: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from mltrainer.project import cluster_scripts
 from mltrainer.project.cluster_scripts import needs_of, script_for
 from mltrainer.records.planning import Loader
 from mltrainer.records.reading import sound_record
-from mltrainer.workspace import Project
+from mltrainer.workspace import Project, seal
 from tests.conftest import Cli
 from tests.project.test_upgrade import CONFIG, kept
 from tests.projects import PROJECT, write_rings
@@ -51,6 +52,24 @@ def test_a_batch_script_asks_for_what_planning_measured(planned: Project, cli: C
     assert asked["mem"].endswith("M")
     assert int(asked["time"]) > 10
     assert subprocess.run(["bash", "-n"], input=said.out, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("place", ["slurm", "jobset", "ssh", "modal", "skypilot"])
+@pytest.mark.parametrize("name", ["x\n#SBATCH --wrap=touch ran", "x\rtouch ran", "x\x1b]0;ran\x07", "x\u2028y"])
+def test_a_folder_whose_name_would_end_a_line_of_a_script_is_refused(tmp_path: Path, cli: Cli, place: str, name: str) -> None:
+    root = kept("0.2/digits", tmp_path / name).folder
+    said = cli("launch", "print", "--for", place, "--project", root)
+    assert (said.code, said.out, "give the folder another name" in said.err) == (1, "", True)
+
+
+@pytest.mark.parametrize("place", ["ssh", "modal", "skypilot"])
+def test_a_version_in_the_record_that_is_a_command_is_in_no_script(planned: Project, cli: Cli, place: str) -> None:
+    path = planned.phase_dir("planning") / "record.json"
+    record = json.loads(path.read_bytes())
+    record["evidence"]["environment"]["python"]["version"] = "3.11; touch ran #"
+    path.write_text(json.dumps(seal(record)))
+    said = cli("launch", "print", "--for", place, "--project", planned.root)
+    assert (said.code, "touch ran" in said.out) == (1, False)
 
 
 def test_processes_have_their_cores_and_gpus(planned: Project) -> None:
