@@ -78,7 +78,9 @@ def _call(task: OpenTask, model: nn.Module, config: TrainingConfig, positions: n
     calls = list(calls_of(task, model, evaluation_batches(task.split("validation"), positions, config, "validation")))
     if not calls:
         what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
-        mend = "give the model a forward() of its own, and let your task's call model(...)"
+        mend = (
+            "give the model a forward() of its own, and let your task's call model(...); a Lightning module's steps call self(x)"
+        )
         raise InputError(what, where=config.task.use, mend=mend)
     try:
         columns = tuple(torch.cat(parts) for parts in zip(*(call.tensors for call in calls), strict=True))

@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from mltrainer.errors import InputError
-from mltrainer.integrations.lightning_hooks import MEASURING, faults
+from mltrainer.integrations.lightning_hooks import MEASURING, faults, handed_on_to
 from mltrainer.integrations.objects import maker_of
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.structures import main_output
@@ -308,24 +308,48 @@ class Lightning(Task):
 
 @contextmanager
 def _called(model: Any) -> Iterator[None]:
-    """Make `self.forward(x)` in a step the same as `self(x)`, so that hooks see the call."""
-    own, of_instance = model.forward, {name: value for name, value in vars(model).items() if name == "forward"}
+    """Make `self.forward(x)` in a step the same as `self(x)`, so that hooks see the call.
+
+    So does a call of the part to which the module's `forward` hands its arguments on, and does nothing else.
+    """
+    own, before = model.forward, dict(vars(model))
     entered: list[bool] = []  # one for each call of the module that has not reached its forward
+    within: list[bool] = []  # one for each that has
 
     def forward(*args: Any, **named: Any) -> Any:
         if not entered:
             return model(*args, **named)
-        entered.pop()
-        return own(*args, **named)
+        within.append(entered.pop())
+        try:
+            return own(*args, **named)
+        finally:
+            within.pop()
 
+    replaced = {"forward": forward}
+    if (name := handed_on_to(model)) is not None:
+        replaced[name] = _Part(model, getattr(model, name), within)
     handle = model.register_forward_pre_hook(lambda *_: entered.append(True))
-    model.forward = forward
+    vars(model).update(replaced)
     try:
         yield
     finally:
         handle.remove()
-        del model.forward
-        vars(model).update(of_instance)
+        for name in replaced:
+            vars(model).pop(name, None)  # a step may have set it
+        vars(model).update({name: before[name] for name in replaced if name in before})
+
+
+class _Part:
+    """A part of a module whose call is the module's, but within the module's own forward."""
+
+    def __init__(self, model: Any, part: Any, within: list[bool]) -> None:
+        self._model, self._part, self._within = model, part, within
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return (self._part if self._within else self._model)(*args, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
 
 
 # --- what a step gives ----------------------------------------------------------------------------

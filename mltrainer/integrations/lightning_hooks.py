@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
@@ -19,6 +20,12 @@ REPLACING = (
     "on_validation_model_eval", "on_validation_model_train", "on_validation_model_zero_grad", "transfer_batch_to_device",
     "on_before_batch_transfer", "on_after_batch_transfer", "configure_sharded_model",
 )  # fmt: skip
+# The same work, written out; {0} is the hook's first argument. Gradients of zero are not the same as none: momentum acts on them.
+SAME_WORK = {
+    "optimizer_zero_grad": ("{2}.zero_grad()", "{2}.zero_grad(set_to_none=True)", "{2}.zero_grad(True)"),
+    "optimizer_step": ("{2}.step(closure={3})", "{2}.step({3})"),
+    "backward": ("{0}.backward()", "{0}.backward(*args, **kwargs)"),
+}
 RETURNS_BATCH = ("on_before_batch_transfer", "on_after_batch_transfer")
 MEASURING = ("on_validation_epoch_start", "on_validation_epoch_end")  # which mltrainer calls around an evaluation
 UNTRAINED = ("__init__", "validation_step", "test_step", "predict_step")
@@ -100,20 +107,44 @@ def _attributes(kind: type, skipped: Collection[str]) -> set[str]:
 
 
 def _passes_on(function: ast.FunctionDef) -> ast.stmt | None:
-    """Return the first statement of a hook that does more than to hand its arguments on; None where there is none."""
+    """Return the first statement of a hook that does something else than Lightning does without it; None where there is none."""
     body = [one for one in function.body if not _is_text(one)]
-    if len(body) == 1 and (_is_super_call(body[0], function.name) or _returns_batch(body[0], function)):
+    is_same = (_is_super_call, _returns_batch, _does_same_work)
+    if len(body) == 1 and any(judge(body[0], function) for judge in is_same):
         return None
     return body[0] if body else function
+
+
+def handed_on_to(made: Any) -> str | None:
+    """Return the name of the part to which a module's `forward` hands its arguments on, and does nothing else; None otherwise."""
+    function, _ = _parsed(type(made).forward)
+    body = [one for one in function.body if not _is_text(one)] if function is not None else []
+    call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    if (
+        function is None
+        or not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Attribute)
+        or not _is_self(call.func.value)
+    ):
+        return None
+    given = [ast.unparse(one) for one in (*call.args, *call.keywords)]
+    name = call.func.attr
+    return name if given == [one.arg for one in function.args.args[1:]] and name in made._modules else None
 
 
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _is_super_call(statement: ast.stmt, name: str) -> bool:
+def _is_super_call(statement: ast.stmt, function: ast.FunctionDef) -> bool:
     value = statement.value if isinstance(statement, ast.Expr | ast.Return) else None
-    return isinstance(value, ast.Call) and ast.unparse(value.func) == f"super().{name}"
+    return isinstance(value, ast.Call) and ast.unparse(value.func) == f"super().{function.name}"
+
+
+def _does_same_work(statement: ast.stmt, function: ast.FunctionDef) -> bool:
+    arguments = [one.arg for one in function.args.args[1:]]
+    forms = (form for form in SAME_WORK.get(function.name, ()) if len(arguments) > max(map(int, re.findall(r"{(\d)}", form))))
+    return ast.unparse(statement) in [form.format(*arguments) for form in forms]
 
 
 def _returns_batch(statement: ast.stmt, function: ast.FunctionDef) -> bool:

@@ -96,27 +96,53 @@ def test_a_template_s_module_walks_all_five_phases(tmp_path: Path, cli: Cli) -> 
     assert "all five gates hold" in said.out
 
 
-class Calling(torch.nn.Linear):
-    """Its step calls the module in one of two ways, and may fail in it."""
+class Calling(torch.nn.Module):
+    """Its step calls the module in one of three ways, and may fail in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
 
     def step(self, way: str, x: torch.Tensor) -> torch.Tensor:
-        return self.forward(x) if way == "forward" else self(x)
+        assert self.net.weight.shape == (2, 3)
+        return {"forward": self.forward, "part": self.net, "call": self}[way](x)
 
 
-@pytest.mark.parametrize("way", ["forward", "call"])
+class Doubling(Calling):
+    """Does more than its part."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * self.net(x)
+
+
+def test_a_part_is_not_the_module_where_forward_does_more() -> None:
+    from mltrainer.integrations.lightning import _called
+
+    model, seen, x = Doubling(), [], torch.ones(4, 3)
+    model.register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
+    with _called(model):
+        assert torch.equal(model.step("part", x), model.net(x))
+    assert not seen
+
+
+@pytest.mark.parametrize("way", ["forward", "part", "call"])
 def test_hooks_see_each_call_of_a_step_once_and_the_module_is_as_before(way: str) -> None:
     from mltrainer.integrations.lightning import _called
 
-    model, seen = Calling(3, 2), []
+    model, seen, of_part = Calling(), [], []
     before = dict(vars(model))
     model.register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
+    model.net.register_forward_hook(lambda _module, inputs, _output: of_part.append(inputs[0]))
     x = torch.ones(4, 3)
     with _called(model):
         found = [model.step(way, x), model.step(way, x)]
     with pytest.raises(RuntimeError, match="shapes"), _called(model):
         model.step(way, torch.ones(4, 5))
-    assert len(seen) == 2
-    assert all(torch.equal(each, torch.nn.functional.linear(x, model.weight, model.bias)) for each in found)
+    assert len(seen) == len(of_part) == 2
+    assert all(torch.equal(each, torch.nn.functional.linear(x, model.net.weight, model.net.bias)) for each in found)
     assert vars(model).keys() == before.keys()
     assert not model._forward_pre_hooks
 
@@ -198,6 +224,13 @@ HOOKS = {  # the body of a hook, and whether a training without it is the same
     ],
     "configure_gradient_clipping": [("pass", False), ("super().configure_gradient_clipping(*args)", True)],
     "optimizer_step": [("pass", False), ("super().optimizer_step(*args)", True)],
+    "optimizer_zero_grad": [
+        ("optimizer.zero_grad(set_to_none=True)", True),
+        ("optimizer.zero_grad()", True),
+        ("optimizer.zero_grad(set_to_none=False)", False),
+        ("self.net.zero_grad()", False),
+    ],
+    "backward": [("loss.backward()", True), ("(2 * loss).backward()", False)],
     "lr_scheduler_step": [("pass", False)],
     "transfer_batch_to_device": [("return args[0]", False), ("return super().transfer_batch_to_device(*args)", True)],
     "on_save_checkpoint": [("pass", True), ("args[0]['more'] = 1", False), ("args[0].update(more=1)", False)],
@@ -207,6 +240,9 @@ HOOKS = {  # the body of a hook, and whether a training without it is the same
 }
 
 
+GIVEN = {"optimizer_zero_grad": "epoch, batch_idx, optimizer", "backward": "loss"}  # arguments of a hook; of the others *args
+
+
 def test_hooks_are_judged_by_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mltrainer.integrations.lightning import _is_metric
     from mltrainer.integrations.lightning_hooks import faults
@@ -214,7 +250,7 @@ def test_hooks_are_judged_by_what_they_do(tmp_path: Path, monkeypatch: pytest.Mo
     lines = ["import time", NET + TEMPLATED]
     for name, bodies in HOOKS.items():
         for number, (body, _) in enumerate(bodies):
-            lines.append(f"class H_{name}_{number}(Fixed):\n    def {name}(self, *args):\n        {body}\n")
+            lines.append(f"class H_{name}_{number}(Fixed):\n    def {name}(self, {GIVEN.get(name, '*args')}):\n        {body}\n")
     (tmp_path / "hooked_nets.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     import hooked_nets  # type: ignore[import-not-found]
