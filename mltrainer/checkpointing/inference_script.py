@@ -25,7 +25,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -137,9 +137,9 @@ def _sheet_cells(text: Any, numbers: Any) -> Any:
 
 def plain_cell(value: Any) -> str:
     """Return a Parquet value as a table's cell."""
-    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+    if isinstance(value, (float, Decimal)):
         number = float(value)
-        is_whole = math.isfinite(number) and number.is_integer() and abs(number) < 1e15
+        is_whole = math.isfinite(number) and number.is_integer() and abs(number) <= EXACT
         return "" if math.isnan(number) else str(int(number)) if is_whole else repr(number)
     return as_text(value)
 
@@ -363,6 +363,7 @@ DAY = 86_400.0
 YEAR = 365.2425 * DAY
 DATES = ("date", "date_day_first")
 TRUE = {"true", "t", "yes", "y", "on", "1", "ja", "j", "wahr", "oui", "vrai", "si", "s\u00ed"}
+EXACT = 2**53  # float64 holds each whole number up to here
 FALSE = {"false", "f", "no", "n", "off", "0", "nein", "falsch", "non", "faux"}
 NAMES_OF_MONTHS = [
     "january",
@@ -386,11 +387,13 @@ COMMA = r"(?:(?:[1-9]\d{0,2}(?:[.'\s]\d{3})+|\d+)(?:,\d*)?|,\d+)(?:[eE][-+]?\d+)
 SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "G": 9}  # powers of ten
 LETTERS = r"[^\W\d_]"
 NAMED_UNIT = rf"(?![eE]\b)(?:{LETTERS}{{1,12}}|[$\u20ac\u00a3\u00a5])[\u00b2\u00b3]?"
-UNIT = rf"\u00b0{LETTERS}?|{NAMED_UNIT}(?:/{LETTERS}{{1,12}}[\u00b2\u00b3]?)?\.?"
+OUT_OF = rf"(?:/|(?:out )?of )\s*\d+(?:\s+{LETTERS}{{1,12}})?"  # 4 out of 5 stars, 4/5
+UNIT = rf"\u00b0{LETTERS}?|\u2030|{OUT_OF}|{NAMED_UNIT}(?:/{LETTERS}{{1,12}}[\u00b2\u00b3]?)?\.?"
+ORDINALS = ("st", "nd", "rd", "th")
 WRITTEN = {
     comma: re.compile(
         rf"(?P<opens>\()?(?P<sign>[-+])?(?:{SIGNS})?\s*(?P<inner>[-+])?(?P<digits>{number})\s*"
-        rf"(?:(?P<scale>{'|'.join(SCALES)})?\s*(?:{SIGNS})?(?P<percent>%)?|(?P<unit>{UNIT}))(?P<after>[-+])?(?P<closes>\))?"
+        rf"(?:(?P<scale>{'|'.join(SCALES)})?\s*(?:{SIGNS})?(?P<percent>%)?|(?P<unit>{UNIT}))(?P<after>-)?(?P<closes>\))?"
     )
     for comma, number in ((False, POINT), (True, COMMA))
 }
@@ -399,10 +402,14 @@ CLOCK = r"(?:[T\s]+(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?)?\s*
 YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){CLOCK}")
 COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(?:(\d{2}(?:\.\d+)?))?(Z|[-+]\d{2}:?\d{2})?")  # ISO 8601's basic form
 YEAR_LAST = re.compile(rf"(\d{{1,2}})([-/.])(\d{{1,2}})[-/.](\d{{4}}){CLOCK}")
+SHORT_YEAR = re.compile(rf"(\d{{1,2}})(/)(\d{{1,2}})/(\d{{2}}){CLOCK}")  # with dots, or dashes, it may be a version, or a code
+BASIC_DAY = re.compile(r"((?:19|20)\d{2})(\d{2})(\d{2})")  # ISO 8601's, without a time
 YEAR_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+QUARTER = re.compile(r"(?P<year>\d{4})[\s-]?Q(?P<quarter>[1-4])|Q(?P<first>[1-4])[\s/-]?(?P<last>\d{4})")
+WEEK = re.compile(r"(\d{4})-?W(\d{2})")  # ISO 8601's
 YEAR_NAMED = re.compile(r"(\d{4})[\s/-]([A-Za-z]{3,9})\.?")
 TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*([AaPp][Mm])?")
-NAMED = re.compile(rf"(?:(\d{{1,2}})[\s.-]+)?([A-Za-z]{{3,9}})\.?(?:\s+(\d{{1,2}}),)?[\s/-]+(\d{{4}}){CLOCK}")
+NAMED = re.compile(rf"(?:(\d{{1,2}})[\s.-]+)?([A-Za-z]{{3,9}})\.?(?:\s+(\d{{1,2}}),)?[\s/-]+(\d{{4}}|(?<=-)\d{{2}}){CLOCK}")
 
 
 def as_formatted(cell: str, comma: bool = False) -> float | None:
@@ -427,6 +434,7 @@ def unit_of(cell: str, comma: bool = False) -> str:
     if match is None or not (match["unit"] or match["scale"]):
         return ""
     unit = (match["unit"] or SCALED).rstrip(".")
+    unit = ORDINALS[-1] if unit in ORDINALS else unit
     # Two letters may differ by capitals alone: Mb and MB, m and M.
     return unit if match["scale"] or len(unit) < 3 else unit.lower().removesuffix("s")
 
@@ -448,15 +456,22 @@ def as_boolean(cell: str) -> float | None:
 def as_seconds(cell: str, day_first: bool = False) -> float | None:
     """Return a date's seconds since 1970 in UTC, or None; 3.4.2020 is in April, 3/4/2020 too where the day stands first.
 
-    A month is its first day; a time alone is one of 1 January 1970.
+    A month and a quarter are their first day, a week is its Monday; a time alone is one of 1 January 1970.
     """
     if match := YEAR_FIRST.fullmatch(cell):
         return seconds_of(match[1], match[2], match[3], match.groups()[3:])
     if match := COMPACT.fullmatch(cell):
         return seconds_of(match[1], match[2], match[3], (match[4], match[5], match[6], None, match[7]))
-    if match := YEAR_LAST.fullmatch(cell):
+    if match := YEAR_LAST.fullmatch(cell) or SHORT_YEAR.fullmatch(cell):
         first, second = (match[1], match[3]) if day_first or match[2] == "." else (match[3], match[1])
         return seconds_of(match[4], second, first, match.groups()[4:])
+    if match := BASIC_DAY.fullmatch(cell):
+        return seconds_of(match[1], match[2], match[3], (None,) * 5)
+    if match := QUARTER.fullmatch(cell):
+        month = 3 * int(match["quarter"] or match["first"]) - 2
+        return seconds_of(match["year"] or match["last"], str(month), "1", (None,) * 5)
+    if match := WEEK.fullmatch(cell):
+        return monday_of(int(match[1]), int(match[2]))
     if match := YEAR_MONTH.fullmatch(cell):
         return seconds_of(match[1], match[2], "1", (None,) * 5)
     if match := TIME.fullmatch(cell):
@@ -472,12 +487,22 @@ def seconds_of(year: str, month: str, day: str, clock: Sequence[Any]) -> float |
     """Return a moment's seconds since 1970, or None where there is no such day or hour."""
     hour, minute, second, half, zone = clock
     hours = int(hour or 0) % 12 + 12 * (half.lower() == "pm") if half else int(hour or 0)
+    # Of two digits as POSIX has it: 69 to 99 are of the last century.
+    full = int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 69 else 2000)
     try:
-        moment = datetime(int(year), int(month), int(day), hours, int(minute or 0), tzinfo=UTC)
+        moment = datetime(full, int(month), int(day), hours, int(minute or 0), tzinfo=UTC)
     except ValueError:
         return None
     offset = 0 if zone in (None, "Z", "UTC") else (-1 if zone[0] == "-" else 1) * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
     return moment.timestamp() + float(second or 0) - offset
+
+
+def monday_of(year: int, week: int) -> float | None:
+    """Return the seconds since 1970 of a week's Monday, or None where the year has no such week."""
+    try:
+        return datetime.combine(date.fromisocalendar(year, week, 1), time.min, tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
 
 
 def date_parts(seconds: np.ndarray, parts: Sequence[str]) -> np.ndarray:

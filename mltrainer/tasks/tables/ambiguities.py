@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from datetime import UTC, datetime, timedelta
 
 from mltrainer.checkpointing.inference_script import DATES, FORMATS, PARSERS, unit_of
@@ -85,7 +86,11 @@ def _units(name: str, texts: list[str]) -> list[str]:
 
 
 def _spelled_twice(name: str, texts: list[str]) -> list[str]:
-    """Return two categories that differ by capitals only."""
+    """Return two categories that look alike: they differ by capitals, blanks, or the code of a letter only."""
     first: dict[str, str] = {}
-    twice = [(first[text.lower()], text) for text in texts if first.setdefault(text.lower(), text) != text]
+    twice = [(first[key], text) for text in texts if first.setdefault(key := _alike(text), text) != text]
     return [f"column {name!r}: {twice[0][0]!r} and {twice[0][1]!r} are two categories"] if twice else []
+
+
+def _alike(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

@@ -15,6 +15,7 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import (
     DATES,
+    EXACT,
     FORMATS,
     LARGEST,
     PARSERS,
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 
 NUMERIC_SHARE = 0.9  # chosen by us: from this share of numbers on, text in a column is taken for a mistake, not for a category
 NONE = np.zeros(0, dtype=np.int64)
-# Whole numbers that are not written back as they stood: 0123, 1E5 as a code has it, and more digits than a float64 surely holds.
-NAMES = r"^(?:[-+]?0\d+|\d+E\d+|[-+]?\d{16,})$"
+# Whole numbers that are not written back as they stood: 0123, 1E5 as a code has it, more digits than a float64 surely holds,
+# and those of a telephone.
+NAMES = r"^(?:[-+]?0\d+|\d+E\d+|[-+]?\d{16,}|\+\d{7,})$"
 NAME = re.compile(NAMES)
-EXACT = 2**53  # float64 holds each whole number up to here
+ZEROS = r"^\d+\.\d*[1-9]0+$"  # 1.10, which as a number is 1.1
+MOST_VERSIONS = 100  # chosen by us: a column with more distinct texts holds quantities, some with a zero at their end
 SHORT = 1000  # cells; a query of polars takes longer than so many take one by one
 CODED = ("category", "hashed", "text")
 
@@ -155,7 +158,7 @@ def _numbers(name: str, kind: ColumnKind, numbers: np.ndarray, junk: np.ndarray)
 def _as_text(numbers: np.ndarray) -> np.ndarray:
     """Return numbers as a person writes them: whole ones without a point, missing ones empty."""
     text = np.empty(len(numbers), dtype=object)
-    text[:] = ["" if np.isnan(n) else str(int(n)) if n == np.floor(n) and abs(n) < 1e15 else repr(float(n)) for n in numbers]
+    text[:] = ["" if np.isnan(n) else str(int(n)) if n == np.floor(n) and abs(n) <= EXACT else repr(float(n)) for n in numbers]
     return text
 
 
@@ -182,25 +185,36 @@ def _plain_numbers(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
 def name_among(cells: Cells) -> str | None:
     """Return a cell that is the name of something rather than a number, such as 01234, or None.
 
-    A number does not give it back: the leading zero is lost, or digits are. A column with a fraction in it holds quantities,
-    whatever its whole numbers look like.
+    A number does not give it back: a leading zero is lost, a plus, or digits; or two cells become one number, as 1.1 and 1.10. A
+    column with a fraction in it holds quantities, whatever its whole numbers look like, and one with a minus no telephones.
     """
-    if isinstance(cells, np.ndarray) or len(cells) <= SHORT:
-        texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.to_list()
-        is_quantity = any("." in cell for cell in texts)
-        return None if is_quantity else _first_name(cell for cell in texts if NAME.match(cell))
-    is_quantity = cells.str.contains(".", literal=True).any()
-    return None if is_quantity else _first_name(cells.filter(cells.str.contains(NAMES)).unique(maintain_order=True))
+    is_short = isinstance(cells, np.ndarray) or len(cells) <= SHORT
+    texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.to_list() if is_short else None
+    if any("." in cell for cell in texts) if texts is not None else cells.str.contains(".", literal=True).any():
+        return _version_among(set(texts) if texts is not None else cells.unique())
+    if texts is None:
+        texts = cells.filter(cells.str.contains(f"{NAMES}|^-")).unique(maintain_order=True).to_list()
+    has_minus = any(cell.startswith("-") for cell in texts)
+    return next((cell for cell in texts if NAME.match(cell) and not _is_exact(cell, has_minus)), None)
 
 
-def _first_name(suspects: Iterable[str]) -> str | None:
-    return next((text for text in suspects if not _is_exact(text)), None)
+def _version_among(texts: Iterable[str]) -> str | None:
+    """Return a text that differs from another one of few by zeros at its end alone, or None."""
+    found = set(texts)
+    if len(found) > MOST_VERSIONS:
+        return None
+    return min((text for text in found if re.match(ZEROS, text) and text.rstrip("0") in found), default=None)
 
 
-def _is_exact(text: str) -> bool:
-    """Return True if a float64 holds a whole number of many digits exactly."""
+def _is_exact(text: str, is_signed: bool) -> bool:
+    """Return True if a float64 holds a whole number of many digits exactly, with its plus where that is a sign."""
     digits = text.lstrip("+-")
-    return digits.isdecimal() and digits[0] != "0" and (int(digits) <= EXACT or int(float(digits)) == int(digits))
+    return (
+        (is_signed or not text.startswith("+"))
+        and digits.isdecimal()
+        and digits[0] != "0"
+        and (int(digits) <= EXACT or int(float(digits)) == int(digits))
+    )
 
 
 def _number(cell: str) -> float:

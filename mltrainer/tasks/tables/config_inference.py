@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mltrainer.checkpointing.inference_script import DATES, FORMATS, PARSERS, as_number, unit_of
+from mltrainer.checkpointing.inference_script import DATES, FORMATS, PARSERS, as_number, as_seconds, unit_of
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import STOPS, ColumnKind
 from mltrainer.errors import InputError
@@ -221,7 +221,7 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
     """
     if column.kind == "number":
         if not len(column.wrong):
-            return None
+            return "date" if _are_days(column) else None
         kinds: tuple[ColumnKind, ...] = ("formatted", "decimal_comma")
         wrong = {kind: len(parse_column(column.name, table.columns[column.name], kind).wrong) for kind in kinds}
         best = min(kinds, key=lambda kind: wrong[kind])
@@ -244,10 +244,21 @@ def kind_of(column: Column, table: Table) -> ColumnKind | None:
         is_best = read[OTHER_READING.get(kind, kind)] <= read[kind]
         if read[kind] >= needed * weights.sum() and (kind != "boolean" or len(counts) > 2) and is_best:
             return kind
-    words = np.array([len(text.split()) for text in some])
+    words = np.array([words_in(text) for text in some])
     if (weights @ words) >= WORDY * weights.sum() and len(counts) > FEW:
         return "text"
     return "hashed" if _category_of(column) == "hashed" else None
+
+
+def words_in(text: str) -> int:
+    """Return the number of a text's parts between blanks that have a letter: a telephone number has none."""
+    return sum(any(map(str.isalpha, part)) for part in text.split())
+
+
+def _are_days(column: Column) -> bool:
+    """Return True if all numbers are days written as 20050131."""
+    days = np.unique(column.values[~column.missing])
+    return len(days) > 1 and bool((days == np.floor(days)).all()) and all(as_seconds(str(int(day))) is not None for day in days)
 
 
 def _read_as(kind: ColumnKind, texts: list[str], weights: np.ndarray) -> int:

@@ -44,6 +44,8 @@ def _column(column: Any, where: str) -> Any:
     import polars
 
     kind = column.dtype
+    if kind.is_integer() and column.ne_missing(column.cast(polars.Float64).cast(kind, strict=False)).any():
+        return column.cast(polars.String).fill_null("")  # such as an id of 64 bits, of which a float64 loses digits
     if kind.is_numeric():
         # Copied, as polars' own memory is read-only.
         return column.cast(polars.Float64).fill_null(np.nan).to_numpy().copy()

@@ -93,7 +93,7 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
         InputError: Ragged rows, an unclosed quote, no rows, or not a text file; with line numbers.
     """
     is_large = len(data) >= FAST_FROM
-    if is_large and not skip_lines and (table := _fast_table(data.removeprefix(BOM), place, header, 0)) is not None:
+    if is_large and not skip_lines and (table := _fast_table(data.removeprefix(BOM), place, header)) is not None:
         return table
     text, notes = decode(data, place), _encoding_notes(data, place)
     text = without_lines(text, skip_lines)
@@ -112,7 +112,7 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
     return replace(_table(names, [cells for _, cells in body], [line for line, _ in body], place), notes=notes)
 
 
-def _fast_table(data: bytes, place: str, header: bool, skipped: int) -> Table | None:
+def _fast_table(data: bytes, place: str, header: bool, skipped: int = 0) -> Table | None:
     """Return the table that polars reads, or None where the file's form must be looked at record by record."""
     head = data[: data.find(b"\n") + 1].decode("utf-8", "replace")
     # An open quote says that the header goes on in the next line.

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from mltrainer.checkpointing import inference_script
 from mltrainer.checkpointing.inference_script import as_formatted, as_number, as_seconds, unit_of
+from mltrainer.configs.project import Data
 from mltrainer.tasks.config_inference import infer_project
+from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.tables.columns import parse_column
 from mltrainer.tasks.tables.text_files import text_array
 
@@ -79,7 +81,15 @@ def test_the_delivered_model_refuses_a_cell_in_another_unit():
 
 
 @pytest.mark.parametrize(
-    "cells", [["01234", "1234"], ["7", "07", "007"], ["9007199254740992", "9007199254740993"], ["1E5", "100000"]]
+    "cells",
+    [
+        ["01234", "1234"],
+        ["7", "07", "007"],
+        ["9007199254740992", "9007199254740993"],
+        ["1E5", "100000"],
+        ["1.1", "1.10", "2.3"],
+        ["+491701234567", "+491701234568"],
+    ],
 )
 def test_cells_that_would_become_one_number_stay_categories(tmp_path, cells):
     found = inferred(tmp_path, cells)
@@ -91,7 +101,18 @@ def test_cells_that_would_become_one_number_stay_categories(tmp_path, cells):
 
 
 @pytest.mark.parametrize(
-    "cells", [["0", "10", "200"], ["0.5", "00.7"], ["1e-05", "2e+10"], ["1000000000000000000", "0"], ["-0", "5"]]
+    "cells",
+    [
+        ["0", "10", "200"],
+        ["0.5", "00.7"],
+        ["1e-05", "2e+10"],
+        ["1000000000000000000", "0"],
+        ["-0", "5"],
+        ["1.50", "2.5", "3"],
+        ["1.0", "1", "1.00"],
+        ["+1500000", "-1500000"],
+        [f"{n / 100:.2f}" for n in range(200)] + ["0.5"],
+    ],
 )
 def test_quantities_stay_numbers(cells):
     assert parse_column("c", text_array(cells)).kind == "number"
@@ -107,15 +128,85 @@ def test_a_class_that_is_spelled_like_a_missing_value_is_named_with_what_to_writ
 
 @pytest.mark.parametrize(
     ("cell", "day"),
-    [("January-2005", 1104537600), ("Jan 2005", 1104537600), ("2005 March", 1109635200), ("Sept/2005", 1125532800)],
+    [
+        ("January-2005", 1104537600),
+        ("Jan 2005", 1104537600),
+        ("2005 March", 1109635200),
+        ("Sept/2005", 1125532800),
+        ("Jan-05", 1104537600),
+        ("Jan-99", 915148800),
+        ("01-Jan-05", 1104537600),
+        ("1/31/05", 1107129600),
+        ("20050131", 1107129600),
+        ("2005-Q2", 1112313600),
+        ("Q2 2005", 1112313600),
+        ("2005-W01", 1104710400),
+    ],
 )
-def test_a_month_is_its_first_day(cell, day):
+def test_months_quarters_and_weeks_are_their_first_day(cell, day):
     assert as_seconds(cell) == day
 
 
-@pytest.mark.parametrize("cell", ["Marketing 2005", "Mars 2005", "Mayor-2005", "Jan-05"])
+@pytest.mark.parametrize(
+    "cell", ["Marketing 2005", "Mars 2005", "Mayor-2005", "Jan-5", "20051301", "2005-W54", "1.2.05", "12-11-10"]
+)
 def test_words_that_only_begin_like_a_month_are_no_dates(cell):
     assert as_seconds(cell) is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "value", "unit"),
+    [
+        (["4 out of 5 stars", "3.5 out of 5 stars"], 4, "out of 5 star"),
+        (["4/5", "1/5"], 4, "/5"),
+        (["2 of 3", "3 of 3"], 2, "of 3"),
+        (["7\u2030", "8\u2030"], 7, "\u2030"),
+        (["2nd", "1st", "3rd", "11th"], 2, "th"),
+    ],
+)
+def test_a_number_with_what_all_cells_have_behind_it_is_read(tmp_path, cells, value, unit):
+    found = parse_column("c", text_array(cells), inferred(tmp_path, cells).columns["c"])
+    assert (found.values[0], found.unit, len(found.wrong)) == (value, unit, 0)
+
+
+@pytest.mark.parametrize("cells", [["4/5", "3/4", "1/3"], ["120/80", "131/85"], ["3 of 5", "4 of 7"]])
+def test_numbers_with_other_numbers_behind_them_stay_categories(tmp_path, cells):
+    assert "c" not in inferred(tmp_path, cells).columns
+
+
+def test_a_plus_behind_a_number_is_no_sign():
+    assert (as_formatted("10+"), as_formatted("10-"), as_formatted("+10")) == (None, -10, 10)
+
+
+def test_days_in_digits_are_dates_and_other_numbers_of_eight_digits_are_not(tmp_path):
+    assert inferred(tmp_path, [f"2005{n % 12 + 1:02}{n + 1:02}" for n in range(28)]).columns == {"c": "date"}
+    assert inferred(tmp_path, ["20050101", "20051345"]).columns == {}
+
+
+def test_telephone_numbers_with_blanks_are_no_text_of_words(tmp_path):
+    found = inferred(tmp_path, [f"+49 {170 + n % 9} {1234567 + n * 37}" for n in range(60)])
+    assert (found.columns, found.ignored) == ({}, ["c"])
+
+
+@pytest.mark.parametrize("cells", [["caf\u00e9", "cafe\u0301"], ["New York", "New  York"], ["A\u00a0B", "A B"], ["Red", "red"]])
+def test_categories_that_look_alike_are_named(tmp_path, cells):
+    assert any(
+        f"column 'c': {cells[0]!r} and" in line or f"and {cells[0]!r} are two" in line
+        for line in inferred(tmp_path, cells).warnings
+    )
+
+
+@pytest.mark.parametrize("kind", [polars.Int64, polars.UInt64])
+def test_ids_of_64_bits_in_parquet_keep_their_digits_to_the_delivered_model(tmp_path, kind):
+    ids = [2**53 + 1, 2**53, 7, 2**63 - 1]
+    path = tmp_path / "d.parquet"
+    polars.DataFrame({"c": polars.Series([*ids, None], dtype=kind), "n": [2**53, 1, 2, 3, 4]}).write_parquet(path)
+    table = read_source(Data(source="d.parquet"), tmp_path).content
+    assert table.columns["c"].to_list() == [*map(str, ids), ""]
+    assert table.columns["n"].tolist() == [2.0**53, 1, 2, 3, 4]
+    rows = inference_script.read_rows(path)
+    assert [row["c"] for row in rows] == table.columns["c"].to_list()
+    assert [row["n"] for row in rows] == [*parse_column("n", table.columns["n"], "category").texts[-1:], "1", "2", "3", "4"]
 
 
 def test_many_numbers_that_only_python_reads_are_read_once_each():
