@@ -10,14 +10,25 @@ from typing import Annotated, get_args
 import typer
 
 from mltrainer import plugins
-from mltrainer.cli.common import AnyRun, AsJson, Folder, Verbose, group, one_of, open_project, path_name, watched_metrics
-from mltrainer.cli.output import emit, warn
+from mltrainer.cli.common import (
+    AnyRun,
+    AsJson,
+    Folder,
+    Verbose,
+    file_name,
+    group,
+    one_of,
+    open_project,
+    path_name,
+    watched_metrics,
+)
+from mltrainer.cli.output import emit, printable, warn
 from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import ExportFormat
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.runs import metrics_text
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import number
+from mltrainer.reports.values import counted, number
 from mltrainer.runs.find import find_run
 
 app = group()
@@ -82,7 +93,9 @@ def export(
         typer.Option("--format", metavar="FORMAT", parser=_format, help="May be given more than once; default: all."),
     ] = None,
     trained: Annotated[bool, typer.Option("--trained", help="The trained weights, where averaged ones are delivered.")] = False,
-    out: Annotated[Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write.")] = Path("exported"),
+    out: Annotated[
+        Path, typer.Option("--to", metavar="DIR", parser=path_name, help="The folder to write, relative to where you are.")
+    ] = Path("exported"),
     folder: Folder = None,
 ) -> int:
     """Export a run's best checkpoint, and compare it with the model.
@@ -102,24 +115,38 @@ def export(
     )
 
 
-@app.command(epilog="Example: mltrainer predict new_rows.csv")
+@app.command(epilog="Example: mltrainer predict new_rows.csv --out answers.csv")
 def predict(
     rows: Annotated[
         Path, typer.Argument(metavar="FILE", parser=path_name, help="Rows, texts, pictures or a folder of them, as training had.")
     ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", parser=file_name, help="Write the rows with their answers to this .csv or .parquet instead."
+        ),
+    ] = None,
     folder: Folder = None,
 ) -> int:
     """Predict with the delivered model, one JSON object per row on standard output.
+
+    With --out the table comes back with columns behind its own: the prediction, and the probability of it or the ends of its
+    interval.
 
     Every file of the model is compared with finalization's record first. Where the rows are of another population than those
     that it was trained on, that is told on standard error.
     """
     from mltrainer.runs.drift import drifted
     from mltrainer.runs.predict import delivered, predict
+    from mltrainer.runs.predicted_table import require_format, write_answers
 
     project = open_project(folder)
-    for answer in predict(project, rows):
-        sys.stdout.write(json.dumps(answer) + "\n")
+    if out is not None:
+        count = write_answers(require_format(out), rows, delivered(project), predict(project, rows))
+        print(f"wrote {counted(count, 'row')} to {printable(str(out))}")
+    else:
+        for answer in predict(project, rows):
+            sys.stdout.write(json.dumps(answer) + "\n")
     for row in drifted(delivered(project), rows):
         warn(str(row))
     return 0

@@ -14,20 +14,21 @@ FIGURES = ("throughput.svg", "data_wait.svg")
 def find(run: Run, *, gpu_percent: float, data_wait: float, wait_s: float) -> Finding:
     """Judge the GPU's utilization, beside the share of time that the loop waited for data: it tells the two causes apart."""
     gpu, starved = run.result.gpu, input_starvation.is_starved(run, data_wait, wait_s)
-    if gpu is not None and math.isfinite(number(gpu.utilization_p95)):
+    if gpu is not None and math.isfinite(number(gpu.utilization)):
         return _by_utilization(gpu, run.data_wait, starved, gpu_percent)
     # Never 0 %: a machine without a GPU has no idle one.
     why = "There is no GPU" if gpu is None else "The GPU's utilization was not measured"
     reason = f"{why}, so its utilization is not applicable; waiting for data is judged by input_starvation."
-    return Finding("not_applicable", reason, {"utilization_p95": None, "data_wait": run.data_wait})
+    return Finding("not_applicable", reason, {"utilization": None, "data_wait": run.data_wait})
 
 
 def _by_utilization(gpu: Gpu, wait: float, starved: bool, least: float) -> Finding:
-    busy = number(gpu.utilization_p95)
+    busy = number(gpu.utilization)
     fired = busy < least
     advice = _advice(wait, starved) if fired else ""
-    reason = f"The GPU ({gpu.name}) was busy for {text(busy)} % (95th percentile; at least {text(least)} % expected){advice}."
-    evidence = {"utilization_p95": busy, "samples": gpu.samples, "data_wait": wait}
+    expected = f"the median while steps run; at least {text(least)} % expected"
+    reason = f"The GPU ({gpu.name}) was busy for {text(busy)} % ({expected}){advice}."
+    evidence = {"utilization": busy, "samples": gpu.samples, "data_wait": wait}
     return judged(fired, reason, evidence, FIGURES)
 
 

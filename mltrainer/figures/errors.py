@@ -19,19 +19,18 @@ def calibration(run: TrainingResult) -> Figure | None:
     found = run.errors and run.errors.calibration
     if not found:
         return None
-    of = visible(found.of) if found.of is not None else "the answer given"
     bins = [Bin(*map(as_float, (row.probability, row.frequency, row.low, row.high))) for row in found.bins]
-    caption = f"{calibration_line(found)}; {counted(len(bins), 'bin')} of {number(found.bins[0].samples)} samples."
+    caption = f"{calibration_line(found)}; {counted(len(bins), 'bin')} hold samples."
     title = "Calibration, validation split"
-    chart = DRAWER.reliability(title, caption, bins, x_label=f"probability of {of}", y_label="how often it was so")
+    chart = DRAWER.reliability(title, caption, bins, x_label="probability of the answer given", y_label="how often it was right")
     return Figure("calibration.svg", title, caption, chart)
 
 
 def calibration_line(found: Calibration) -> str:
     """Return a sentence on the expected calibration error beside the one by chance, and the mean probability and frequency."""
-    came = "true of" if found.of is not None else "right in"
-    means = f"mean probability {share(found.probability)}, {came} {share(found.frequency)}"
-    return f"Calibration error {number(found.error)}, by luck alone about {number(found.by_luck)}; {means}"
+    means = f"mean probability {share(found.probability)}, right in {share(found.frequency)}"
+    error = f"Expected calibration error (15 bins of equal width; Guo et al., 2017) {number(found.error)}"
+    return f"{error}, by luck alone about {number(found.by_luck)}; {means}"
 
 
 def along(run: TrainingResult) -> Figure | None:

@@ -35,7 +35,7 @@ def reliability(title: str, description: str, bins: Sequence[Bin], *, x_label: s
         line(20, 44, 42, 44, VERMILLION, ' stroke-width="1.5" stroke-dasharray="6 4"'),
         label(48, 48, "as often as predicted"),
         dot_path([(205, 44)], BLUE, 7),
-        label(215, 48, "a bin of equally many samples, and its 95 % interval"),
+        label(215, 48, "a bin of probabilities, and its 95 % interval"),
     ]
     diagonal = line(*box.at(0, 0), *box.at(1, 1), VERMILLION, ' stroke-width="1.5" stroke-dasharray="6 4"')
     whiskers = [line(*box.at(one.probability, one.low), *box.at(one.probability, one.high), BLUE) for one in bins]

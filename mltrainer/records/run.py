@@ -443,10 +443,10 @@ class Memory(Part):
 
 
 class Gpu(Part):
-    """How busy the GPU was: 95th percentile in percent after warm-up; None where it could not be read."""
+    """How busy the GPU was while steps ran: the median in percent after warm-up; None where it could not be read."""
 
     name: str | None
-    utilization_p95: Number | None
+    utilization: Number | None
     samples: int
 
 
@@ -480,12 +480,11 @@ class CalibrationBin(Part):
 
 
 class Calibration(Part):
-    """Probabilities beside frequencies; `of`: the class whose probability it is, None: of the answer given.
+    """Probabilities of the answers given beside how often they were right, in bins of equal width; empty bins are left out.
 
-    `by_luck` is the error to expect of true probabilities with so few samples.
+    `error` is the metric `calibration_error`, `by_luck` the error to expect of true probabilities with so few samples.
     """
 
-    of: str | None
     error: Measured
     by_luck: Measured
     probability: Measured

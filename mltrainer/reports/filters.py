@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -113,8 +114,15 @@ def claim(record: Mapping[str, Any], part: str) -> Markup:
 
 
 def named(choice: Mapping[str, Any] | None) -> Markup:
-    """Return a choice of the config, its name first."""
-    return Markup(md.setting(dict(sorted((choice or {}).items(), key=lambda pair: pair[0] != "name"))))
+    """Return a choice of the config, its name first and then the options that are on."""
+    options = {key: value for key, value in chosen(choice or {}).items() if key != "name"}
+    words = [md.text((choice or {}).get("name", "")), *([md.setting(options)] if options else [])]
+    return Markup(", ".join(words))
+
+
+def chosen(options: Any) -> Any:
+    """Return the options that are on: those that are neither empty, 0 nor off; what is no mapping as it is."""
+    return {key: value for key, value in options.items() if value} if isinstance(options, Mapping) else options
 
 
 def words(found: Mapping[str, Any], *keys: str) -> str:
@@ -153,6 +161,12 @@ def interval(ends: Any) -> Markup:
     return Markup(f"{values.number(ends[0])} to {values.number(ends[1])}" if found else "none")
 
 
+def _limit(criterion: str) -> float | None:
+    """Return the number of an acceptance criterion such as `>= 0.95`."""
+    found = re.search(r"[-+.\w]+$", criterion)
+    return float(found[0]) if found else None
+
+
 def agrees(value: Any) -> str:
     """Return the verdict on an export's outputs against the trained model's."""
     return "not compared" if value is None else "✅ yes" if value is True else "❌ no"
@@ -180,6 +194,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
             *("counted", "times"),
         )
     },
+    "beside": _measure(values.apart),
+    "limit": _limit,
     "known": values.known,
     # text
     "code": _markdown(md.code),
@@ -193,6 +209,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "short": _digest(12),
     "command": command,
     "verbatim": _markdown(lambda text: md.block(str(text).split("\n"), "text")),
+    "python": _markdown(lambda lines: md.block(lines, "python")),
     "yaml": _markdown(lambda lines: md.block(lines, "yaml")),
     "quoted": quoted,
     "guide": guide,
@@ -215,6 +232,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "cause": views.of_model(Cause, cause_sentence),
     "claim": claim,
     "named": named,
+    "chosen": chosen,
     "front_matter": front_matter,
     # looking into a record
     "at": at,

@@ -1,7 +1,8 @@
 """Markdown, as GitHub shows it: text from records is escaped, so that it is read and never acts.
 
-`text` and `code` are the two ways for a value of a record into a document. Characters that could be markup, a
-link, a formula or a template (`{{...}}`) are written as character references, which show them as they are.
+`text` and `code` are the two ways for a value of a record into a document. A character that could be markup, a
+link, a formula or a template (`{{...}}`) stands behind a backslash, which shows it as it is and can be read in the file;
+a `<` is written as `&lt;`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,29 @@ from typing import Any
 
 from mltrainer.reports.values import NOT_MEASURED, given, measured, plain, visible
 
-# What acts: `>` and `-` at the start of a line alone, `&` where it begins a character reference, `<` wherever it stands.
-_MARKUP = re.compile(r"&(?=#?\w+;)|[<`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[ #+=!>-]")
+# What acts: `&` where it begins a character reference, `<` wherever it stands; `>` and `-` at the start of a line alone.
+_MARKUP = re.compile(r"&(?=#?\w+;)|[<`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.")
+_AT_START = re.compile(r"^[#+=!>-]")
 _ORDERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
-_CODE_REFERENCE = re.compile(r"[&<\"`|\\{}$*_\[\]~:]")
+_CODE_MARKUP = re.compile(r"[&<\"`|\\{}$*_\[\]~:]")
 _SIMPLE_CODE = re.compile(r"(?:[^`|{}$\\<]|<(?![A-Za-z/!?]))+")
 
 
-def _reference(match: re.Match[str]) -> str:
-    return f"&#{ord(match[0])};"
+def _escaped(match: re.Match[str]) -> str:
+    # No reader of HTML, which knows no backslash, may see a tag begin.
+    return "&lt;" if match[0] == "<" else f"\\{match[0]}"
 
 
 def text(value: object) -> str:
-    """Return a value as literal text on one line."""
-    shown = _MARKUP.sub(_reference, visible(value))
-    # A number with a point or a bracket would begin a list.
-    return _ORDERED.sub(lambda match: f"{match[1]}&#{ord(match[2])};", shown)
+    """Return a value as literal text on one line, wherever on it."""
+    shown = _AT_START.sub(_escaped, words(value))
+    # Four blanks would begin a block of code, a number with a point or a bracket a list.
+    return _ORDERED.sub(r"\1\\\2", re.sub("^ ", "&nbsp;", shown))
+
+
+def words(value: object) -> str:
+    """Return a value as literal text behind other text of its line."""
+    return _MARKUP.sub(_escaped, visible(value))
 
 
 def code(value: object) -> str:
@@ -38,7 +46,7 @@ def code(value: object) -> str:
     # Between backticks Markdown takes away a blank at each end.
     if _SIMPLE_CODE.fullmatch(shown) and shown == shown.strip():
         return f"`{shown}`"
-    return f"<code>{_CODE_REFERENCE.sub(_reference, shown)}</code>"
+    return f"<code>{_CODE_MARKUP.sub(_escaped, shown)}</code>"
 
 
 def block(lines: Iterable[object], language: str = "") -> str:
@@ -87,14 +95,16 @@ def _inner(value: Any) -> str:
 
 def plain_value(value: Any, written: Callable[[Any], str] = measured) -> str:
     """Return any value of a record as one line of Markdown, lists and dicts in short; `written` shows a number."""
-    return plain(value, written, text, code)
+    return plain(value, written, text if isinstance(value, str) else words, code)
 
 
 def evidence(values: Any) -> str:
     """Return the measured values beside a verdict, one per line of a table's cell."""
     if not isinstance(values, dict):
         return plain_value(values)
-    return "<br>".join(f"{text(str(key).replace('_', ' '))}: {plain_value(item)}" for key, item in values.items())
+    return "<br>".join(
+        f"{text(str(key).replace('_', ' '))}: {plain(item, text=words, code=code)}" for key, item in values.items()
+    )
 
 
 def document(blocks: Iterable[str]) -> str:

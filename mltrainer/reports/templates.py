@@ -199,6 +199,7 @@ _FENCE = re.compile(r"(`{3,}|~{3,})([^`]*)$")
 _FOLD = re.compile(r"<details>|</details>|<summary>[^<]*</summary>")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])|\$\$|```|~~~")
 _INLINE = re.compile(r"<br>|<code>[^<]*</code>")
+_ESCAPED = re.compile(r"\\[!-/:-@\[-`{-~]")  # a mark behind a backslash is itself
 
 
 def left_open(text: str) -> str | None:
@@ -219,7 +220,7 @@ def left_open(text: str) -> str | None:
             after = lines[nr + 1] if nr + 1 < len(lines) else ""
             if depth < 0 or (after and not (line == "<details>" and after.startswith("<summary>"))):
                 return f"has {line} where Markdown may read it as something else, in its line {nr + 1}"
-        elif found := _TAG.search(_INLINE.sub("", line)):
+        elif found := _TAG.search(_INLINE.sub("", _ESCAPED.sub("", line))):
             return f"has {line[found.start() :][:40]!r} in its line {nr + 1}, which could hide what follows"
     if fence:
         return "leaves a code block open"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from mltrainer.reports.values import as_float, finite, number, visible
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
-MAX_ROWS = 200
+MAX_ROWS = 25
 MAX_MISTAKES = 10
 SHOWN_LATER = [
     "calibration.svg",
@@ -103,13 +104,25 @@ def record_of(content: Mapping[str, Any]) -> Envelope[Any]:
 
 
 def states(run: TrainingResult) -> list[Row]:
-    """Return the metrics of the best and of the last evaluation, a row each; a program is judged by its end alone."""
-    ends = [("last", run.final)] if run.program else [("best", run.best), ("last", run.final)]
+    """Return the metrics of the best evaluation, a row each, then the chosen one and the loss of a later last one.
+
+    A program is judged by its end alone.
+    """
+    if run.program or run.best is None:
+        return _rows("last", run.final, ())
+    later = run.final if run.final is not None and run.final.step != run.best.step else None
+    return [*_rows("best", run.best, ()), *_rows("last", later, (run.metric.name, "loss"))]
+
+
+def _rows(which: str, end: Evaluated | None, names: Sequence[str]) -> list[Row]:
+    """Return a row for each metric of an evaluation, or of those that are named; a log loss that is the loss has none."""
+    if end is None:
+        return []
+    known = {*end.validation, *end.train}
+    alike = {"log_loss"} if end.validation.get("log_loss") == end.validation.get("loss") else set()
     return [
         {"which": which, "epoch": end.epoch, "step": end.step, "metric": name, **_sides(end, name)}
-        for which, end in ends
-        if end is not None
-        for name in sorted({*end.validation, *end.train})
+        for name in sorted(known & {*names} if names else known - alike)
     ]
 
 
@@ -142,6 +155,14 @@ def standing(rows: Sequence[Reference]) -> list[tuple[str, list[str]]]:
     """Return the plain models that a run is behind, level with and ahead of, each group that has any."""
     groups = {verdict: [row.title for row in rows if row.verdict == verdict] for verdict in ("behind", "level", "ahead")}
     return [(verdict, titles) for verdict, titles in groups.items() if titles]
+
+
+def clashing(runtimes: str) -> bool:
+    """Return whether the OpenMP runtimes of Intel and of LLVM are among some: together they hang or crash on Linux.
+
+    Two of one family do not (https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md).
+    """
+    return {"libiomp", "libomp"} <= set(re.findall(r"\blib(?:i|g)?omp", runtimes))
 
 
 def layer_ends(run: TrainingResult) -> list[Row]:
@@ -238,6 +259,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "restore_commands": of_model(Source, restore_commands),
     "restore_and_run": of_model(Envelope[Any], restore_and_run),
     "states": _of_run(states),
+    "clashing": clashing,
     "metric_names": metric_names,
     "evenly": rows_evenly,
     "thinned": thinned,

@@ -216,7 +216,8 @@ class Classification(BuiltinTask):
         """Return the calibration of the probabilities, and the segments of rows with more errors."""
         wrong = (outputs.argmax(1) != targets).double().numpy()
         features = [SegmentFeature("class, the target itself", targets.numpy(), self.classes), *self.features(ids)]
-        sure = calibration(outputs, targets, self.positive, self.classes)
+        is_known = len(targets) and not bool(outputs.isnan().any())
+        sure = calibration(metrics.ClassifierOutputs(outputs, targets, self.positive)) if is_known else None
         return None if sure is None else Errors(calibration=sure, segments=segments(wrong, features, "error rate"))
 
     def _class_findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:

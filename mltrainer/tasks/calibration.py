@@ -10,43 +10,30 @@ from torch import Tensor
 
 from mltrainer.records.run import Along, Calibration, CalibrationBin, ResidualBin
 from mltrainer.tasks import proportions
+from mltrainer.tasks.metrics import CALIBRATION_BINS, ClassifierOutputs, calibration_error
 
-MOST_BINS = 15  # as Guo et al., 2017, arXiv 1706.04599
-FEWEST_SAMPLES = 20  # of a bin: of fewer, a frequency tells nothing
+FEWEST_SAMPLES = 20  # of fewer, a frequency tells nothing
 RESIDUAL_BINS = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 COVERED = 0.9  # of the samples lie within the interval whose coverage is looked at
 NORMAL_95 = 1.959964
 
 
-def calibration(outputs: Tensor, targets: Tensor, positive: int, names: list[str]) -> Calibration | None:
-    """Return the calibration of the probabilities; None for fewer samples than one bin takes, and for NaN.
+def calibration(given: ClassifierOutputs) -> Calibration | None:
+    """Return the calibration of the answers' probabilities; None for fewer samples than `FEWEST_SAMPLES`.
 
-    Of two classes it is the probability of the positive one, of more that of the answer given. The bins hold equally many
-    samples, so that none is nearly empty (Nixon et al., 2019, arXiv 1904.01685); the error is that of Guo et al. (2017, arXiv
-    1706.04599): the mean distance of probability and frequency over the bins.
-
-    Args:
-        outputs: Logits [samples, classes].
-        targets: Class numbers [samples].
-        positive: Of two classes the one that is looked for.
-        names: Of the classes.
+    Its error is the metric `calibration_error`, of the same bins.
     """
-    if len(targets) < FEWEST_SAMPLES or bool(outputs.isnan().any()):
+    if len(given.targets) < FEWEST_SAMPLES:
         return None
-    shares = outputs.double().softmax(1)
-    binary = len(names) == 2
-    sure = (shares[:, positive] if binary else shares.amax(1)).numpy()
-    right = (targets == positive if binary else outputs.argmax(1) == targets).numpy().astype(np.float64)
-    bins = [_bin(sure[part], right[part]) for part in _equal_parts(sure, MOST_BINS)]
-    weights = [row.samples / len(right) for row in bins]
+    surest, right = given.surest.numpy(), given.right.numpy()
+    bins = [_bin(surest[part], right[part]) for nr in range(CALIBRATION_BINS) if (part := given.bins.numpy() == nr).any()]
     # The mean distance of a binomial share from its probability, by the normal approximation: even perfect answers show as much.
     by_luck = [math.sqrt(2 / math.pi * row.probability * (1 - row.probability) / row.samples) for row in bins]
     return Calibration.model_construct(  # not validated: of infinite outputs the mean probability is NaN
-        of=names[positive] if binary else None,
-        error=sum(w * abs(row.probability - row.frequency) for w, row in zip(weights, bins, strict=True)),
-        by_luck=sum(w * luck for w, luck in zip(weights, by_luck, strict=True)),
-        probability=float(sure.mean()),
+        error=calibration_error(given),
+        by_luck=sum(row.samples * luck for row, luck in zip(bins, by_luck, strict=True)) / len(right),
+        probability=float(surest.mean()),
         frequency=float(right.mean()),
         bins=[CalibrationBin.model_construct(**row._asdict()) for row in bins],
     )

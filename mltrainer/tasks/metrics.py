@@ -58,6 +58,22 @@ class ClassifierOutputs:
         return self.outputs.double().log_softmax(dim=1)
 
     @functools.cached_property
+    def surest(self) -> Tensor:
+        """The probability of each answer given, float64 [samples]."""
+        return self.log_probabilities.amax(1).exp()
+
+    @functools.cached_property
+    def right(self) -> Tensor:
+        """1 for each answer that is the target, else 0, float64 [samples]."""
+        return (predictions(self.outputs) == self.targets).double()
+
+    @functools.cached_property
+    def bins(self) -> Tensor:
+        """The bin of each answer's probability, of `CALIBRATION_BINS` of equal width, int64 [samples]."""
+        # Bins are open below and closed above, as in the paper; rounding must not lead outside of the first and the last.
+        return (self.surest * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
+
+    @functools.cached_property
     def curves(self) -> list[Curve]:
         """A curve for each class that has samples; of two classes that of the positive one only."""
         labels, binary = self.targets.numpy(), self.outputs.shape[1] == 2
@@ -117,14 +133,10 @@ def _log_loss(given: ClassifierOutputs) -> float:
     return float(-given.log_probabilities.gather(1, given.targets[:, None]).mean())
 
 
-def _calibration_error(given: ClassifierOutputs) -> float:
+def calibration_error(given: ClassifierOutputs) -> float:
     """Return the expected calibration error over 15 bins of equal width (Guo et al., 2017, arXiv 1706.04599)."""
-    surest = given.log_probabilities.amax(1).exp()
-    right = (predictions(given.outputs) == given.targets).double()
-    # Bins are open below and closed above, as in the paper; rounding must not lead outside of the first and the last.
-    bins = (surest * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
-    gaps = torch.zeros(CALIBRATION_BINS, dtype=torch.float64).index_add_(0, bins, right - surest)
-    return float(gaps.abs().sum() / len(right))
+    gaps = torch.zeros(CALIBRATION_BINS, dtype=torch.float64).index_add_(0, given.bins, given.right - given.surest)
+    return float(gaps.abs().sum() / len(given.right))
 
 
 def _roc_auc(given: ClassifierOutputs) -> float | None:
@@ -155,7 +167,7 @@ CLASSIFICATION: dict[str, Callable[[ClassifierOutputs], float | None]] = {
     "f1_macro": _f1_macro,
     "balanced_accuracy": _balanced_accuracy,
     "log_loss": _log_loss,
-    "calibration_error": _calibration_error,
+    "calibration_error": calibration_error,
     "roc_auc": _roc_auc,
     "average_precision": _average_precision,
 }

@@ -66,7 +66,7 @@ def test_a_page_names_its_module_and_a_finding_its_page(name):
 def test_every_threshold_decides_something(name):
     thresholds = {key: Watched(value) for key, value in diagnostic_page(name, None).thresholds.items()}
     by_loss = {"history": [{"train": {"loss": 1.0}, "validation": {"loss": 2.0}}]}
-    gpu, features = {"gpu": {"utilization_p95": 20}}, {"history": [{"validation": {"feature_spread": 0.4}}]}
+    gpu, features = {"gpu": {"utilization": 20}}, {"history": [{"validation": {"feature_spread": 0.4}}]}
     opposed = observed(**{f"history__{nr}__signals__cosines": {"near, far": -0.9} for nr in range(10)})
     still = {f"history__{nr}__update_ratios": [0.0, 0.0] for nr in range(10)}
     negative = observed(history__4__train_loss=-3.0, signals__start__model__training_calls=["dropout of 0.5"], **still)

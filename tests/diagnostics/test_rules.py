@@ -230,7 +230,7 @@ def test_a_diagnostic_that_did_not_fire_suggests_nothing(healthy):
 
 
 def test_whole_numbers_stay_whole(healthy):
-    healthy["gpu"] = {"name": "A", "utilization_p95": 20, "samples": 200}
+    healthy["gpu"] = {"name": "A", "utilization": 20, "samples": 200}
     assert changes(healthy, "resource_inefficiency") == {"loader.workers": "auto", "batch_size": 128}
 
 

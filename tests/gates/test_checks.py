@@ -129,7 +129,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
         ],
         "inputs_planned": [put("unplanned", ["late.txt"])],
         "within_time_budget": [put("run.wall_s", FUTURE)],
-        "gpu_utilization": [put("run.gpu", {"name": "x", "utilization_p95": 10, "samples": 5}), put("run.device", "cuda")],
+        "gpu_utilization": [put("run.gpu", {"name": "x", "utilization": 10, "samples": 5}), put("run.device", "cuda")],
     },
     "diagnostics": {
         "curves_analysed": [put("evaluations", 0), put("assessment.curves", "")],

@@ -441,7 +441,7 @@ def test_a_waiver_in_the_name_of_somebody_who_did_not_commit_it_is_told(digits: 
     git(digits.root, "commit", "--quiet", "--message", "x", name="Bob")
     assert f"{named}, and committed by Bob <bob@example.org>" in notes()
     said = cli("report", "--against", "HEAD~1", "--project", digits.root)
-    assert "committed by <code>Bob &#60;bob@example.org></code>" in said.out
+    assert "committed by <code>Bob &lt;bob@example.org></code>" in said.out
     git(digits.root, "commit", "--quiet", "--amend", "--no-edit", "--author", "Ada <ada@example.org>")
     assert "waived in the name of" not in notes()
     assert "committed by" not in cli("report", "--against", "HEAD~1", "--project", digits.root).out

@@ -133,8 +133,8 @@ BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Calla
     ("baseline", "within_time_budget", {}, run(wall_s=3600), run(wall_s=3600.1)),
     (
         *("baseline", "gpu_utilization", {"min_percent": 60}),
-        run(device="cuda", gpu={"name": "x", "utilization_p95": 61, "samples": 9}),
-        run(device="cuda", gpu={"name": "x", "utilization_p95": 60, "samples": 9}),
+        run(device="cuda", gpu={"name": "x", "utilization": 61, "samples": 9}),
+        run(device="cuda", gpu={"name": "x", "utilization": 60, "samples": 9}),
     ),
     ("baseline", "checkpoints_verified", {"demand": "both"}, run(), kept_only("last")),
     ("baseline", "checkpoints_verified", {"demand": "both"}, run(), kept_only("best")),

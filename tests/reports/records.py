@@ -190,7 +190,7 @@ def errors(kind: str = "classification") -> dict[str, Any]:
     if kind == "regression":
         return {"along": {"half_width": 71.25, "level": 0.9, "bins": off}, **where}
     means = {"error": 0.0462, "by_luck": 0.0436, "probability": 0.513, "frequency": 0.494}
-    return {"calibration": {"of": None, **means, "bins": sure}, **where}
+    return {"calibration": {**means, "bins": sure}, **where}
 
 
 def config(kind: str = "classification") -> dict[str, Any]:

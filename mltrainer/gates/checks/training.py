@@ -152,7 +152,7 @@ def gpu_utilization(record: Envelope[Baseline], settings: UtilizationSettings) -
     run = record.evidence.run
     if run.gpu is None and run.device == "cpu":
         return Outcome("not_applicable", {"rule": "no GPU: trained on the CPU"})
-    busy = run.gpu.utilization_p95 if run.gpu else None
-    found = {"utilization_p95": busy, "samples": run.gpu.samples if run.gpu else 0}
+    busy = run.gpu.utilization if run.gpu else None
+    found = {"utilization": busy, "samples": run.gpu.samples if run.gpu else 0}
     mend = f"fix what `mltrainer guide diagnostics/resource_inefficiency` names, then {RUN_PLANNING}"
     return when(busy is not None and busy > settings.min_percent, found, mend)

@@ -1,8 +1,10 @@
-"""How busy the GPU is, sampled beside the training; nothing where there is none."""
+"""How busy the GPU is while steps run, sampled beside the training; nothing where there is none."""
 
 from __future__ import annotations
 
+import statistics
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from mltrainer.records.run import Gpu
@@ -16,10 +18,12 @@ class GpuWatch:
 
     Args:
         device: "cuda" to watch it, anything else to do nothing.
+        is_stepping: Whether training steps run now; in an evaluation, and while a checkpoint is taken, no sample counts.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, is_stepping: Callable[[], bool]) -> None:
         self._is_cuda = device == "cuda"
+        self._is_stepping = is_stepping
         self._stop = threading.Event()
         self._samples: list[int] = []
         self._name: str | None = None
@@ -52,12 +56,12 @@ class GpuWatch:
         except Exception:
             return
         while not self._stop.wait(SAMPLE_S):
-            self._samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
+            if self._is_stepping():
+                self._samples.append(int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
 
     def summary(self) -> Gpu | None:
-        """Return the utilization of the GPU after warm-up; None where there is none."""
+        """Return the median utilization of the GPU after warm-up; None where there is none."""
         if not self._is_cuda:
             return None
-        steady = sorted(self._samples[WARM_UP_SAMPLES:])
-        p95 = steady[int(0.95 * (len(steady) - 1))] if steady else None
-        return Gpu(name=self._name, utilization_p95=p95, samples=len(steady))
+        steady = self._samples[WARM_UP_SAMPLES:]
+        return Gpu(name=self._name, utilization=statistics.median(steady) if steady else None, samples=len(steady))

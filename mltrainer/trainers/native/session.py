@@ -55,7 +55,7 @@ from mltrainer.trainers.native.signals.data import of_data
 from mltrainer.trainers.native.signals.observing import at_start
 from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.single_samples import single_samples_named
-from mltrainer.trainers.native.stages import Outcome, Sinks, Trainer, Until
+from mltrainer.trainers.native.stages import Outcome, Sinks, Stage, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import require_planned_data, resident_mb
 from mltrainer.workspace import Project, append_json_lines, read_if_whole, read_json, write_json
@@ -133,7 +133,7 @@ class Session:
         # After restoring: that all go on from the same step is one of the facts.
         self._require_alike_ranks()
         self._tell_sharing()
-        self.gpu = GpuWatch(config.device)
+        self.gpu = GpuWatch(config.device, lambda: self.trainer.stage is Stage.TRAIN)
 
     def _make_model(self) -> Held:
         """Make the model ready for an optimizer; return which of its parameters are held."""

@@ -176,6 +176,7 @@ class Trainer:
         self.until = until
         # The plan stays that of the whole run: schedules and orders follow from it, and a short run makes the same first steps.
         self.last_step = min(plan.steps, until.max_steps or plan.steps)
+        self.stage = Stage.STOP
         self.outcome = Outcome()
         self._steps: Iterator[Step] = iter(())
         self._row_started = self._saved_at = time.perf_counter()
@@ -290,11 +291,12 @@ class Trainer:
         self._steps = self._training_steps()
         self._row_started = self._saved_at = time.perf_counter()  # what was prepared before is no time of training
         handlers = {Stage.TRAIN: self._train, Stage.EVALUATE: self._evaluate, Stage.CHECKPOINT: self._checkpoint}
-        state = Stage.TRAIN if self._more_to_do() else Stage.STOP
+        self.stage = Stage.TRAIN if self._more_to_do() else Stage.STOP
         try:
-            while state is not Stage.STOP:
-                state = handlers[state]()
+            while self.stage is not Stage.STOP:
+                self.stage = handlers[self.stage]()
         except NonFiniteError as error:
+            self.stage = Stage.STOP
             epoch, _ = self.plan.place(error.step)
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}

@@ -8,7 +8,7 @@ FAULTS = (
     Fault(
         "markup in a value acts",
         "mltrainer/reports/markdown.py",
-        "shown = _MARKUP.sub(_reference, visible(value))",
+        "return _MARKUP.sub(_escaped, visible(value))",
         "shown = visible(value)",
         "tests/reports/test_markdown.py",
     ),

@@ -42,23 +42,34 @@ def second_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("second_of_two")
 def test_the_gpu_of_the_training_is_watched() -> None:
-    with GpuWatch("cuda") as watch:
+    with GpuWatch("cuda", lambda: True) as watch:
         deadline = time.monotonic() + 20
         while len(watch._samples) <= gpu.WARM_UP_SAMPLES and time.monotonic() < deadline:
             time.sleep(0.001)
     found = watch.summary()
-    assert found == Gpu(name="GPU 1", utilization_p95=87, samples=len(watch._samples) - gpu.WARM_UP_SAMPLES)
+    assert found == Gpu(name="GPU 1", utilization=87, samples=len(watch._samples) - gpu.WARM_UP_SAMPLES)
+
+
+@pytest.mark.usefixtures("second_of_two")
+def test_only_what_is_seen_while_steps_run_counts_and_its_median_is_told() -> None:
+    busy, loads = iter([True] * 4 + [False] * 5 + [True] * 5), iter([0] * 4 + [90, 10, 20, 80, 30])
+    with GpuWatch("cuda", lambda: next(busy, False)) as watch:
+        sys.modules["pynvml"].nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=next(loads))  # type: ignore[attr-defined]
+        deadline = time.monotonic() + 20
+        while len(watch._samples) < gpu.WARM_UP_SAMPLES + 5 and time.monotonic() < deadline:
+            time.sleep(0.001)
+    assert watch.summary() == Gpu(name="GPU 1", utilization=30, samples=5)
 
 
 @pytest.mark.usefixtures("second_of_two")
 def test_without_nvml_the_gpu_is_named_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with GpuWatch("cuda") as watch:
+    with GpuWatch("cuda", lambda: True) as watch:
         pass
-    assert watch.summary() == Gpu(name="GPU 1", utilization_p95=None, samples=0)
+    assert watch.summary() == Gpu(name="GPU 1", utilization=None, samples=0)
 
 
 def test_without_a_gpu_nothing_is_watched() -> None:
-    with GpuWatch("cpu") as watch:
+    with GpuWatch("cpu", lambda: True) as watch:
         pass
     assert watch.summary() is None
