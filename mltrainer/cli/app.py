@@ -10,7 +10,7 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined] 
 from typer.main import get_command
 
 from mltrainer import __version__, plugins
-from mltrainer.cli.catalogue import ABOUT, COMMANDS, EXAMPLE, PROGRAM, program_help
+from mltrainer.cli.catalogue import ABOUT, COMMANDS, EXAMPLE, MEANT, PROGRAM, program_help
 
 QUESTIONS = "questions"  # the plug-ins that are commands, each a `typer.Typer`
 
@@ -28,6 +28,13 @@ class LazyGroup(TyperGroup):
         if cmd_name in COMMANDS:
             return command(cmd_name)
         return get_command(plugins.load(QUESTIONS, cmd_name, cmd_name)) if plugins.find(QUESTIONS, cmd_name) else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that was typed; a word of other programs is refused with what it is called here."""
+        word = args[0] if args else ""
+        if word in MEANT and self.get_command(ctx, word) is None:
+            ctx.fail(f"No such command {word!r}; did you mean `{PROGRAM} {MEANT[word]}`?")
+        return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: Any) -> str:
         """Return the program's help without importing any command."""

@@ -68,6 +68,20 @@ def _with_questions(title: str, entries: dict[str, Entry]) -> dict[str, Entry]:
 SECTIONS = {title: _with_questions(title, entries) for title, entries in _SECTIONS.items()}
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
+# What people type who know other programs, and what it is called here.
+MEANT = {
+    **dict.fromkeys(("train", "fit", "start", "resume"), "run"),
+    **dict.fromkeys(("tune", "optimize", "search", "sweep", "hpo"), "phase run optimization"),
+    **dict.fromkeys(("eval", "evaluate", "metrics", "results"), "runs show RUN"),
+    **dict.fromkeys(("test", "finalize"), "phase run finalization"),
+    "export": "checkpoints export",
+    **dict.fromkeys(("check", "validate", "verify"), "gate check"),
+    **dict.fromkeys(("new", "create"), "init"),
+    **dict.fromkeys(("infer", "inference"), "predict FILE"),
+    **dict.fromkeys(("deploy", "api"), "serve"),
+    **dict.fromkeys(("baseline", "planning", "diagnostics", "optimization", "finalization"), "phase run PHASE"),
+}
+
 PROGRAM = "mltrainer"
 ABOUT = "Training runs that can be trusted: five gated phases, each with measured evidence."
 EXAMPLE = "Example: mltrainer init demo --example digits && cd demo && mltrainer run"

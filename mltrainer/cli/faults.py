@@ -33,7 +33,7 @@ def told(error: Exception) -> MltrainerError:
 def _saved(error: Exception) -> Path:
     """Write a fault's traceback to a file, where one can be written, and return its path."""
     text = redact("".join(traceback.format_exception(error)))
-    state = Path.cwd() / ".mltrainer"
+    state = Path(".mltrainer")  # relative, as the folder itself may have been removed meanwhile
     path = (state if state.is_dir() else Path(tempfile.gettempdir())) / "mltrainer-fault.txt"
     saved = f"mltrainer {__version__}, Python {sys.version}\n\n{text}"
     with contextlib.suppress(OSError):  # private, and through no link: it may lie where others write

@@ -131,13 +131,23 @@ def validate_values(model: type[Model], values: dict[str, Any], where: str) -> M
 def _fault(model: type[BaseModel], document: yaml.Document, fault: Fault, elsewhere: Mapping[str, str]) -> str:
     path = _own_path(document, fault.loc)
     if fault.type == "extra_forbidden":
-        hint = _hint(str(path[-1]), known_keys(model, fault.loc[:-1]), elsewhere if len(path) == 1 else {})
+        names, beside = known_keys(model, fault.loc[:-1]), elsewhere if len(path) == 1 else {}
+        is_near = bool(difflib.get_close_matches(str(path[-1]), [*names, *beside], n=1, cutoff=0.8))
+        inner = _inner_key(model, str(path[0])) if len(path) == 1 and not is_near else None
+        hint = inner or _hint(str(path[-1]), names, beside)
         return f"{document.where(path)}: unknown key {path[-1]!r}; {hint}"
     # of these the wrong word stands in what was expected, or nowhere
     says_it = fault.type in ("missing", "union_tag_invalid", "secret", "not_installed", "plugin_options")
     says_it = says_it or (fault.type == "value_error" and not path)  # the whole file would be shown
     shown = "" if says_it else f"; found {fault.input!r}"[:200]
     return f"{document.where(path)}: {_expected(fault)}{shown}{_nearest(fault)}"
+
+
+def _inner_key(model: type[BaseModel], key: str) -> str | None:
+    """Return a hint on a key that stands one level too high, such as `lr`; None where no part has a key of that name."""
+    name = {"learning_rate": "lr"}.get(key, key)
+    inner = next((f"{part}.{name}" for part in known_keys(model, ()) if name in known_keys(model, (part,))), None)
+    return f"did you mean {inner!r}?" if inner else None
 
 
 def _hint(key: str, names: list[str], elsewhere: Mapping[str, str]) -> str:

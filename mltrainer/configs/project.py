@@ -583,6 +583,16 @@ class ProjectConfig(Strict):
         description="where runs are shown beside: tensorboard, mlflow, wandb, trackio, a list or options of each; null: nowhere",
     )
 
+    @field_validator("acceptance", mode="before")
+    @classmethod
+    def _bounds_have_a_direction(cls, value: Any) -> Any:
+        for metric, bound in value.items() if isinstance(value, dict) else ():
+            if isinstance(bound, int | float):
+                raise ValueError(
+                    f'{metric}: say on which side, such as {metric}: ">= {bound}", or "<= {bound}" where less is better'
+                )
+        return value
+
     @field_validator("acceptance")
     @classmethod
     def _criteria(cls, value: dict[str, str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ class Training:
 
 
 class Progress:
-    """Shows events on standard error: a bar on a terminal, a plain line now and then in a log.
+    """Shows events on standard error, in a notebook on standard output: a bar on a terminal, a plain line now and then in a log.
 
     Under continuous integration (`CI` is set and there is no terminal), only phases, notes and trials. As a context manager it
     leaves the terminal as it was.
@@ -136,8 +136,10 @@ class Progress:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    """Write a line on standard error; in a notebook, which shows that as a fault, on standard output."""
+    stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
+    stream.write(f"{text}\n")
+    stream.flush()
 
 
 def shown(tell: Tell | None) -> AbstractContextManager[Tell]:

@@ -30,7 +30,7 @@ def text(value: object) -> str:
     """Return a value as literal text on one line, wherever on it."""
     shown = _AT_START.sub(_escaped, words(value))
     # Four blanks would begin a block of code, a number with a point or a bracket a list.
-    return _ORDERED.sub(r"\1\\\2", re.sub("^ ", "&nbsp;", shown))
+    return _ORDERED.sub(r"\1\\\2", re.sub("^ (?=   )", "&nbsp;", shown))
 
 
 def words(value: object) -> str:
@@ -95,16 +95,14 @@ def _inner(value: Any) -> str:
 
 def plain_value(value: Any, written: Callable[[Any], str] = measured) -> str:
     """Return any value of a record as one line of Markdown, lists and dicts in short; `written` shows a number."""
-    return plain(value, written, text if isinstance(value, str) else words, code)
+    return plain(value, written, words, code)
 
 
 def evidence(values: Any) -> str:
     """Return the measured values beside a verdict, one per line of a table's cell."""
     if not isinstance(values, dict):
         return plain_value(values)
-    return "<br>".join(
-        f"{text(str(key).replace('_', ' '))}: {plain(item, text=words, code=code)}" for key, item in values.items()
-    )
+    return "<br>".join(f"{text(str(key).replace('_', ' '))}: {plain_value(item)}" for key, item in values.items())
 
 
 def document(blocks: Iterable[str]) -> str:

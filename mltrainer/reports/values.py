@@ -75,7 +75,7 @@ def _significant(value: float, digits: int) -> str:
     scientific = f"{value:.{digits - 1}e}"
     # From the text, which is rounded already: of 9.9996 with four digits it is 1.
     exponent = int(scientific.partition("e")[2])
-    if not -6 <= exponent < 7:
+    if not -5 <= exponent < 7:
         return scientific
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 

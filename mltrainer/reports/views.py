@@ -119,7 +119,8 @@ def _rows(which: str, end: Evaluated | None, names: Sequence[str]) -> list[Row]:
     if end is None:
         return []
     known = {*end.validation, *end.train}
-    alike = {"log_loss"} if end.validation.get("log_loss") == end.validation.get("loss") else set()
+    losses = [as_float(end.validation.get(name)) for name in ("log_loss", "loss")]
+    alike = {"log_loss"} if math.isclose(*losses, rel_tol=1e-6) else set()
     return [
         {"which": which, "epoch": end.epoch, "step": end.step, "metric": name, **_sides(end, name)}
         for name in sorted(known & {*names} if names else known - alike)

@@ -53,6 +53,10 @@ def project(tmp_path: Path) -> Project:
 
 PROJECT_FAULTS = {
     "an unknown key": (DIGITS + "metrics: {}\n", "mltrainer.yaml:9, key metrics: unknown key 'metrics'; did you mean 'metric'?"),
+    "a criterion without a side": (
+        DIGITS.replace('{accuracy: ">= 0.95"}', "{accuracy: 0.95}"),
+        'accuracy: say on which side, such as accuracy: ">= 0.95", or "<= 0.95" where less is better',
+    ),
     "a key of the other file": (DIGITS + "epohcs: 3\n", "'epochs' belongs in phases/01_planning/training_config.yaml"),
     "a group of the other file": (DIGITS + "optimizer: {name: sgd}\n", "--set KEY=VALUE"),
     "a duplicate key": (DIGITS + "seed: 2\n", "mltrainer.yaml:9: the key 'seed' stands here and on line 2"),
@@ -115,6 +119,8 @@ CONFIG_FAULTS = {
 SET_FAULTS = {
     "optimizer.lr=fast": "key optimizer.lr: Input should be a valid number; found 'fast'",
     "optimizer.rl=1": "key optimizer.rl: unknown key 'rl'; did you mean 'lr'?",
+    "lr=0.1": "key lr: unknown key 'lr'; did you mean 'optimizer.lr'?",
+    "learning_rate=0.1": "unknown key 'learning_rate'; did you mean 'optimizer.lr'?",
     "optimzer.lr=1": "unknown key 'optimzer'; did you mean 'optimizer'?",
     "optimizer.name=adan": "'own'; did you mean 'adam'?",
     "optimizer=adamw": "key optimizer: keys with values were expected",

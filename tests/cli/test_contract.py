@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 import mltrainer.cli.gates
 from mltrainer.cli.app import cli as program
+from mltrainer.cli.catalogue import COMMANDS, MEANT
 from mltrainer.handbook import shipped_folder
 from mltrainer.questions.registry import QUESTIONS
 from mltrainer.records.common import Export
@@ -96,6 +97,21 @@ def test_a_misspelled_command_is_answered_with_the_nearest(cli: Cli) -> None:
     said = cli("stauts")
     assert (said.code, "did you mean 'status'?" in said.err.lower()) == (2, True)
     assert "did you mean" not in cli("zzz").err.lower()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("train", "run"), ("tune", "phase run optimization"), ("eval", "runs show RUN"), ("export", "checkpoints export")],
+)
+def test_a_word_of_other_programs_is_answered_with_what_it_is_called_here(cli: Cli, typed: str, meant: str) -> None:
+    said = cli(typed, "--epochs", "3")
+    assert (said.code, f"did you mean `mltrainer {meant}`?" in said.err) == (2, True)
+
+
+def test_each_such_answer_names_a_command_that_there_is() -> None:
+    for meant in MEANT.values():
+        assert meant.split()[0] in COMMANDS
+    assert not MEANT.keys() & COMMANDS.keys()
 
 
 def test_a_misspelled_option_or_phase_is_answered_with_the_nearest(cli: Cli) -> None:

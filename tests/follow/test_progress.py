@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -158,6 +159,14 @@ def test_nothing_passing_is_shown_under_ci(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setenv("CI", "true")
     tell(*EVENTS).close()
     assert capsys.readouterr().err == LINES
+
+
+def test_a_notebook_shows_lines_on_standard_output(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    tell(*EVENTS)
+    said = capsys.readouterr()
+    assert "passed over a [damaged] checkpoint" in said.out
+    assert said.err == ""
 
 
 def test_what_is_not_known_yet_is_left_out() -> None:

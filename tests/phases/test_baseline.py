@@ -57,7 +57,7 @@ def test_report_monitor_and_diagnose_say_the_same_of_a_run(cli: Cli, digits: Pro
 
 def test_its_report_says_how_many_diagnostics_looked_where_none_fired(digits_once: Path) -> None:
     report = (Project(digits_once).phase_dir("baseline") / "baseline_results.md").read_text()
-    assert f"- None of {len(RULES)} diagnostics fired." in report
+    assert f" None of {len(RULES)} diagnostics fired." in report
 
 
 def test_the_memory_of_each_evaluation_is_recorded_and_judged(digits_once: Path) -> None:

@@ -80,7 +80,7 @@ def test_no_report_recommends_boosting_where_the_network_is_ahead(tmp_path: Path
     project, _ = walked(tmp_path, cli, plane(800), 30)
     manifest = screens(project)["reproducibility_manifest.md"]
     assert "**A network is likely at least as good as gradient boosting on this table**" in manifest
-    assert "mltrainer init" not in manifest.split("## Gate")[0].replace("as `mltrainer init` or a person", "")
+    assert "mltrainer init" not in manifest.split("## To decide")[0].replace("as `mltrainer init` or a person", "")
     assert [name for name, text in screens(project).items() if AHEAD in text] == []
     final = read_json(project.phase_dir("finalization") / "record.json")["evidence"]
     assert "boosting" not in final

@@ -32,7 +32,7 @@ NOT_SHOWN = (  # numbers that decide a format or are shown elsewhere; `record.js
     r"evidence\.run\.history\.[1-9]\d*\.update_ratios\.\d+",  # a colour of the heat map
     r"evidence\.run\.history\.[1-9]\d*\.layer_norms\.\d+",
     r"evidence\.run\.errors\.segments\.(samples|fewest|rows\.\d+\.(samples|rest|p))",  # the diagnostic report shows them
-    r"evidence\.run\.errors\.calibration\.bins\.[1-9]\d*\.samples",  # of equally many
+    r"evidence\.run\.errors\.calibration\.bins\.[1-9]\d*\.samples",  # summed into the error, which is recorded
     r"evidence\.run\.errors\.along\.bins\.\d+\.(covered|samples)",  # but for the worst bin
     r"evidence\.errors\.(calibration|along)\.bins\..*",  # the baseline's figures show them
 )

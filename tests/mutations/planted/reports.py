@@ -29,8 +29,8 @@ FAULTS = (
     Fault(
         "a number of seven digits is written in powers of ten",
         "mltrainer/reports/values.py",
-        "if not -6 <= exponent < 7:",
-        "if not -6 <= exponent < 6:",
+        "if not -5 <= exponent < 7:",
+        "if not -5 <= exponent < 6:",
         "tests/reports/test_values.py",
     ),
     Fault(
