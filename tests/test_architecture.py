@@ -160,6 +160,7 @@ RAW = {
     "phases/finalization.py": (1, "digests of files"),
     "serving/watching.py": (1, "the user's own rows with their labels, where they are asked for"),
     "runs/predict.py": (1, "predictions for the user's own rows"),
+    "runs/predicted_table.py": (1, "the user's own rows with their predictions"),
     "tasks/images/pictures.py": (1, "the user's own data, prepared"),
     "tasks/tables/table_cache.py": (2, "the user's own data, prepared"),
     "tasks/text/token_file.py": (2, "the user's own data, prepared"),

@@ -159,7 +159,7 @@ def standing(rows: Sequence[Reference]) -> list[tuple[str, list[str]]]:
 
 
 def clashing(runtimes: str) -> bool:
-    """Return whether the OpenMP runtimes of Intel and of LLVM are among some: together they hang or crash on Linux.
+    """Return True if the OpenMP runtimes of Intel and of LLVM are among some: together they hang or crash on Linux.
 
     Two of one family do not (https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md).
     """

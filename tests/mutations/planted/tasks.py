@@ -78,8 +78,8 @@ FAULTS = (
     Fault(
         "a sureness at a bin's upper end counts in the bin above",
         "mltrainer/tasks/metrics.py",
-        "bins = (surest * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1",
-        "bins = (surest * CALIBRATION_BINS).round().long().clamp(0, CALIBRATION_BINS - 1)",
+        "return (self.surest * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1",
+        "return (self.surest * CALIBRATION_BINS).round().long().clamp(0, CALIBRATION_BINS - 1)",
         "tests/tasks/test_metrics.py",
     ),
     Fault(
