@@ -20,6 +20,7 @@ from mltrainer.leftovers import scratch
 from mltrainer.records.checkpoint import DeliveredFiles
 from mltrainer.records.partial import partial
 from mltrainer.records.reading import read_record
+from mltrainer.reports.values import counted
 from mltrainer.workspace import Project, files_of_model, sha256_file
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 SCRIPT = "inference.py"
 WAIT_S = 60.0  # for a line, then again
+MOST_SHOWN = 60  # characters of what a model printed in place of an answer
+TEXTS = (".csv", ".tsv")
+TABLES = (*TEXTS, ".json", ".jsonl", ".ndjson", ".parquet")
 FINISH = "mltrainer run"
 BRING = "bring it back, or: mltrainer phase run finalization"
 
@@ -76,7 +80,8 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         path: What the model reads: rows as .csv, .json or .jsonl, texts, pictures or a folder of them, arrays as .npy.
 
     Raises:
-        InputError: There is no delivered model, or the file does not suit it; with row and column.
+        InputError: There is no delivered model, or the file does not suit it, with row and column; or after the answers, they
+            are fewer or more than the file's rows.
         GateError: A file of the model was changed.
     """
     folder = delivered(project)
@@ -89,10 +94,12 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
     # A file: nobody reads what the script says before its end, and a full pipe would stop it.
     with tempfile.TemporaryFile() as errors:
         command = Command(arguments=arguments, folder=project.root, environment=os.environ, output=PIPE, errors=errors)
-        process = local.start(command)
+        process, given = local.start(command), 0
         try:
             while (lines := process.listen(WAIT_S)) is not None:
-                yield from map(json.loads, lines)
+                for line in lines:
+                    yield _answer(line, folder / SCRIPT)
+                given += len(lines)
         finally:
             process.close()  # where not all answers were wanted, it ends at the next one
             code = process.wait()
@@ -100,6 +107,54 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
         said = errors.read().decode("utf-8", errors="replace").strip()
     if code:
         raise InputError(said.rpartition("error: ")[2].splitlines()[-1] if said else "the model gave no answer", where=str(path))
+    _require_all(given, path, folder)
+
+
+def _answer(line: bytes, script: Path) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        shown = line.decode("utf-8", "replace")[:MOST_SHOWN]
+        what = f"it printed {shown!r}; one JSON object for each row was expected"
+        raise InputError(what, where=str(script), mend=f"print everything else to standard error, then: {FINISH}") from error
+
+
+def _require_all(given: int, path: Path, folder: Path) -> None:
+    """Refuse another number of answers than of rows; where the rows cannot be counted, none at all.
+
+    Raises:
+        InputError: With both numbers.
+    """
+    from mltrainer.checkpointing import inference_script
+
+    script = folder / SCRIPT
+    if script.read_bytes() == Path(inference_script.__file__).read_bytes():
+        return  # ours answers each row, or ends with an error
+    rows = rows_of(path, folder)
+    is_wrong = given == 0 if rows is None else given not in rows
+    if is_wrong:
+        has = "an unknown number of rows" if rows is None else counted(rows[0], "row")
+        what = f"it gave {counted(given, 'answer')} for {path.name}, which has {has}; one JSON object for each row was expected"
+        raise InputError(
+            what, where=str(script), mend=f"let it print one for each row of the file that it is given, then: {FINISH}"
+        )
+
+
+def rows_of(path: Path, folder: Path) -> tuple[int, ...] | None:
+    """Return the number of a file's rows; None where it cannot be counted, and two where only the model knows of a header."""
+    from mltrainer.checkpointing import inference_script
+
+    suffix, described = inference_script.suffix_of(path), folder / "inference.json"
+    if path.is_dir() or suffix not in (*TABLES, *inference_script.SHEETS, ".txt", ".npy"):
+        return None
+    try:
+        if suffix in (".txt", ".json", ".jsonl", ".npy"):
+            return (len(inference_script.read_raw(path)),)
+        spec = json.loads(described.read_bytes()) if described.exists() else {}
+        count = len(inference_script.read_table(path, spec))
+    except (OSError, ValueError, inference_script.InvalidInputError):
+        return None
+    return (count,) if "header" in spec or suffix not in TEXTS else (count, count + 1)
 
 
 @contextlib.contextmanager

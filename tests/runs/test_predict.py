@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 import mltrainer
 from mltrainer.checkpointing.inference_script import InvalidInputError, OnnxModel, decoded, read_rows, told
 from mltrainer.errors import InputError
+from mltrainer.runs import predict as predicting
 from mltrainer.runs.drift import drifted
 from mltrainer.runs.predict import as_file
 from mltrainer.tasks.tables.columns import parse_column
@@ -48,6 +49,34 @@ def test_numbers_of_another_type_than_the_model_reads_are_told_with_what_to_do(t
     assert same(np.ones((3, 2), np.float32)).tolist() == [[1, 1]] * 3
     with pytest.raises(InvalidInputError, match="x holds float64, and the model reads float32: save it as float32"):
         same(np.ones((3, 2)))
+
+
+EACH = "import sys\nfor line in list(open(sys.argv[1]))[1:]: print('{}')"
+OWN: dict[str, tuple[str, str, str]] = {  # an inference.py, the rows' file, and what is said
+    "all": (EACH, "rows.csv", ""),
+    "none": ("", "rows.csv", "it gave 0 answers for rows.csv, which has 3 rows; one JSON object for each row was expected"),
+    "fewer": (f"{EACH}; break", "rows.csv", "it gave 1 answer for rows.csv, which has 3 rows"),
+    "of a picture": ("", "a.png", "it gave 0 answers for a.png, which has an unknown number of rows"),
+    "a log": ("print('loading')", "rows.csv", "it printed 'loading'; one JSON object for each row was expected"),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_program_s_model_must_answer_each_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    code, file, said = OWN[case]
+    (tmp_path / "inference.py").write_text(code)
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    (tmp_path / "a.png").write_bytes(b"")
+    monkeypatch.setattr(predicting, "delivered", lambda _project: tmp_path)
+    found = predicting.predict(Project(tmp_path), tmp_path / file)
+    if not said:
+        assert [*found] == [{}, {}, {}]
+        return
+    with pytest.raises(InputError) as raised:
+        list(found)
+    assert said in str(raised.value)
+    assert raised.value.where == str(tmp_path / "inference.py")
+    assert "mltrainer run" in str(raised.value.mend)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "inference.py", "inference.json"])
