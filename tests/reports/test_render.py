@@ -572,8 +572,9 @@ def test_a_test_split_that_was_opened_twice_is_loud() -> None:
 @pytest.mark.parametrize(("parameters", "end"), [(0, "file."), (82, "file: a model with 82 parameters.")])
 def test_a_card_names_a_program_s_parameters_where_they_are_known(parameters: int, end: str) -> None:
     found = records.finalization()
-    outputs = [{"path": "model.pt", "sha256": "0", "bytes": 1}]
-    found["evidence"]["run"] |= {"parameters": parameters, "program": {"outputs": outputs}}
+    outputs = [{"path": "model.pt", "sha256": "0", "size": 1}]
+    program = {"command": ["python", "train.py"], "processes": 1, "losses": 0, "outputs": outputs, "read": []}
+    found["evidence"]["run"] |= {"parameters": parameters, "program": program}
     found["evidence"]["config"]["task"] = {"kind": None, "script": "python train.py"}
     assert f"\n`python train.py`, which left 1 {end}\n" in model_card(found, [])
 
