@@ -449,7 +449,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project whose model may be taken."""
     found = Project(tmp_path / "houses")
     found.root.mkdir()
-    monkeypatch.setattr(writing, "admitted", lambda root, _: Admitted(root, TABLE, MODEL, found))
+    monkeypatch.setattr(writing, "admitted", lambda root, _: Admitted(root, TABLE, MODEL, found, ""))
     return found
 
 
