@@ -225,9 +225,13 @@ def describe(found: Gate, verbose: bool = False) -> str:
         lines.append(table([[i.verdict, i.id, _evidence(i)] for i in found.items], ["verdict", "item", "evidence"]).rstrip("\n"))
     lines += [f"  stale: {reason}" for reason in found.stale if verbose]
     lines += [f"  {item.id} is waived: {item.statement}" for item in found.items if item.verdict == "waived"]
+    unmeasured = [item.id for item in found.failing if item.is_unmeasured]
     for item in found.failing:
+        if item.id in unmeasured:
+            continue
         lines += [f"  {item.id} fails: {item.statement}", f"    measured: {_evidence(item) or 'nothing'}"]
         lines += [f"    next: {item.mend}"] if item.mend else []
+    lines += [f"  not measured, as {found.phase} stopped before: {', '.join(unmeasured)}"] if unmeasured else []
     more = f" (and {len(found.notes) - 1} more)" if len(found.notes) > 1 else ""
     lines += [f"  note: {found.notes[0]}{more}"] if found.notes else []
     return "\n".join(lines)

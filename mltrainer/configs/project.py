@@ -97,6 +97,12 @@ class Task(Strict):
     reads: Annotated[list[str], Later("0.2")] = Field(
         [], description="files or folders that the program reads by a library's C code, where nobody sees them opened"
     )
+    table: Annotated[str | None, Later("0.3")] = Field(
+        None,
+        min_length=1,
+        description="the file that describes the table that the program learns from, as `init --model boosting` writes it: "
+        "planning judges that table as any other",
+    )
     resume: Annotated[str | None, Later("0.2")] = Field(
         None, min_length=1, description="what goes on with the program after it was killed, as it is typed"
     )
@@ -125,7 +131,7 @@ class Task(Strict):
 
     @model_validator(mode="after")
     def _of_a_program(self) -> Self:
-        given = [name for name in ("arguments", "metrics", "outputs", "reads", "resume") if getattr(self, name)]
+        given = [name for name in ("arguments", "metrics", "outputs", "reads", "table", "resume") if getattr(self, name)]
         if self.script is None:
             if given:
                 raise ValueError(f"{' and '.join(given)} belong{'s' if len(given) == 1 else ''} to a program (task.script)")

@@ -97,6 +97,13 @@ class Table:
 
 
 def open_table(path: Path, sources: Sequence[str] = ()) -> Table:
+    """Return the rows of the table that a file describes; arguments and errors as of `open_described`."""
+    opened = open_described(path, sources)
+    assert isinstance(opened.task, BuiltinTask)
+    return Table(opened, opened.task)
+
+
+def open_described(path: Path, sources: Sequence[str] = ()) -> OpenTask:
     """Read and split the table that a file describes.
 
     Args:
@@ -116,9 +123,7 @@ def open_table(path: Path, sources: Sequence[str] = ()) -> Table:
     given = {**values, "data": {**values["data"], **dict(zip(places, sources, strict=False))}}
     metric = {"name": METRICS[kind], "mode": "max"}
     whole = {"name": "table", "model": {"name": "linear"}, "metric": metric, **given}
-    opened = open_task(validate_values(TrainingConfig, whole, path.name), path.parent)
-    assert isinstance(opened.task, BuiltinTask)
-    return Table(opened, opened.task)
+    return open_task(validate_values(TrainingConfig, whole, path.name), path.parent)
 
 
 def outputs_of(model: Any, cells: np.ndarray | list[str], classes: int) -> np.ndarray:

@@ -35,7 +35,7 @@ from mltrainer.records.common import FileRow, InputRow, Part, Source, dumped
 from mltrainer.records.envelope import evidence_kind
 from mltrainer.records.planning import Environment, Option, Rehearsal
 from mltrainer.records.references import BoostingPlan
-from mltrainer.records.run import ProbeResult
+from mltrainer.records.run import ProbeResult, UnsoundDataResult
 from mltrainer.redaction import redacted, scan_files, scan_text
 from mltrainer.reports.boosting import boosting_line
 from mltrainer.reproducibility.code import source, take_snapshot, uncommitted
@@ -44,6 +44,7 @@ from mltrainer.runs.references import measure_before_training
 from mltrainer.workspace import Project, digest, write_atomic
 
 CONFIG_FILE = "training_config.yaml"
+UNSOUND = "the data has an error, as data_valid says"
 SHOWN = 5  # files that are not committed
 HEADER = header("training_config.json", up="../../") + (
     "# Everything that decides a run. Edit it, then type `mltrainer phase run planning` to have it checked and measured.\n"
@@ -92,13 +93,16 @@ def run(ctx: Context) -> Result:
         return _result(ctx, plan, {**evidence, "stopped": stopped}, source(ctx.project.root, []), [])
     # Begun here and waited for last, since a tracker's server may take its time to answer.
     trackers = ctx.try_trackers(config.tracking)
-    found = _measured(ctx, config, environment)
-    probes, first = found.probes, found.probes.first
+    free_mb = available_mb()  # before the probes, whose own memory would count as taken
+    first = probe(ctx, config)
+    if isinstance(first, UnsoundDataResult):
+        _write(ctx, plan)
+        return _bound(ctx, plan, {**evidence, "stopped": UNSOUND, "data": first.data}, data_of(first).files, first.code_files)
+    found = _measured(ctx, config, environment, first)
+    probes = found.probes
     schedule = _schedule(config, first)
-    estimated = estimate(config, probes, found.free_mb, shutil.disk_usage(ctx.project.root).free)
-    write_schemas(ctx.project.root)  # only now: a plan that is refused writes nothing
-    if plan.text is not None:
-        write_atomic(ctx.folder / CONFIG_FILE, plan.text.encode())
+    estimated = estimate(config, probes, free_mb, shutil.disk_usage(ctx.project.root).free)
+    _write(ctx, plan)
     opened, unsteady = opened_by(ctx, config, probes.both)
     evidence |= {
         "data": first.data,
@@ -123,10 +127,21 @@ def run(ctx: Context) -> Result:
         "boosting": _boosting(ctx, config, first),
     }
     evidence |= {name: advised.model_dump() for name, advised in advice.items() if advised is not None}
-    data = [*data_of(first).files, *(opened or [])]
-    inputs = [*rows_with_role(data, "data"), *code_rows(first.code_files)]
+    return _bound(ctx, plan, evidence, [*data_of(first).files, *(opened or [])], first.code_files)
+
+
+def _write(ctx: Context, plan: Plan) -> None:
+    """Write the config and its schema; only once it was tried: a plan that is refused writes nothing."""
+    write_schemas(ctx.project.root)
+    if plan.text is not None:
+        write_atomic(ctx.folder / CONFIG_FILE, plan.text.encode())
+
+
+def _bound(ctx: Context, plan: Plan, evidence: dict[str, Any], data: list[FileRow], code_files: list[FileRow]) -> Result:
+    """Return the phase's result, which binds the files of data and code that the probes read."""
+    inputs = [*rows_with_role(data, "data"), *code_rows(code_files)]
     bound = [ctx.project.relative(path) for path in config_files(ctx.project, plan.template)]
-    code = _source(ctx, config, first.code_files, [*bound, *(row.path for row in data)])
+    code = _source(ctx, plan.config, code_files, [*bound, *(row.path for row in data)])
     return _result(ctx, plan, evidence, code, inputs)
 
 
@@ -146,25 +161,20 @@ class _Measured:
         probes: Two trainings of a few steps.
         options: What each option that it uses brings.
         rehearsed: The export of an untrained model; None where the trainer keeps no checkpoints.
-        free_mb: Memory that was free before.
     """
 
     probes: Probes
     options: list[Option]
     rehearsed: Rehearsal | None
-    free_mb: float
 
 
-def _measured(ctx: Context, config: TrainingConfig, environment: Environment) -> _Measured:
-    # Before the probes, whose own memory would count as taken.
-    free_mb = available_mb()
-    first = probe(ctx, config)
+def _measured(ctx: Context, config: TrainingConfig, environment: Environment, first: ProbeResult) -> _Measured:
     is_exported = "checkpoints" in ctx.trainer.capabilities
     # Not before the first probe, which is timed alone on the machine.
     rehearse = rehearsal(ctx, fed(config, first), first, environment) if is_exported else None
     probes = probe_again(ctx, config, first)
     options = what_options_bring(ctx, config, first)
-    return _Measured(probes, options, rehearse() if rehearse else None, free_mb)
+    return _Measured(probes, options, rehearse() if rehearse else None)
 
 
 def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:

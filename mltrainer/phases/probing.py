@@ -25,7 +25,7 @@ from mltrainer.records.event import Event
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Cost, Data, Estimate, Loader, Option, Probe, ProbeRun
-from mltrainer.records.run import Memory, ProbeResult, Rehearsal, Resumed
+from mltrainer.records.run import Memory, ProbeResult, Rehearsal, Resumed, UnsoundDataResult
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.causes import HASH_SEEDS, sentence
 from mltrainer.reproducibility.hash_seeds import hash_seeds
@@ -59,8 +59,8 @@ class Probes:
         return self.first, self.second
 
 
-def probe(ctx: Context, config: TrainingConfig) -> ProbeResult:
-    """Train a few steps, alone on the machine, since their times are evidence.
+def probe(ctx: Context, config: TrainingConfig) -> ProbeResult | UnsoundDataResult:
+    """Train a few steps, alone on the machine, since their times are evidence; none on data that has an error.
 
     It also measures how many processes are needed to load the samples, where the config leaves that open, and rehearses what an
     evaluation adds to the steps.
@@ -72,7 +72,7 @@ def probe(ctx: Context, config: TrainingConfig) -> ProbeResult:
     if config.loader.workers == "auto":
         limits = {"seconds": settings.loader_seconds, "largest_wait": settings.loader_wait, "least_s": settings.loader_least_s}
         asked["measure_loader"] = limits
-    return _announced(ctx, steps).probe(_job(ctx, config, "first", steps, **asked))
+    return _announced(ctx, steps).first_probe(_job(ctx, config, "first", steps, **asked))
 
 
 def _announced(ctx: Context, steps: int) -> Trainer:
@@ -151,7 +151,7 @@ def fed(config: TrainingConfig, probe: ProbeResult) -> TrainingConfig:
     return config.with_workers(partial(Loader, probe.loader or {}).workers or 0)
 
 
-def data_of(probe: ProbeResult) -> Data:
+def data_of(probe: ProbeResult | UnsoundDataResult) -> Data:
     """Return a probe's description of the data."""
     return partial(Data, probe.data or {})
 

@@ -129,6 +129,7 @@ def program_values(values: Values) -> Values:
         "metrics": "metrics.json",
         "outputs": OUTPUTS,
         "reads": sources,
+        "table": TABLE,
     }
     return {"task": task, "metric": {key: values["metric"][key] for key in ("name", "mode")}}
 

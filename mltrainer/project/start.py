@@ -34,6 +34,7 @@ from mltrainer.workspace import PROJECT_FILE, machine_faults, write_atomic, writ
 if TYPE_CHECKING:
     from mltrainer.tasks.tables.config_inference import InferredConfig
 
+NEED_NO_TARGET = (".txt", ".npz", ".npy")  # a text, and arrays, whose target is y
 NETWORK, BOOSTING = "network", "boosting"
 SEED_VALUE = 42
 NO_CRITERION = "no acceptance criterion yet: name one in mltrainer.yaml now, or `mltrainer run` asks after the baseline"
@@ -207,7 +208,8 @@ def make_project(
     write_atomic(folder / PROJECT_FILE, commented.encode())  # last: with it, the folder is a project
     told = [*found.told, f"wrote {', '.join(written)} in {folder}", _git(folder, written)]
     place = "" if folder.resolve() == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
-    answer = "answer what stops planning, in mltrainer.yaml; then " if any(STOPS in line for line in told) else ""
+    asks = boosting.TABLE if model == BOOSTING else PROJECT_FILE
+    answer = f"answer what stops planning, in {asks}; then " if any(STOPS in line for line in told) else ""
     return [*told, f"next: {answer}{place}mltrainer run"]
 
 
@@ -383,10 +385,15 @@ def _boosted(folder: Path, found: Beginning, model: str, *, has_data: bool) -> B
     if there:
         raise InputError(f"there is a {there[0]} already", where=str(folder), mend=f"move it, or mltrainer init {ELSEWHERE} ...")
     of = library()
-    table = boosting.ABOUT + _commented(boosting.table_text(found.values, SEED_VALUE), found.doubts)
+    # What answers a question of the data stands beside the table there.
+    doubts, told = ([_of_table(line) for line in lines] for lines in (found.doubts, found.told))
+    table = boosting.ABOUT + _commented(boosting.table_text(found.values, SEED_VALUE), doubts)
     files = {boosting.PROGRAM: boosting.program_text(kind, of), boosting.TABLE: table, **boosting.templates()}
-    told = [*found.told, *boosting.told(of)]
-    return Beginning(boosting.program_values(found.values), told, files)
+    return Beginning(boosting.program_values(found.values), [*told, *boosting.told(of)], files)
+
+
+def _of_table(line: str) -> str:
+    return line if line == NO_CRITERION else line.replace(PROJECT_FILE, boosting.TABLE)
 
 
 def _example_templates(example: str) -> dict[str, str]:
@@ -423,10 +430,13 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
 
 def _from_pictures(folder: Path, data: Path, target: str | None) -> Beginning | None:
     """Return the starting values for a folder of pictures or a table of their paths; None where the data is neither."""
+    from mltrainer.tasks.config_inference import refuse_target
     from mltrainer.tasks.images.config_inference import holds_pictures, infer_pictures
 
     if not holds_pictures(data):
         return None
+    if target is not None and data.is_dir():
+        refuse_target(target, "a folder of pictures, whose classes are its folders", str(data))
     found = infer_pictures(data, _source(folder, data), target)
     return Beginning(found.values, [*found.notes, NO_CRITERION], model_size_defaults.templates_for_pictures(found.pictures))
 
@@ -450,7 +460,7 @@ def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Begi
     from mltrainer.tasks.data_findings import LARGEST_REPEAT
 
     data, target = splits["train"], table["target"]
-    if target is None and not data.is_dir() and data.suffix.lower() != ".txt":
+    if target is None and not data.is_dir() and data.suffix.lower() not in NEED_NO_TARGET:
         raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
     found = infer_project(splits, target, Reading(table["ignore"] or (), table["sheet"], table["skip-lines"]))
     source = _source(folder, data)

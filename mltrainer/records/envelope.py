@@ -14,7 +14,7 @@ from mltrainer.records.faults import fault_lines
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
-from mltrainer.records.planning import Planning, Stopped
+from mltrainer.records.planning import Planned, Planning, Stopped, UnsoundData
 from mltrainer.records.run import Run
 
 E = TypeVar("E")
@@ -24,11 +24,20 @@ def _has(found: Any, field: str) -> bool:
     return isinstance(found, dict) and field in found
 
 
+def _planning_kind(found: Any) -> type[Planned]:
+    """Return the model of planning's evidence: of one that stopped, by what it knew."""
+    if not _has(found, "stopped"):
+        return Planning
+    return UnsoundData if _has(found, "data") else Stopped
+
+
 # Tags in brackets: pydantic puts a tag into the place of a fault, and `faults.path` leaves out what begins so.
 EVIDENCE: dict[str, Any] = {
     "planning": Annotated[
-        Annotated[Planning, Tag("(planned)")] | Annotated[Stopped, Tag("(stopped)")],
-        Discriminator(lambda found: "(stopped)" if _has(found, "stopped") else "(planned)"),
+        Annotated[Planning, Tag("(Planning)")]
+        | Annotated[Stopped, Tag("(Stopped)")]
+        | Annotated[UnsoundData, Tag("(UnsoundData)")],
+        Discriminator(lambda found: f"({_planning_kind(found).__name__})"),
     ],
     "baseline": Baseline,
     "diagnostics": Diagnostics,
@@ -168,7 +177,7 @@ def adapter(phase: str) -> TypeAdapter[Any]:
 def evidence_kind(phase: str, evidence: Any) -> type[Part]:
     """Return the model of a phase's evidence: of a planning that stopped and of a search that was skipped, one of its own."""
     if phase == "planning":
-        return Stopped if _has(evidence, "stopped") else Planning
+        return _planning_kind(evidence)
     if phase == "optimization":
         return Skipped if _has(evidence, "rule") else Searched
     kind: type[Part] = EVIDENCE[phase]

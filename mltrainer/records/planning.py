@@ -356,6 +356,12 @@ class Stopped(Planned):
     stopped: str
 
 
+class UnsoundData(Stopped):
+    """Planning that found an error in the data, on which it trained nothing."""
+
+    data: Data
+
+
 class Planning(Planned):
     """Planning that probed the config; `schedule` is pairs of epoch and learning rate.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -785,7 +785,17 @@ class ProbeResult(TrainingResult):
     not_restored: list[Call] = Field(default_factory=list)
 
 
-R = TypeVar("R", RunResult, ProbeResult)
+class UnsoundDataResult(Part):
+    """What a probe found of data that has an error: planning's record of the data, and the code that was imported."""
+
+    seal: str
+    purpose: str
+    state: Literal["unsound_data"]
+    data: dict[str, Any]
+    code_files: list[FileRow]
+
+
+R = TypeVar("R", RunResult, ProbeResult, UnsoundDataResult)
 
 
 def read_result(path: Path, kind: type[R]) -> R:

@@ -34,6 +34,11 @@ class GateItem:
     mend: str | None
     recomputed: bool = True
 
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether its phase stopped before it was measured: another item says why, and what to do."""
+        return self.verdict == "fail" and self.mend is None and isinstance(self.evidence.get("missing"), str)
+
     def view(self) -> dict[str, Any]:
         """Return the item as `--json` prints it."""
         return dict(vars(self))
@@ -55,7 +60,9 @@ def not_passed(gate: Items) -> list[GateItem]:
 def gate_line(gate: Items) -> str:
     """Return the gate's verdict as a bold sentence of Markdown."""
     if failed := failing(gate):
-        return f"❌ **The gate does not hold**: {', '.join(md.code(item.id) for item in failed)}."
+        measured = [item for item in failed if not item.is_unmeasured]
+        rest = f" Not measured: {number(len(failed) - len(measured))} items." if 0 < len(measured) < len(failed) else ""
+        return f"❌ **The gate does not hold**: {', '.join(md.code(item.id) for item in measured or failed)}.{rest}"
     if not gate:
         return "❌ **The gate does not hold**: nothing was checked."
     return f"✅ **The gate holds** ({verdict_counts(gate)})."

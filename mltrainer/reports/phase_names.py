@@ -13,7 +13,7 @@ from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Finalization
 from mltrainer.records.openings import looks
 from mltrainer.records.optimization import Searched
-from mltrainer.records.planning import Planning, Stopped
+from mltrainer.records.planning import Data, Planning, Stopped, UnsoundData
 from mltrainer.reports import tuning
 from mltrainer.reports.decisions import next_command
 from mltrainer.reports.gate_items import Items
@@ -41,7 +41,11 @@ def names(record: Names, gate: Items) -> Names:
 def _planning(evidence: Planning) -> Names:
     peak, available = as_float(evidence.estimate.peak_mb), as_float(evidence.estimate.available_mb)
     share = peak / available if available else math.nan
-    return {"memory_share": share, "data_bytes": sum(row.size for row in evidence.data.files)}
+    return {"memory_share": share, "data_bytes": _bytes(evidence.data)}
+
+
+def _bytes(data: Data) -> int:
+    return sum(row.size for row in data.files)
 
 
 def _baseline(evidence: Baseline) -> Names:
@@ -90,6 +94,7 @@ def _finalization(evidence: Finalization) -> Names:
 _NAMES: dict[type[Part], Callable[[Any], Names]] = {
     Planning: _planning,
     Stopped: lambda _evidence: {"memory_share": math.nan, "data_bytes": 0},
+    UnsoundData: lambda evidence: {"memory_share": math.nan, "data_bytes": _bytes(evidence.data)},
     Baseline: _baseline,
     Diagnostics: _diagnostics,
     Finalization: _finalization,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mltrainer.configs.pages import ORCHESTRATOR, ToolPage, tool_page
 from mltrainer.errors import InputError
 from mltrainer.observe.renamed_folder import linked
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.run import ProbeResult, RunResult, parsed_result
+from mltrainer.records.run import ProbeResult, RunResult, UnsoundDataResult, parsed_result
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import Project
 
@@ -50,7 +51,16 @@ class Trainer:
         """
         return parsed_result(self._trained(job, variables), ProbeResult)
 
-    def _trained(self, job: TrainingJob, variables: Variables | None) -> object:
+    def first_probe(self, job: TrainingJob) -> ProbeResult | UnsoundDataResult:
+        """Return the result of a few steps, or, of data that has an error, what was found of it before any step.
+
+        Raises:
+            MltrainerError: The trainer's own error, with its exit code.
+        """
+        found = self._trained(job, None)
+        return parsed_result(found, UnsoundDataResult if found.get("state") == "unsound_data" else ProbeResult)
+
+    def _trained(self, job: TrainingJob, variables: Variables | None) -> dict[str, Any]:
         own = job.model_copy(update={"tool": self.page.tool})
         if "folder" not in job.disturbances or job.config.task.is_opaque:  # a program runs in a copy of another name
             return self.tools.run(self.page.tool, own, variables)

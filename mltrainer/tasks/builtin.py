@@ -161,6 +161,10 @@ class BuiltinTask(Task):
         """Return True if `split.repeats: together` binds equal rows; not where they must repeat by chance."""
         return True
 
+    def lacking_classes(self, ids: np.ndarray) -> list[str]:
+        """Return the classes of which none of some rows is; none where values are predicted."""
+        return [] if self.classes is None or self.labels is None else data_findings.lacking(self.classes, self.labels[ids])
+
     def excuse(self, ids: SplitIds, limits: DataLimits) -> str | None:
         """Return the reason that equal rows may be no leakage, or None."""
         return None
@@ -221,7 +225,8 @@ class Classification(BuiltinTask):
         return None if sure is None else Errors(calibration=sure, segments=segments(wrong, features, "error rate"))
 
     def _class_findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
-        found = data_findings.class_findings(self.classes, self.labels[ids.train], self.labels[ids.validation], limits)
+        found = data_findings.one_class_findings(self.classes, self.labels[ids.train])
+        found += data_findings.class_findings(self.classes, self.labels[ids.train], self.labels[ids.validation], limits)
         rare = data_findings.rare_classes(self.classes, np.bincount(self.labels, minlength=len(self.classes)))
         return [*found, *(Finding("warning", text) for text in rare)]
 

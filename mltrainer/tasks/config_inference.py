@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mltrainer.checkpointing.inference_script import SHEETS, suffix_of
 from mltrainer.configs.project import NO_VALUE, Data
@@ -25,6 +25,19 @@ from mltrainer.tasks.text.labelled_texts import folder_target
 
 MOST_COLUMNS = 50_000  # chosen by us: 16,000 columns of 50 rows took 8 s of computing, which grows with them
 GENERATED = 128  # characters of a sample of text to generate, by default
+
+
+WITHOUT_COLUMNS = {Corpus: "a folder of texts, which has none", Arrays: "arrays, whose target is y"}
+
+
+def refuse_target(target: str, what: str, place: str) -> NoReturn:
+    """Refuse `--target` of data without columns.
+
+    Raises:
+        InputError: With what the data is, and what the option is for.
+    """
+    text = f"--target {target} names the column to predict, and this is {what}"
+    raise InputError(text, where=place, mend="leave --target out, or bring one table")
 
 
 @dataclass(frozen=True)
@@ -55,9 +68,8 @@ def infer_project(paths: Mapping[str, Path], target: str | None, how: Reading | 
     """
     how = how or Reading()
     content, data = _read(paths, target, how)
-    if target is not None and isinstance(content, Corpus):
-        what = f"--target {target} names a column, and this is a folder of texts, which has none"
-        raise InputError(what, where=content.place, mend="leave --target out, or bring one table")
+    if target is not None and not isinstance(content, Table):
+        refuse_target(target, WITHOUT_COLUMNS[type(content)], content.place)
     if isinstance(content, Table):
         _refuse_too_wide(content)
     if isinstance(content, Corpus):

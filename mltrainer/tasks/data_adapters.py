@@ -232,7 +232,7 @@ class _UserTaskAdapter(DataAdapter):
     def _classes(self, limits: DataLimits) -> list[Finding]:
         """Return warnings of classes, where those of all samples are known."""
         train, held_out = self._labels("train"), self._labels("validation")
-        if train is None or held_out is None or not len(train) or min(train.min(), held_out.min(initial=0)) < 0:
+        if train is None or held_out is None or len(np.unique(train)) < 2 or min(train.min(), held_out.min(initial=0)) < 0:
             return []
         names = [str(number) for number in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
         # More numbers than samples: the targets are no class numbers, and most of them would be "missing".

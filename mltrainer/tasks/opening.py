@@ -225,7 +225,6 @@ class OpenTask:
             "source": self.config.data.source if self.config.data else self.config.task.use,
             "kind": self.config.task.kind or "own",
             "files": dumped(self.files),
-            **({"start": self.start.written()} if self.start is not None else {}),
             "fingerprinted": self._data.read,
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),
@@ -276,11 +275,7 @@ class OpenTask:
 
     def lacking_classes(self, split: str) -> list[str]:
         """Return the classes of which a split has no sample; none where classes are not known."""
-        names, labels = self._data.classes, self._data.labels
-        if names is None or labels is None:
-            return []
-        counts = np.bincount(labels[self._data.ids[split]], minlength=len(names))
-        return [name for name, count in zip(names, counts, strict=True) if not count]
+        return self.task.lacking_classes(self._data.ids[split]) if isinstance(self.task, BuiltinTask) else []
 
     def _repeat_findings(self, repeats: BySplit[int] | None, hashes: BySplit[np.ndarray], limits: DataLimits) -> list[Finding]:
         """Return the findings on repeated samples; none where they are not compared."""

@@ -51,6 +51,7 @@ class Reading:
         left_out: The names of these.
         target: Their targets; None where they are no numbers of one shape.
         drawn: What each reading draws anew: inputs alone, or targets too; None where two readings are the same.
+        has_one_target: Whether the targets of all samples of the split were read, and are the same.
     """
 
     total: int
@@ -60,6 +61,7 @@ class Reading:
     left_out: list[str]
     target: Numbers | None
     drawn: Literal["inputs", "targets"] | None = None
+    has_one_target: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -111,7 +113,9 @@ def read_split(samples: Samples, target_key: str, seed: int, budget: Budget) -> 
         names = [repr(name) for name in samples.names[:-1]] if samples.names else _by_place(len(samples.tensors) - 1)
         *inputs, target = [_numbers(list(tensor[torch.from_numpy(looked)])) for tensor in samples.tensors]
         hashes = tensor_hashes(samples.tensors) if len(samples) else NO_HASHES
-        return _reading(samples, hashes, looked, dict(zip(names, inputs, strict=True)), target)
+        found = _reading(samples, hashes, looked, dict(zip(names, inputs, strict=True)), target)
+        whole = samples.tensors[-1]
+        return replace(found, has_one_target=bool(len(whole)) and bool((whole == whole[:1]).all()))
     if samples.dataset is None or not len(samples):
         return _reading(samples, NO_HASHES, np.zeros(0, dtype=np.int64), {}, None)
     with generators_kept():
@@ -127,6 +131,7 @@ def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Readi
     most = budget.compared if drawn is None else 0
     found: dict[int, int] = {}
     kept: dict[int, tuple[dict[str, Any], Any]] = {}
+    targets = _OneTarget(target_key)
     started = time.monotonic()
     for place in _order(samples, most, looked):
         # By the monotonic clock, which no correction of the time moves. What was read is a part and is reported as one.
@@ -134,13 +139,29 @@ def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Readi
             break
         sample = samples.read(seed, "sample", 0, place)
         found[place] = sample_hash(sample)
+        targets.see(sample)
         if place in looked:
             kept[place] = _divided(sample, target_key)
     hashes = np.array(list(found.values()), dtype=np.uint64) if drawn is None else None
     names = list(dict.fromkeys(name for inputs, _ in kept.values() for name in inputs))
     inputs = {name: _numbers([part.get(name) for part, _ in kept.values()]) for name in names}
     target = _numbers([one for _, one in kept.values()])
-    return replace(_reading(samples, hashes, np.array(list(kept), dtype=np.int64), inputs, target), drawn=drawn)
+    read = _reading(samples, hashes, np.array(list(kept), dtype=np.int64), inputs, target)
+    return replace(read, drawn=drawn, has_one_target=targets.is_one and len(found) == len(samples))
+
+
+class _OneTarget:
+    """Whether all samples that were seen have one target; after the first other one, none is looked at."""
+
+    def __init__(self, target_key: str) -> None:
+        self.is_one, self._key, self._first = True, target_key, None
+
+    def see(self, sample: Any) -> None:
+        if not self.is_one:
+            return
+        target = _divided(sample, self._key)[1]
+        self._first = target if self._first is None else self._first
+        self.is_one = target is not None and np.array_equal(target.values, self._first.values)
 
 
 def _drawn(first: list[Any], second: list[Any], target_key: str) -> Literal["inputs", "targets"] | None:

@@ -33,8 +33,10 @@ TOGETHER = "then write dataset(self, split), which keeps what belongs together i
 def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list[Finding]:
     """Return the findings on what was read of the training and validation samples."""
     return [
+        *(_one_target(train, "training") or _one_target(validation, "validation")),
         *_constant(train, "training"),
         *_constant(validation, "validation"),
+        *_constant_features(train),
         *_augmented(train, validation),
         *_contradicting(train),
         *(_telling(train, limits) or _made_of_target(train, validation)),
@@ -93,16 +95,42 @@ def nonfinite(read: Reading, name: str) -> list[Finding]:
     return found
 
 
+def _one_target(read: Reading, name: str) -> list[Finding]:
+    """Return the finding on targets that are the same in all samples of a split; of all training samples, it is an error."""
+    if len(read.places) < FEWEST or read.target is None or not _is_constant(read.target.values).all():
+        return []
+    shown = f"{read.target.values[0, 0]:g}" if read.target.size == 1 else "the same"
+    what = "a loss that uses them learns nothing" if name == "training" else "a metric that uses them says nothing"
+    text = f"the targets of all {read.count} {name} samples are {shown}: {what}; look at how they are read"
+    if name != "training" or not read.has_one_target:
+        return [Finding("warning", text)]
+    return [Finding("error", f"{text}; where your loss uses no targets, give the inputs in their place")]
+
+
+def _constant_features(train: Reading) -> list[Finding]:
+    """Return a warning that names the features that are the same in all training samples, of inputs that are lists of numbers.
+
+    Tokens and the numbers of images and sequences are left out: their first or last places may well be the same in all.
+    """
+    if len(train.places) < FEWEST:
+        return []
+    lists = {n: one for n, one in train.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
+    constant = {name: _is_constant(one.values) for name, one in lists.items()}
+    names = [
+        f"{part}{name}"
+        for part, places in constant.items()
+        for name, is_same in zip(lists[part].names, places, strict=True)
+        if is_same and not places.all()  # of which there is a finding on all of them
+    ]
+    text = f"{_listed(np.array(names, dtype=object))} never {'change' if len(names) > 1 else 'changes'}"
+    return [Finding("warning", f"{text} in {train.count} training samples: nothing is learned from that")] if names else []
+
+
 def _constant(read: Reading, name: str) -> list[Finding]:
-    """Return warnings of targets and inputs that are the same in all samples of a split."""
+    """Return warnings of inputs that are the same in all samples of a split."""
     if len(read.places) < FEWEST:
         return []
     found = []
-    if read.target is not None and _is_constant(read.target.values).all():
-        shown = f"{read.target.values[0, 0]:g}" if read.target.size == 1 else "the same"
-        what = "a loss that uses them learns nothing" if name == "training" else "a metric that uses them says nothing"
-        text = f"the targets of all {read.count} {name} samples are {shown}: {what}; look at how they are read"
-        found.append(Finding("warning", text))
     for part, numbers in read.inputs.items():
         constant = _is_constant(numbers.values)
         if constant.all():

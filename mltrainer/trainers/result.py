@@ -20,6 +20,7 @@ from mltrainer.records.common import Divergence, Part
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import CheckpointRow, Gpu, Group, Interruption, Memory, NonFinite, Percentiles, Precision, Rehearsal
 from mltrainer.reproducibility import fingerprint
+from mltrainer.reproducibility.code import imported_files
 from mltrainer.reproducibility.environment import capture, environment_digest
 
 Row = dict[str, Any]
@@ -238,6 +239,26 @@ def facts_of(kind: str, source: str | None, sha256: str, files: list[Row], count
         "duplicates_across_splits": None,
         "not_looked_at": ["the samples, and duplicates across splits: only what trains reads them"],
     }
+
+
+class UnsoundDataError(Exception):
+    """The data has an error: nothing is trained on it."""
+
+
+def has_error(facts: Row) -> bool:
+    """Return True if planning's record of the data has an error."""
+    return any(found["severity"] == "error" for found in facts.get("findings", ()))
+
+
+def unsound_data(job: TrainingJob, facts: Row, root: Path) -> Row:
+    """Return the result of a probe that trained nothing, since its data has an error.
+
+    Args:
+        job: The probe's.
+        facts: Planning's record of the data.
+        root: The project's folder.
+    """
+    return {"purpose": job.purpose, "state": "unsound_data", "data": facts, "code_files": imported_files(root)}
 
 
 def require_planned_data(job: TrainingJob, sha256: str) -> None:

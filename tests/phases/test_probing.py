@@ -32,6 +32,9 @@ class Asked:
         self.capabilities, self.jobs, self.variables = capabilities, [], []  # type: ignore[var-annotated]
         self.tell: Tell = lambda event: None
 
+    def first_probe(self, job: TrainingJob) -> ProbeResult:
+        return self.probe(job)
+
     def probe(self, job: TrainingJob, variables: dict[str, str] | None = None) -> ProbeResult:
         self.jobs.append(job)
         self.variables.append(variables or {})

@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars
 import pytest
 
 from mltrainer.checkpointing.inference_script import read_table
-from mltrainer.configs.project import Data, load_project
+from mltrainer.configs.items import DataLimits
+from mltrainer.configs.project import Data, TrainingConfig, load_project
 from mltrainer.errors import InputError
 from mltrainer.project import start
 from mltrainer.project.start import make_project
 from mltrainer.tasks.config_inference import Reading, infer_project
 from mltrainer.tasks.images.image_folders import fault_of
+from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.tables import text_files
 from mltrainer.tasks.tables.title_lines import place_in_file
@@ -44,8 +47,38 @@ def test_a_text_without_a_target_is_no_table(tmp_path: Path) -> None:
 
 def test_a_target_of_a_folder_of_texts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
-    with pytest.raises(InputError, match="--target y names a column, and this is a folder of texts"):
+    with pytest.raises(InputError, match="--target y names the column to predict, and this is a folder of texts"):
         infer_project({"train": tmp_path}, "y")
+
+
+def test_a_target_of_arrays_is_refused_and_not_needed(tmp_path: Path) -> None:
+    data = tmp_path / "d.npz"
+    np.savez(data, x=np.random.default_rng(0).random((60, 3)), y=np.arange(60) % 2)
+    with pytest.raises(InputError, match="--target price names the column to predict, and this is arrays, whose target is y"):
+        make_project(tmp_path / "p", None, data, "price")
+    make_project(tmp_path / "p", None, data, None)
+    assert load_project(tmp_path / "p" / "mltrainer.yaml").task.kind == "tabular_classification"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_text_whose_bytes_are_not_those_of_utf_8_is_refused_with_the_command_that_saves_it_anew(
+    tmp_path: Path, encoding: str
+) -> None:
+    (tmp_path / "t.txt").write_bytes(("Call me Ishmael. " * 90).encode(encoding))
+    with pytest.raises(InputError, match=f"the text is {encoding.upper()}, and UTF-8 was expected") as refused:
+        make_project(tmp_path / "p", None, tmp_path / "t.txt", None)
+    assert refused.value.mend == f"save it as UTF-8: iconv -f {encoding} -t utf-8 t.txt > NEW.txt"
+
+
+@pytest.mark.parametrize(("rows", "points"), [(7, "100"), (20, "25"), (49, "10"), (50, None)])
+def test_of_a_table_of_few_rows_init_and_planning_say_what_they_can_show(tmp_path: Path, rows: int, points: str | None) -> None:
+    (tmp_path / "t.csv").write_text("\n".join(["x,z,y", *ROWS[:rows]]))
+    told = make_project(tmp_path / "p", None, tmp_path / "t.csv", "y")
+    config = TrainingConfig.model_validate({**load_project(tmp_path / "p/mltrainer.yaml").model_dump(), "batch_size": 2})
+    planned = [one["what"] for one in open_task(config, tmp_path / "p").facts(DataLimits())["findings"]]
+    for lines in (told, planned):
+        said = [line.removeprefix("warning: ") for line in lines if "rows are few" in line]
+        assert [line.partition(" points")[0].rpartition(" ")[2] for line in said] == ([points] if points else [])
 
 
 def test_the_tables_of_a_folder_are_one_table(tmp_path: Path) -> None:

@@ -76,6 +76,42 @@ def test_equal_targets_are_told(way, target):
     assert "look at how they are read" in told
 
 
+def test_equal_targets_of_all_training_samples_are_an_error_once_all_were_read(way):
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    both = sample_findings.findings_of(way(rows, np.zeros(60)), way(rows[:20], np.zeros(20)), LIMITS)
+    assert [one.severity for one in both] == ["error"]
+
+
+def test_equal_targets_of_a_part_of_the_training_samples_are_a_warning(monkeypatch):
+    monkeypatch.setattr("mltrainer.tasks.reading.MAX_LOOKED", 20)
+    monkeypatch.setattr("mltrainer.tasks.reading.MAX_COMPARED", 50)
+    rows = np.random.default_rng(0).normal(size=(60, 1))
+    said = sample_findings.findings_of(in_a_data_set(rows, np.zeros(60)), in_a_data_set(rows[:20], np.arange(20) % 2), LIMITS)
+    assert [one.severity for one in said] == ["warning"]
+
+
+@pytest.mark.parametrize("rare", [1, 2_500])
+def test_one_other_target_among_thousands_is_no_error(way, rare):
+    target = np.zeros(3_000)
+    target[rare] = 1
+    read = way(np.random.default_rng(0).normal(size=(3_000, 1)), target)
+    assert "error" not in [one.severity for one in sample_findings.findings_of(read, read, LIMITS)]
+
+
+def test_features_that_never_change_are_named(way):
+    rows = np.random.default_rng(0).normal(size=(60, 7)).astype(np.float32)
+    rows[:, [2, 5]] = 3
+    assert found(way(rows, np.arange(60) % 2)) == [
+        "inputs[2], inputs[5] never change in 60 training samples: nothing is learned from that"
+    ]
+
+
+@pytest.mark.parametrize("rows", [np.zeros((60, 2, 4), dtype=np.float32), np.zeros((60, 8), dtype=np.int64)])
+def test_the_corner_of_an_image_and_the_first_token_of_a_text_may_never_change(way, rows):
+    rows[..., 3] = np.random.default_rng(0).integers(0, 9, rows.shape[:-1])
+    assert not [text for text in found(way(rows, np.arange(60) % 2)) if "never change" in text]
+
+
 def test_equal_targets_of_the_validation_samples_are_told(way):
     rows = np.random.default_rng(0).normal(size=(60, 5))
     (told,) = found(way(rows, np.arange(60) % 3), way(rows[:20], np.zeros(20, dtype=int)))

@@ -11,7 +11,7 @@ from mltrainer.configs.project import SCRIPT_RUNNER, TrainingConfig, is_complete
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.records.common import Cause, Divergence
 from mltrainer.records.envelope import Envelope
-from mltrainer.records.planning import Planned, Planning
+from mltrainer.records.planning import Planned, Planning, UnsoundData
 from mltrainer.records.run import WITHOUT_STEPS, Determinism
 from mltrainer.reproducibility.causes import KINDS as WORDS
 from mltrainer.workspace import digest
@@ -119,22 +119,23 @@ def source_recorded(record: Envelope[Planned], settings: SourceSettings) -> Outc
     return when(known and (not source.dirty or settings.allow_dirty), found, f"commit your changes, then {RUN_PLANNING}")
 
 
-@check(Planning)
-def data_valid(record: Envelope[Planning]) -> Outcome:
+@check(Planning, UnsoundData)
+def data_valid(record: Envelope[Planning | UnsoundData]) -> Outcome:
     """The data has no error-level finding, is fingerprinted, and its splits do not overlap."""
     data = record.evidence.data
-    if record.evidence.program is not None:
+    if isinstance(record.evidence, Planning) and record.evidence.program is not None:
         found = {"files": len(data.files), "sha256": data.sha256, "splits": "not shown: only the program knows them"}
         return when(bool(data.sha256), found, f"fix the data, then {RUN_PLANNING}")
     errors = [finding.what for finding in data.findings if finding.severity == "error"]
     samples = {name: split.samples for name, split in data.splits}
     holds = not errors and bool(data.sha256) and data.splits.train.samples > 0 and data.splits.validation.samples > 0
     found = {"samples": samples, "sha256": data.sha256, **_accepted(record), **({"errors": errors} if errors else {})}
-    what = f"{'; '.join(errors)} (fix the data, or mltrainer.yaml)" if errors else "fix the data"
+    described = record.evidence.config["task"].get("table") or "mltrainer.yaml"
+    what = f"{'; '.join(errors)} (fix the data, or {described})" if errors else "fix the data"
     return when(holds, found, f"{what}, then {RUN_PLANNING}")
 
 
-def _accepted(record: Envelope[Planning]) -> dict[str, Any]:
+def _accepted(record: Envelope[Planning | UnsoundData]) -> dict[str, Any]:
     """Return the columns that were accepted though planning asks about such, each with its reason; nothing without any."""
     data = record.evidence.config.get("data") or {}
     accepted = {**data.get("leak_accepted", {}), **data.get("sentinel_accepted", {})}

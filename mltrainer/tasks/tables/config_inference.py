@@ -14,7 +14,15 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import STOPS, ColumnKind
 from mltrainer.errors import InputError
 from mltrainer.tasks.content import Table
-from mltrainer.tasks.data_findings import LARGEST_REPEAT, Finding, label_findings, rare_classes, row_hashes, suited_metric
+from mltrainer.tasks.data_findings import (
+    LARGEST_REPEAT,
+    Finding,
+    few_rows,
+    label_findings,
+    rare_classes,
+    row_hashes,
+    suited_metric,
+)
 from mltrainer.tasks.splits import FEW_COPIES
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities, as_key
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, main_unit, name_among, parse_column
@@ -107,6 +115,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     ]
     warnings += [f"{what}: {STOPS} until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings += [
+        *few_rows(len(schema)),
         *schema.notes,
         *_constant(schema),
         *_giant_repeat(schema),

@@ -152,6 +152,13 @@ class TabularMultitask(Tabular):
         """Return the matrix float32 [rows, columns] and class numbers and values float32 [rows, targets]."""
         return self._inputs(ids), torch.from_numpy(self._matrix[ids].astype(np.float32))
 
+    def lacking_classes(self, ids: np.ndarray) -> list[str]:
+        """Return the classes of which none of some rows is, each with its target."""
+        heads = [
+            (head.name, head.classes, head.labels[ids]) for head in self._targets if head.classes and head.labels is not None
+        ]
+        return [f"{name} of {target}" for target, classes, labels in heads for name in data_findings.lacking(classes, labels)]
+
     def _wanted(self) -> list[Target]:
         return [Target(head.column, head.labels, len(head.classes or []), head.classes or []) for head in self._targets]
 
@@ -254,7 +261,8 @@ def _evaluation(head: Head, outputs: Tensor, targets: Tensor) -> dict[str, Any]:
 def _class_findings(head: Head, ids: SplitIds, limits: DataLimits) -> list[Finding]:
     if head.classes is None or head.labels is None:
         return []
-    found = data_findings.class_findings(head.classes, head.labels[ids.train], head.labels[ids.validation], limits)
+    found = data_findings.one_class_findings(head.classes, head.labels[ids.train])
+    found += data_findings.class_findings(head.classes, head.labels[ids.train], head.labels[ids.validation], limits)
     rare = data_findings.rare_classes(head.classes, np.bincount(head.labels, minlength=len(head.classes)))
     held_out = {"the validation split": ids.validation}
     unknown = data_findings.label_findings(head.classes, head.labels, ids.train, held_out)

@@ -309,7 +309,8 @@ class Tabular(BuiltinTask):
     def findings(self, ids: SplitIds, limits: DataLimits) -> list[Finding]:
         """Return constant and leaking columns, large inputs, and conversions."""
         train, columns = ids.train, self._schema.features
-        found = data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
+        found = [Finding("warning", text) for text in data_findings.few_rows(self.size)]
+        found += data_findings.constant_findings([column.name for column in columns if column.is_constant(train)])
         for wanted in self._wanted():
             leaks = leakage_findings(columns, wanted, train, limits, self._answers(), self._in_time(train))
             found += self._of_target(wanted.target.name, leaks)

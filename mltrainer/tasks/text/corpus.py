@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from mltrainer.checkpointing.inference_script import SAMPLE, wide_encoding
 from mltrainer.configs.project import Split
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
@@ -57,6 +59,8 @@ def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[FileRo
     rows = [file_row(each, Path(os.path.relpath(each, root)).as_posix()) for each in paths]
     if not sum(row.size for row in rows):
         raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
+    for each, row in zip(paths, rows, strict=True):
+        _refuse_wide(each, row.path)
     sha256 = digest([row.sha256 for row in rows])
     return Corpus(paths, [row.size for row in rows], sha256, Project(root).state_dir / "tokens", place), rows
 
@@ -100,6 +104,19 @@ def _bytes(corpus: Corpus, start: int, end: int) -> Iterator[bytes]:
             while low < high and (data := file.read(min(PIECE, high - low))):
                 low += len(data)
                 yield data
+
+
+def _refuse_wide(path: Path, place: str) -> None:
+    """Refuse a text in UTF-16 or UTF-32: bytes are what is learned, and half of its bytes say nothing.
+
+    Raises:
+        InputError: With the command that makes it UTF-8.
+    """
+    with machine_faults(place), path.open("rb") as file:
+        wide = wide_encoding(file.read(SAMPLE))
+    if wide is not None:
+        command = f"iconv -f {wide} -t utf-8 {shlex.quote(path.name)} > NEW.txt"
+        raise InputError(f"the text is {wide.upper()}, and UTF-8 was expected", where=place, mend=f"save it as UTF-8: {command}")
 
 
 def _decoded(corpus: Corpus, data: bytes, position: int) -> str:

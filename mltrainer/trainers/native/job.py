@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from mltrainer.trainers.native.data.workers import Limits
 from mltrainer.trainers.native.ranks import Ranks, joined
 from mltrainer.trainers.native.result import build_result
 from mltrainer.trainers.native.session import Session
+from mltrainer.trainers.result import UnsoundDataError, unsound_data
 from mltrainer.workspace import write_json
 
 ERROR_FILE = "error.json"
@@ -52,8 +54,9 @@ def _take_part(job: TrainingJob, root: Path, events: Events, ranks: Ranks) -> No
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one has all stop
     ranks.gather(None)  # what is read next is as the first process leaves it, once it has the run's lock
     session = Session(job, root / job.folder, events, lambda: None, root, ranks=ranks)
-    session.prepare()
-    session.train()
+    with contextlib.suppress(UnsoundDataError):  # which the first process reports
+        session.prepare()
+        session.train()
     session.task.close()
 
 
@@ -86,15 +89,32 @@ def run_job(
         ranks = ranks or Ranks()
         ranks.gather(None)
         session = Session(job, folder, events, stop_signal, root, ranks=ranks)
-        session.prepare()
-        outcome = session.train()
-        result = build_result(session, outcome, started)
-        # After the costs were taken: reading samples here for a measurement is no part of the training's time and memory.
-        if job.measure_loader is not None:
-            result["loader"] = session.measure_loader(Limits(**job.measure_loader)).written()
-        if session.not_restored:
-            result["not_restored"] = [call.written() for call in session.not_restored]
+        try:
+            result = _trained(session, started)
+        except UnsoundDataError:
+            result = unsound_data(job, session.facts, root)
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / RESULT_FILE, result)
         session.task.close()
+    return result
+
+
+def _trained(session: Session, started: float) -> dict[str, Any]:
+    """Train, and return the result.
+
+    Args:
+        session: Not prepared yet.
+        started: `time.perf_counter()` when the process began.
+
+    Raises:
+        UnsoundDataError: The job has the data judged, and that has an error.
+    """
+    session.prepare()
+    outcome = session.train()
+    result = build_result(session, outcome, started)
+    # After the costs were taken: reading samples here for a measurement is no part of the training's time and memory.
+    if (limits := session.job.measure_loader) is not None:
+        result["loader"] = session.measure_loader(Limits(**limits)).written()
+    if session.not_restored:
+        result["not_restored"] = [call.written() for call in session.not_restored]
     return result

@@ -13,7 +13,6 @@ import torch
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.checkpointing.weights import delivered, weights_sha256, weights_tree_sha256
-from mltrainer.configs.items import DataLimits
 from mltrainer.errors import GateError, is_out_of_memory
 from mltrainer.records.common import FileRow
 from mltrainer.records.run import CheckpointRow, Memory, MemoryParts, Precision, Taught
@@ -85,18 +84,18 @@ def _weights_tree(session: Session) -> str | None:
 
 def _data(session: Session) -> parts.Data:
     """Return the samples, with planning's record of them where the job says by which limits they are judged."""
-    limits = session.job.data_limits
     return parts.Data(
         sha256=session.task.data_sha256,
-        facts=None if limits is None else _facts(session, DataLimits.model_validate(limits)),
+        facts=_facts(session) if session.facts else None,
         train=session.plan.samples,
         measured=session.trainer.measured_samples(),
     )
 
 
-def _facts(session: Session, limits: DataLimits) -> dict[str, Any]:
-    """Return planning's record of the data, with what the model shows of its tokens."""
-    facts = session.task.facts(limits)
+def _facts(session: Session) -> dict[str, Any]:
+    """Return planning's record of the data, with what the model begins with and shows of its tokens."""
+    start = session.task.start
+    facts = session.facts | ({"start": start.written()} if start is not None else {})
     facts["findings"] += [one._asdict() for one in (*session.ties, *session.loss_findings)]
     if session.ranks.size > 1 and not isinstance(session.task.task, BuiltinTask):
         # A model that several processes hold answers all of them together only.

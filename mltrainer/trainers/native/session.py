@@ -17,6 +17,7 @@ from mltrainer.checkpointing.format import Tree, load
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intact
 from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.configs.items import DataLimits
 from mltrainer.diagnostics.nan_loss import located_text
 from mltrainer.errors import InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
@@ -57,7 +58,7 @@ from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.single_samples import single_samples_named
 from mltrainer.trainers.native.stages import Outcome, Sinks, Stage, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
-from mltrainer.trainers.result import require_planned_data, resident_mb
+from mltrainer.trainers.result import UnsoundDataError, has_error, require_planned_data, resident_mb
 from mltrainer.workspace import Project, append_json_lines, read_if_whole, read_json, write_json
 
 INITIAL_FILE = "initial.json"
@@ -98,13 +99,18 @@ class Session:
         self.config = job.config
         self.earlier_causes: list[Interruption] = []
         self.not_restored: list[Call] = []  # by a probe that is resumed
+        self.facts: dict[str, Any] = {}  # planning's record of the data, where the job asks for it
         self.loss_findings: list[Finding] = []  # by a probe that rehearses
         self.earlier_s = 0.0  # what earlier processes worked on this run
         self._began = time.perf_counter()
         self._progress_at = 0.0
 
     def prepare(self) -> None:
-        """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one."""
+        """Seed, open the task, build the model, and continue from the newest intact checkpoint if there is one.
+
+        Raises:
+            UnsoundDataError: The job asks for planning's record of the data, and that has an error.
+        """
         config = self.config
         _refuse_other_team(config.tensor_parallel, self.ranks.size)
         determinism.switch_on(config.threads, fill_memory="memory" in self.job.disturbances)
@@ -113,6 +119,7 @@ class Session:
         # Seeded anew before the task and before the model: the draws of one must not shift those of the other.
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = self.open()
+        self._judge_data()
         self.start_mb = resident_mb()
         self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
@@ -156,6 +163,15 @@ class Session:
         for line in self.task.read_for_strategies(self.model, lambda done, count: self._reads(begun, done, count)):
             self.events.send("note", text=line)
         return held
+
+    def _judge_data(self) -> None:
+        """Judge the data where the job says by which limits: before a model is made of it, since that takes longer."""
+        if self.job.data_limits is None:
+            return
+        if self.ranks.writes:
+            self.facts = self.task.facts(DataLimits.model_validate(self.job.data_limits))
+        if any(self.ranks.gather(has_error(self.facts))):
+            raise UnsoundDataError
 
     def _reads(self, begun: float, done: int, count: int) -> None:
         """Send how far a reading of the training samples before the steps has come."""

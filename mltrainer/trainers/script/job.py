@@ -24,8 +24,9 @@ from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.evidence import RESULT_FILE
 from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
+from mltrainer.trainers.result import has_error, unsound_data
 from mltrainer.trainers.script.observed import Observed, observed
-from mltrainer.trainers.script.result import require_left, result_of
+from mltrainer.trainers.script.result import judged_table, require_left, result_of
 from mltrainer.workspace import read_json, write_json, write_text
 from mltrainer.wrap.checking import COMPARES_LEFT, Check, calls_in
 from mltrainer.wrap.stalls import stall_reporter
@@ -67,26 +68,38 @@ def run_job(
         MltrainerError: The program failed, is not what was planned, or a signal stopped it: it begins anew then.
     """
     folder = root / job.folder
-    config = job.config
     _put_first_on_path(Path(sys.executable).parent)
     # The lock comes first: entering the others removes the files of a process that may still be running.
     with run_lock(job, root, events, stop), _scratch(folder / SCRATCH) as scratch, noting_errors(folder / ERROR_FILE):
         _require_data(job, root)
-        found = _ran(job, root, scratch, _pace(events, stop))
-        _require_own_packages(found, f"task.script ({config.task.script})")
-        if found.left is not None and job.rehearse:  # the first of planning's probes
-            events.send("note", text=COMPARES_LEFT)
-        result = result_of(job, found, root, folder)
-        if job.trace_from is not None:
-            # This process's own hash seed is the page's: under it sets keep one order, and a cause of that kind would never show.
-            free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
-            cause = _cause(_check(free, scratch / "cause", events, stop), found.steps)
-            result["cause"] = cause and cause.written()
-        if job.resumable and config.task.resume is not None and found.left is None:  # else there is no step to be killed after
-            check = _check(_program(config, root), scratch / "resumed", events, stop)
-            result["program"]["resumed"] = _resumed(config, check, events).written()
+        table = judged_table(job, root)
+        if has_error(table):
+            result = unsound_data(job, table, root)
+        else:
+            result = _trained(job, root, scratch, table, events, stop)
         result = sealed(result if is_launched else {**result, "purpose": EXPLORE})
         write_json(folder / RESULT_FILE, result)
+    return result
+
+
+def _trained(
+    job: TrainingJob, root: Path, scratch: Path, table: dict[str, Any], events: Events, stop: Callable[[], str | None]
+) -> dict[str, Any]:
+    """Run the program, and return the result; `table`: planning's record of the table that it learns from."""
+    config = job.config
+    found = _ran(job, root, scratch, _pace(events, stop))
+    _require_own_packages(found, f"task.script ({config.task.script})")
+    if found.left is not None and job.rehearse:  # the first of planning's probes
+        events.send("note", text=COMPARES_LEFT)
+    result = result_of(job, found, root, root / job.folder, table)
+    if job.trace_from is not None:
+        # This process's own hash seed is the page's: under it sets keep one order, and a cause of that kind would never show.
+        free = dataclasses.replace(_program(config, root), hash_seeds=HASH_SEEDS)
+        cause = _cause(_check(free, scratch / "cause", events, stop), found.steps)
+        result["cause"] = cause and cause.written()
+    if job.resumable and config.task.resume is not None and found.left is None:  # else there is no step to be killed after
+        check = _check(_program(config, root), scratch / "resumed", events, stop)
+        result["program"]["resumed"] = _resumed(config, check, events).written()
     return result
 
 

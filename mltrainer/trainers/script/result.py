@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import mltrainer
+from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths
@@ -41,7 +42,24 @@ OF_LIBRARIES = (
 )  # transformers writes them, and no source names them
 
 
-def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> dict[str, Any]:
+def judged_table(job: TrainingJob, root: Path) -> dict[str, Any]:
+    """Return planning's record of the table that a program learns from; empty where the task names none or nothing is judged.
+
+    Raises:
+        InputError: The table cannot be read or split.
+    """
+    name = job.config.task.table
+    if job.data_limits is None or name is None:
+        return {}
+    from mltrainer.integrations.tables import open_described  # which brings torch: no other program needs it here
+
+    facts = open_described(root / name).facts(DataLimits.model_validate(job.data_limits))
+    # What answers them stands in the table's own description.
+    findings = [{**row, "what": row["what"].replace("mltrainer.yaml", name)} for row in facts["findings"]]
+    return {**facts, "findings": findings, "files": [*facts["files"], *dumped(rows_of_paths([name], root))]}
+
+
+def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path, table: dict[str, Any]) -> dict[str, Any]:
     """Return a whole result, and keep the files that the program left.
 
     Args:
@@ -49,6 +67,7 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> di
         found: The observations of the program.
         root: The project's folder.
         folder: The run's.
+        table: Planning's record of the table that it learns from; empty for none.
 
     Raises:
         InputError: The program left no metrics, or not the files that its task names.
@@ -60,7 +79,7 @@ def result_of(job: TrainingJob, found: Observed, root: Path, folder: Path) -> di
     outputs = _kept(config, found.place, folder / OUTPUTS, root) if is_whole else []
     rows = history(told, seen, found.steps)
     last = rows[-1] if told else None  # which is judged, because the program leaves its final state
-    facts = _facts(config, found, opened, root) if job.purpose == PROBE else None
+    facts = _facts(config, found, opened, table, root) if job.purpose == PROBE else None
     program = Program(
         command=found.command,
         processes=found.processes,
@@ -155,10 +174,11 @@ def _identity(job: TrainingJob, found: Observed) -> parts.Identity:
     return replace(identity, determinism={**identity.determinism, **found.switches})
 
 
-def _facts(config: TrainingConfig, found: Observed, opened: list[FileRow], root: Path) -> dict[str, Any]:
-    """Return planning's record of the data: its files; their samples only the program knows."""
-    findings = [*_findings(opened), *metrics_findings(config, found, root)]
-    return parts.facts_of("program", config.task.script, digest(dumped(opened)), dumped(opened), NO_SAMPLES, findings)
+def _facts(config: TrainingConfig, found: Observed, opened: list[FileRow], table: dict[str, Any], root: Path) -> dict[str, Any]:
+    """Return planning's record of the data: its files, and what was found in the table; other samples only the program knows."""
+    findings = [*(table.get("findings") or _findings(opened)), *metrics_findings(config, found, root)]
+    facts = parts.facts_of("program", config.task.script, digest(dumped(opened)), dumped(opened), NO_SAMPLES, findings)
+    return {**facts, "not_looked_at": table.get("not_looked_at", facts["not_looked_at"])}
 
 
 def _findings(opened: list[FileRow]) -> Iterator[dict[str, str]]:

@@ -6,6 +6,13 @@ from tests.mutations.fault import Fault
 
 FAULTS = (
     Fault(
+        "data that has an error is trained on",
+        "mltrainer/trainers/native/session.py",
+        "        self._judge_data()\n        self.start_mb",
+        "        self.start_mb",
+        "tests/phases/test_unsound_data.py",
+    ),
+    Fault(
         "an offloaded optimizer updates weights that something else has changed since",
         "mltrainer/trainers/native/optimization/offloading.py",
         "            copy.copy_(p)\n",
