@@ -312,8 +312,7 @@ The unseen half was drawn by a hash of the names; it was measured when the defau
 
 What the list does not hold apart: some tables are parts of others (CPSSW04 of CPSSW9204, rwm1984 of rwm5yr, solder.balance
 of solder), HMDA of the unseen half was in sight as Hdma, some help pages only mention a response (U29B, lchoice, v2catrauni),
-and some targets are nearly in their features (Wage, EquationCitations). A table that `init` refuses to read is left out
-(GaltonFamilies).
+and some targets are nearly in their features (Wage, EquationCitations). A table that `init` refuses to read is left out.
 
 All models learn the same 60 % of the rows and are judged on the same 20 %, by R2 or AUC (one class against the rest). Both
 boostings and the linear model have their defaults, the network has what `init` writes; the other 20 % of the rows choose its
