@@ -77,7 +77,7 @@ class Frameworks:
         self._draws[name] = _next_draw(module)
 
     def _read_back(self) -> None:
-        draws, switches = dict(self._draws), {}
+        draws, switches = dict(self._draws), dict[str, Any]()
         for name, read in READERS.items():
             if name in sys.modules:
                 with contextlib.suppress(Exception):  # not of this version: what was not read is not noted
