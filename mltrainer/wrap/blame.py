@@ -192,7 +192,19 @@ def judged(
         return found
     # Values may reach the training on ways that are not seen: then the first difference in time may say more.
     by_time = by(shown.earliest._replace(process=shown.process))
-    return by_time if by_time.is_explained else found
+    return by_time if by_time.is_explained else joined(found, by_time)
+
+
+def joined(found: Judged, by_time: Judged) -> Judged:
+    """Return a judgement whose way back ended unexplained, with the line at which that of the first difference in time did.
+
+    It comes first, as the earlier of the two, and is no innocent: the way to it may only not have been seen.
+    """
+    if [line.call for line in (*found.causes[:1], *by_time.causes[:1])] != [UNEXPLAINED] * 2:
+        return found
+    first = by_time.causes[0]
+    causes = [first, *(line for line in found.causes if line.place != first.place)]
+    return found._replace(causes=causes, innocent=[line for line in found.innocent if line.place != first.place])
 
 
 def _judged(

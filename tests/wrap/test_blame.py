@@ -9,7 +9,7 @@ import pytest
 
 from mltrainer.records.common import Cause
 from mltrainer.reproducibility.causes import sentence
-from mltrainer.wrap.blame import UNCHANGED, UNEXPLAINED, LikelyCause, _innocent, first_difference, judged
+from mltrainer.wrap.blame import UNCHANGED, UNEXPLAINED, Judged, LikelyCause, _innocent, first_difference, joined, judged
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.suspects import suspects
 
@@ -192,6 +192,16 @@ def test_a_line_that_only_differs_beside_the_training_is_listed_apart() -> None:
     assert [line.place[1] for line in _innocent(shown, [here], suspected, ways)] == [1, 2]
     unexplained = here._replace(call=UNEXPLAINED)
     assert [line.place[1] for line in _innocent(shown, [unexplained], suspected, ways)] == [1]  # the way may have ended too early
+
+
+def test_where_both_ways_back_end_unexplained_the_line_of_the_first_difference_in_time_comes_first() -> None:
+    at = {number: LikelyCause(("t.py", number), "outside", UNEXPLAINED) for number in (2, 7)}
+    suspect = LikelyCause(("t.py", 5), "random draw", "random.Random")
+    found, by_time = Judged([at[7], suspect], [at[2]], None, False), Judged([at[2]], [at[7]], None, False)
+    assert joined(found, by_time) == Judged([at[2], at[7], suspect], [], None, False)
+    by_source = Judged([suspect], [at[2]], None, False)  # no way back was found at all
+    assert joined(by_source, by_time) == by_source
+    assert joined(found, by_source) == found
 
 
 @pytest.mark.parametrize("by", ["aten.uniform_.default", "aten.eye.m_out"])
