@@ -120,8 +120,7 @@ def start(
     lines, log = scratch / "lines", scratch / "log.txt"
     lines.mkdir(parents=True)
     place = place or _place(program, scratch / ("elsewhere" if perturbations.folder else "work"))
-    own = {"folder": str(lines), "program": str(place), "disturbances": perturbations.modules, "seed": program.seed}
-    settings = settings._replace(**own)
+    settings = settings._replace(folder=str(lines), program=str(place), disturbances=perturbations.modules, seed=program.seed)
     started, before = time.monotonic(), stamps(place)
     with leftovers.scratch("wrap-") as short:
         # not in scratch: a socket's path, such as a loader's for its temporary files, holds some hundred letters
