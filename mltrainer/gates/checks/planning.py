@@ -67,7 +67,7 @@ def determinism_on(record: Envelope[Planning]) -> Outcome:
     is_program = record.evidence.program is not None
     wanted = {**({} if is_program else SWITCHES), **_of_frameworks(read)}
     if not wanted:
-        return _not_read("switches", read[0].jax and "JAX on a CPU has none: its operations repeat there")
+        return _not_read("switches", read[0].jax and "JAX has no such switch on a CPU")
     wrong = {
         name: getattr(switches, name) for switches in read for name, value in wanted.items() if getattr(switches, name) != value
     }
