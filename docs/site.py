@@ -10,7 +10,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 HANDBOOK = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
-DOCUMENTS = ("*.md", "docs/*.md", "docs/*/*.png", "examples/**/*.md")
+DOCUMENTS = ("*.md", "docs/*.md", "docs/*.svg", "docs/*/*.png", "examples/**/*.md")
 PATTERNS = (*DOCUMENTS, *(f"{folder}/**/*.{suffix}" for folder in HANDBOOK for suffix in ("md", "yaml")))
 FENCE = "---\n"
 

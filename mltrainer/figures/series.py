@@ -13,6 +13,7 @@ from typing import Any
 from mltrainer.figures.axes import drawable
 
 Point = tuple[float, float]
+ABBREVIATIONS = ("rmse", "mae", "roc", "auc")
 MAX_POINTS = 400
 MOST_LAYERS = 8  # that have a line each
 TERMS = "means over the steps before each evaluation, before their shares"
@@ -168,7 +169,9 @@ def followed(metric: str, layers: Sequence[str], terms: Iterable[str] = (), meas
 
 def _measured(name: str, metric: str) -> Chart:
     curves = Curve("training", ("train", metric), is_beside=True), Curve("validation", ("validation", metric))
-    return Chart(name, f"{metric[:1].upper()}{metric[1:]}".replace("_", " "), curves, "training and validation")
+    words = [word.upper() if word in ABBREVIATIONS else word for word in metric.split("_")]
+    title = " ".join(words)
+    return Chart(name, f"{title[:1].upper()}{title[1:]}", curves, "training and validation")
 
 
 def _of_steps(layers: Sequence[str]) -> tuple[Chart, ...]:

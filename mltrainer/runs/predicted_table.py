@@ -70,14 +70,14 @@ def columns_of(answer: Mapping[str, Any]) -> Row:
 
 def _given(path: Path, spec: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a table or the texts that a model reads; none of pictures, arrays and what a project's module reads."""
-    from mltrainer.checkpointing.inference_script import read_rows, read_texts  # here, because it imports numpy
+    from mltrainer.checkpointing.inference_script import read_table, read_texts  # here, because it imports numpy
 
     kind = spec["input"].get("name") if isinstance(spec.get("input"), dict) else None
     if "preprocess" in spec or kind not in ("table", "texts"):
         return []
     if kind == "texts" and path.suffix == ".txt":
         return [{"text": text} for text in read_texts(path, dict(spec))]
-    return [dict(row) for row in read_rows(path, spec.get("header", True))]
+    return [dict(row) for row in read_table(path, dict(spec))]
 
 
 def _csv(table: Sequence[Row]) -> bytes:
