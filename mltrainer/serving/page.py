@@ -78,7 +78,7 @@ def typical(column: Mapping[str, Any]) -> str:
 
 
 def predicted(spec: Mapping[str, Any]) -> str:
-    """Return what the model answers with, in words."""
+    """Return a sentence on the model's answers: the target, and the classes where it has some."""
     if kind_of(spec) == "prompt":
         return "Continues a text."
     targets = [one["name"] for one in spec.get("targets", [])] or [name for name in (spec.get("target"),) if name]
