@@ -58,7 +58,9 @@ class Trainer:
             MltrainerError: The trainer's own error, with its exit code.
         """
         found = self._trained(job, None)
-        return parsed_result(found, UnsoundDataResult if found.get("state") == "unsound_data" else ProbeResult)
+        if found.get("state") == "unsound_data":
+            return parsed_result(found, UnsoundDataResult)
+        return parsed_result(found, ProbeResult)
 
     def _trained(self, job: TrainingJob, variables: Variables | None) -> dict[str, Any]:
         own = job.model_copy(update={"tool": self.page.tool})

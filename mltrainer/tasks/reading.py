@@ -154,14 +154,15 @@ class _OneTarget:
     """Whether all samples that were seen have one target; after the first other one, none is looked at."""
 
     def __init__(self, target_key: str) -> None:
-        self.is_one, self._key, self._first = True, target_key, None
+        self.is_one, self._key = True, target_key
+        self._first: _Thinned | None = None
 
     def see(self, sample: Any) -> None:
         if not self.is_one:
             return
-        target = _divided(sample, self._key)[1]
-        self._first = target if self._first is None else self._first
-        self.is_one = target is not None and np.array_equal(target.values, self._first.values)
+        target: _Thinned | None = _divided(sample, self._key)[1]
+        self._first = self._first or target
+        self.is_one = target is not None and self._first is not None and np.array_equal(target.values, self._first.values)
 
 
 def _drawn(first: list[Any], second: list[Any], target_key: str) -> Literal["inputs", "targets"] | None:
