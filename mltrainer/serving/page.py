@@ -64,9 +64,9 @@ def typical(column: Mapping[str, Any]) -> str:
         not training or "of" in column or "unit" in column
     ):  # of a difference the rows held no dates, and units are typed in many ways
         return ""
-    if shares := training["shares"]:
+    if shares := training.get("shares"):
         return str(column["categories"][shares.index(max(shares))])
-    if not training["edges"]:
+    if not training.get("edges"):
         return ""
     middle = training["edges"][len(training["edges"]) // 2]
     if kind in _DATES:
