@@ -95,7 +95,7 @@ def test_a_program_that_repeats_is_said_to_and_nothing_is_left(tmp_path: Path) -
     before = sorted(os.listdir(tmp_path))
     done = wrap(tmp_path, "--steps", "3", "--out", str(tmp_path / "report.md"))
     assert done.returncode == 0, done.stderr
-    assert re.match("it repeats: 3 optimizer steps, in [3-6] runs, all gradients and weights the same", done.stdout)
+    assert re.match("it repeats: 3 optimizer steps, in 2 runs, all gradients and weights the same", done.stdout)
     assert sorted(os.listdir(tmp_path)) == sorted([*before, "report.md", "train.py"])
     page = (tmp_path / "report.md").read_text()
     sha256 = hashlib.sha256((tmp_path / "train.py").read_bytes()).hexdigest()
