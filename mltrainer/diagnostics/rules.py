@@ -57,8 +57,9 @@ from mltrainer.diagnostics import (
 )
 from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
 from mltrainer.errors import InputError
-from mltrainer.records.common import Acceptance
+from mltrainer.records.common import Acceptance, Metrics
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis, Suggestion
+from mltrainer.records.finalization import Test
 from mltrainer.records.run import WITHOUT_STEPS
 from mltrainer.workspace import plain
 
@@ -305,6 +306,15 @@ def acceptance_rows(
         )
         for name, criterion in acceptance.items()
     ]
+
+
+def final_acceptance(acceptance: Mapping[str, str], validated: Metrics, test: Test) -> list[Acceptance]:
+    """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
+    if not test.samples:
+        return acceptance_rows(acceptance, validated)
+    of_training = {name: value for name, value in validated.items() if name.startswith("train_")}
+    bounds = test.intervals.bounds if test.intervals else {}
+    return acceptance_rows(acceptance, {**of_training, **test.metrics}, "test", bounds)
 
 
 def recommend(

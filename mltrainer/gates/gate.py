@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ from mltrainer.reports.gate_items import GateItem as GateItem
 from mltrainer.reports.limited import is_rendered_apart, render_limited
 from mltrainer.reports.render import made_by, render
 from mltrainer.reproducibility.evidence import RESULT_FILE
+from mltrainer.reproducibility.git import GitError
+from mltrainer.reproducibility.history import contents, marks
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import (
     MODEL_FOLDER,
@@ -125,6 +127,7 @@ class _Look:
     record: Record
     digests: FileDigests
     demand_files: bool
+    before: Sequence[Gate]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -162,13 +165,32 @@ def check_gates(project: Project, demand_files: bool = False, known: FileDigests
     digests.begin()
     gates: list[Gate] = []
     for phase in PHASES:
-        gates.append(_check(project, phase, gates[-1] if gates else None, digests, demand_files))
+        gates.append(_check(project, phase, gates, digests, demand_files))
     if known is None:
         digests.save()
-    return gates
+    return _with_lost(project, gates)
 
 
-def _check(project: Project, phase: str, previous: Gate | None, digests: FileDigests, demand_files: bool) -> Gate:
+def _with_lost(project: Project, gates: list[Gate]) -> list[Gate]:
+    """Return the gates, of which those are stale whose record was committed and is not here: somebody removed it."""
+    missing = {
+        gate.phase: f"{project.relative(project.phase_dir(gate.phase))}/{RECORD_FILE}" for gate in gates if not gate.is_there
+    }
+    if not missing or marks(project.root) is None:
+        return gates
+    try:
+        held = contents(project.root, "HEAD", list(missing.values()))
+    except GitError:  # no commit yet
+        return gates
+    lost = {phase: path for phase, path in missing.items() if held.get(path) is not None}
+    told = "is in the last commit and not here; next: git checkout HEAD -- {}, or mltrainer phase run {}"
+    return [
+        replace(gate, stale=(f"{lost[gate.phase]} {told.format(lost[gate.phase], gate.phase)}",)) if gate.phase in lost else gate
+        for gate in gates
+    ]
+
+
+def _check(project: Project, phase: str, before: Sequence[Gate], digests: FileDigests, demand_files: bool) -> Gate:
     record = read_record(project, phase)
     if record is None:
         return Gate(phase, None, stale=tuple(_orphans(project, phase)))
@@ -176,7 +198,8 @@ def _check(project: Project, phase: str, previous: Gate | None, digests: FileDig
         return Gate(phase, record, stale=tuple(f"{fault}; next: mltrainer phase run {phase}" for fault in record.faults))
     policy = policy_of(project, record.trusted)
     try:
-        return _measure(_Look(project, policy, record, digests, demand_files, [*policy.notes]), previous)
+        look = _Look(project, policy, record, digests, demand_files, before, [*policy.notes])
+        return _measure(look, before[-1] if before else None)
     # A record of an earlier version passes its models with fields absent: what then lacks a value closes this gate alone.
     except (KeyError, TypeError, ValueError, AttributeError) as hole:
         fault = f"{RECORD_FILE} lacks what a phase records ({type(hole).__name__}: {hole}); next: mltrainer phase run {phase}"
@@ -467,8 +490,30 @@ def _recomputed(look: _Look, _previous: Gate | None) -> Iterator[str]:
         yield f"{fault}; next: {look.rerun}"
 
 
+def _equations(look: _Look, _previous: Gate | None) -> Iterator[str]:
+    """Every value of the record is what it must be, by the rest of it and by the records before."""
+    records = [gate.record for gate in look.before if gate.record] + [look.record]
+    path = look.project.phase_dir(look.page.phase) / RECORD_FILE
+    state = [mltrainer.__version__, *(record.sha256 for record in records)]
+    what = f"equations {look.page.phase}"
+    if len(records) <= len(look.before) or look.digests.agreed(what, path, state):
+        return  # without all records before it, this one holds for nothing, which `_origin` tells
+    from mltrainer.gates.equations import MOST_FAULTS, contradictions  # what is remembered needs none of it
+
+    name = look.project.relative(path)
+    envelopes = {record.trusted.phase: record.trusted for record in records if record.typed}
+    every = contradictions(envelopes, look.page.phase, look.project.root)
+    found = [*{(fault.field, fault.expected): fault for fault in every}.values()]
+    for fault in found[:MOST_FAULTS]:
+        yield f"{name}: {fault._replace(field=fault.field.partition('.')[2]).sentence}; next: {look.rerun}"
+    if len(found) > MOST_FAULTS:
+        yield f"{name}: {len(found) - MOST_FAULTS} more values contradict others; next: {look.rerun}"
+    if not found:
+        look.digests.agree(what, path, state)
+
+
 _STALENESS: tuple[Callable[[_Look, Gate | None], Iterator[str]], ...] = (
-    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _unplanned, _recomputed),
+    *(_origin, _inputs, _delivered, _policy, _custom, _run, _folds, _unplanned, _recomputed, _equations),
 )
 
 
@@ -515,10 +560,7 @@ def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) ->
         yield from _compare(folder / name, content, look)
     expected_gate = statement(look.project, look.record, digests_of(expected))
     look.digests.keep_rendered(look.page.phase, path, key, digests_of({**expected, GATE_FILE: expected_gate}))
-    gate_file = folder / GATE_FILE
-    # All that the gate record says was compared above: a missing one takes nothing away, another one contradicts.
-    if gate_file.exists():
-        yield from _compare(gate_file, expected_gate, look)
+    yield from _compare(folder / GATE_FILE, expected_gate, look)
 
 
 def digests_of(rendered: dict[str, bytes]) -> dict[str, str]:
@@ -529,9 +571,7 @@ def digests_of(rendered: dict[str, bytes]) -> dict[str, str]:
 def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
     """Return True if the files have the digests of an earlier rendering; otherwise the reports are rendered again."""
     folder = look.project.phase_dir(look.page.phase)
-    found = {name: look.digests.of(folder / name) for name in known}
-    # A gate record may be missing, as in `_artifacts`; reports may not.
-    return all(found[name] == sha256 or (name == GATE_FILE and found[name] is None) for name, sha256 in known.items())
+    return all(look.digests.of(folder / name) == sha256 for name, sha256 in known.items())
 
 
 def _figures(look: _Look) -> Iterator[str]:

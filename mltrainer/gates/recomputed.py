@@ -32,7 +32,7 @@ from mltrainer.records.finalization import Combination, Finalization
 from mltrainer.records.run import Run
 from mltrainer.reports.render import template_paths
 from mltrainer.reproducibility import fingerprint
-from mltrainer.reproducibility.evidence import TEST_FILE
+from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import contents, holds_commit, is_shallow, marks
 from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, digest, read_if_whole, read_whole
@@ -236,6 +236,9 @@ def _measured_test(claim: Claim) -> Iterator[str]:
     test = claim.final.test
     path = claim.project.runs_dir / claim.final.run.id / TEST_FILE
     wrote = read_if_whole(path)
+    if test.samples and not path.exists() and path.with_name(RESULT_FILE).exists():
+        name = claim.project.relative(path)
+        yield f"{name} is missing, which holds what the test split showed, beside the result of its run"
     # A later test of other weights may lie in its place: then nothing here can answer for these.
     if not test.samples or wrote.get("weights_sha256") != claim.final.delivered_sha256:
         return
@@ -258,10 +261,11 @@ def _conformal(claim: Claim) -> dict[str, Any] | None:
 
 
 def _interface(claim: Claim) -> Iterator[str]:
-    """The delivered model answers with the sets or intervals that were measured."""
+    """The delivered model takes and answers what was recorded, with the sets or intervals that were measured."""
     path = claim.model_folder / INTERFACE
-    if claim.final.conformal and path.is_file():
-        yield from _unlike(claim, path, read_if_whole(path), {"conformal": _conformal(claim)})
+    if path.is_file():
+        doubt = {"conformal": _conformal(claim)} if claim.final.conformal else {}
+        yield from _unlike(claim, path, read_if_whole(path), {**claim.final.inference, **doubt})
 
 
 def _reproduced(claim: Claim) -> Iterator[str]:

@@ -6,9 +6,8 @@ from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, where_there_is
 from mltrainer.phases.folds import mean_of
-from mltrainer.records.diagnostics import Diagnostics, Mistake
-from mltrainer.records.run import TaskEvaluation
-from mltrainer.reports.views import MAX_MISTAKES, confused
+from mltrainer.records.diagnostics import Diagnostics
+from mltrainer.reports.views import mistakes_of
 
 
 def run(ctx: Context) -> Result:
@@ -39,11 +38,3 @@ def run(ctx: Context) -> Result:
         **where_there_is(program=run.program, boosting=baseline.boosting),
     )
     return Result(evidence, ctx.baseline.source, [], [row.page for row in rows])
-
-
-def mistakes_of(found: TaskEvaluation) -> list[Mistake] | None:
-    """Return the most frequent mistakes of a classifier; None of another model."""
-    if found.kind != "classification" or not found.confusion:
-        return None
-    pairs = confused(found)[:MAX_MISTAKES]
-    return [Mistake(true=true, predicted=taken, samples=count) for true, taken, count in pairs]

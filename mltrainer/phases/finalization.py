@@ -15,7 +15,7 @@ from mltrainer.configs.items import FinalizationSettings
 from mltrainer.configs.loading import apply, parse_assignment, validate_values
 from mltrainer.configs.project import Task, TrainingConfig, of_task
 from mltrainer.configs.templates import PRODUCTION, Combine, overlay, production_template
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, final_acceptance, findings
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.phases.baseline import run_inputs, run_source
@@ -23,7 +23,7 @@ from mltrainer.phases.context import Context, Result, file_row, rows_with_role, 
 from mltrainer.phases.lacking_classes import lacking_classes
 from mltrainer.phases.openings import Ledger, known_openings, salt_of
 from mltrainer.phases.training import train
-from mltrainer.records.common import Acceptance, InputRow, Metrics
+from mltrainer.records.common import InputRow, Metrics
 from mltrainer.records.finalization import Combination, Finalization, Reproduction, Test, WayBack
 from mltrainer.records.job import TestOpening
 from mltrainer.records.openings import LEDGER_FILE
@@ -31,6 +31,7 @@ from mltrainer.records.optimization import Searched, Skipped
 from mltrainer.records.partial import partial
 from mltrainer.records.run import RunResult, output_name
 from mltrainer.reports.advice import next_search
+from mltrainer.reproducibility.evidence import TEST_FILE
 from mltrainer.reproducibility.packs import packed
 from mltrainer.runs.combining import combined, refuse_impossible
 from mltrainer.runs.contract import key_changes
@@ -86,7 +87,7 @@ def run(ctx: Context) -> Result:
         delivered_sha256=exported.weights_sha256,
         test=test,
         model_files=files,
-        acceptance=final_acceptance(config, validated, test),
+        acceptance=final_acceptance(config.acceptance, validated, test),
         way_back=way_back(ctx, config),
         runs_tried=runs_tried(ctx),
         data=planned.data,
@@ -107,7 +108,7 @@ def run(ctx: Context) -> Result:
         ),
     )
     # The ledger after `_tested`, which has written what the record tells of.
-    inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files, *_ledger(ctx)]
+    inputs = [*run_inputs(ctx, result), *combined_inputs(combination), *files, *_ledger(ctx), *_opened(ctx, result, test)]
     return Result(evidence, run_source(ctx, result), inputs, [PRODUCTION, *(row.page for row in rows)])
 
 
@@ -121,6 +122,11 @@ def _ledger(ctx: Context) -> list[InputRow]:
     """Return the row of the openings of the test split; none where it was never opened."""
     path = ctx.folder / LEDGER_FILE
     return [file_row(ctx.project, path, "ledger")] if path.exists() else []
+
+
+def _opened(ctx: Context, result: RunResult, test: Test) -> list[InputRow]:
+    """Return the row of what the test split showed; none where it stayed sealed."""
+    return [file_row(ctx.project, ctx.project.runs_dir / result.id / TEST_FILE, "run")] if test.samples else []
 
 
 # --- what the model is judged by ------------------------------------------------------------------
@@ -137,15 +143,6 @@ def why_sealed(
     missed = [row for row in acceptance_rows(config.acceptance, validated) if not row.met]
     told = (f"{row.metric} on {row.split} is {row.value}, {row.criterion} is required" for row in missed)
     return "; ".join(told) or None
-
-
-def final_acceptance(config: TrainingConfig, validated: Metrics, test: Test) -> list[Acceptance]:
-    """Return the criteria beside what decides: the test split's metrics, or validation's where it was not opened."""
-    if not test.samples:
-        return acceptance_rows(config.acceptance, validated)
-    of_training = {name: value for name, value in validated.items() if name.startswith("train_")}
-    bounds = test.intervals.bounds if test.intervals else {}
-    return acceptance_rows(config.acceptance, {**of_training, **test.metrics}, "test", bounds)
 
 
 # --- several models -------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ from mltrainer.gates.waived import committers
 from mltrainer.records.envelope import Envelope, Waiver
 from mltrainer.records.reading import RECORD_FILE, WAIVERS_FILE, Record, record_of, run_of
 from mltrainer.records.trial_table import reference_of
+from mltrainer.reports.criteria import Version, moved
 from mltrainer.reports.review import FailingItem, PhaseVerdict, Review, Side, compare
 from mltrainer.reproducibility.git import GitError, files_at, locate, resolve
+from mltrainer.reproducibility.history import Commit, commits, contents
 from mltrainer.workspace import PHASES, Project, from_json, phase_folder
 
+MOST_COMMITS = 100  # of a branch, the newest, that are looked through for criteria that moved
 UNCHECKED = ("not recomputed", "is not in this repository", "shallow clone", "the ledger lacks")  # in notes of a gate
 
 
@@ -52,10 +55,35 @@ def review(project: Project, against: str) -> Review:
         place=place,
         against=against,
         commit=commit,
-        holds=all(state.gate.holds for state in states) and not compared.impossible,
+        moved=moved(_versions(project, commit, records)),
+        holds=all(state.gate.holds for state in states) and not compared.impossible and not compared.removed,
         phases=[_verdict(state) for state in states],
         notes=[*faults, *_unchecked(states)],
     )
+
+
+def _versions(project: Project, commit: str, records: Mapping[str, Record]) -> list[Version]:
+    """Return a project's records at a commit, at each later one that changed them, and as they are here."""
+    paths = {phase: _path(phase, RECORD_FILE) for phase in PHASES}
+    try:
+        later = commits(project.root, commit, "phases")
+        every = [Commit(commit, "", ""), *later[-MOST_COMMITS:]]
+        held = [(one, contents(project.root, one.name, list(paths.values()))) for one in every]
+    except GitError:
+        return []
+    committed = [
+        Version(one.author, one.day, {phase: _content(files[path]) for phase, path in paths.items()}) for one, files in held
+    ]
+    return [*committed, Version(None, None, {phase: record.data for phase, record in records.items()})]
+
+
+def _content(raw: bytes | None) -> dict[str, Any]:
+    """Return a record's content as it was committed; nothing of one that is missing or damaged, which the gate tells."""
+    try:
+        found = from_json(raw) if raw else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _unchecked(states: Sequence[PhaseState]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from mltrainer.records.common import Acceptance, Measured, Metrics, Number, Part
 from mltrainer.records.diagnostics import Change, Diagnosis
-from mltrainer.records.references import BoostingAhead, References
+from mltrainer.records.equations import Equal, not_negative, shares
+from mltrainer.records.references import BoostingAhead, References, of_references
 from mltrainer.records.run import LackingClasses, Run
 
 
@@ -12,6 +13,8 @@ class Waiting(Part):
     share: Measured
     limit: Number
     starved: bool
+
+    equations = (*not_negative("share"), *shares("limit"))
 
 
 class UntaughtRun(Part):
@@ -40,6 +43,8 @@ class FoldRow(Part):
     epochs: int
     wall_s: Number
 
+    equations = not_negative("fold", "train_samples", "epochs", "wall_s")
+
 
 class Folds(Part):
     """What each fold gave, the planned config's own first, with the mean and the standard deviation of each metric over them."""
@@ -48,6 +53,8 @@ class Folds(Part):
     rows: list[FoldRow]
     metrics: Metrics
     spread: Metrics
+
+    equations = (Equal("count", lambda folds: len(folds.rows)), *not_negative("spread.*"))
 
 
 class Baseline(Part):
@@ -72,3 +79,11 @@ class Baseline(Part):
     unplanned: list[str] | None = None
     untaught: Untaught | None = None
     lacking: LackingClasses | None = None
+
+    equations = (
+        Equal("folds.rows.0.run", "run.id"),
+        Equal("folds.rows.0.metrics", "run.metrics"),
+        Equal("folds.rows.0.epochs", "run.epochs"),
+        Equal("folds.rows.0.train_samples", "run.train_samples"),
+        *of_references("references"),
+    )

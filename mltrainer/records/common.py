@@ -3,10 +3,12 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import core_schema
+
+from mltrainer.records.equations import ROUNDING, Between, Equal, Equation, not_negative, shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,13 @@ Metrics = dict[str, Measured]
 
 
 class Part(BaseModel):
-    """Base of every part of a record: frozen, exact types, unknown fields refused."""
+    """Base of every part of a record: frozen, exact types, unknown fields refused.
+
+    Attributes:
+        equations: What its values must be, by what else stands in it: see `records.equations`.
+    """
+
+    equations: ClassVar[tuple[Equation, ...]] = ()
 
     # Built when they are first used: a command reads a record or two, and building all models takes a while.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
@@ -63,6 +71,8 @@ class FileRow(Part):
     path: str
     sha256: str
     size: int
+
+    equations = not_negative("size")
 
 
 class InputRow(FileRow):
@@ -172,6 +182,8 @@ class CalibrationRows(Part):
     of: int
     places_sha256: str
 
+    equations = (Between("samples", 1, "of"),)
+
 
 class Cost(Part):
     """The size of a model, and how long its forward pass takes in milliseconds: of one sample, and of a batch."""
@@ -180,6 +192,8 @@ class Cost(Part):
     one_ms: Measured
     batch_ms: Measured
     batch: int
+
+    equations = not_negative("parameters", "one_ms", "batch_ms", "batch")
 
 
 class Quantized(Part):
@@ -211,6 +225,11 @@ class Quantized(Part):
     loss: Measured | None = None
     allowed: Number | None = None
 
+    equations = (
+        *shares("share"),
+        *not_negative("size", "original_size", "latency_ms", "original_latency_ms"),
+    )
+
 
 def lost_share(original: Any, value: Any, mode: str) -> float:
     """Return by which share of its original value a metric is worse: NaN where one is no number; of 0 the difference itself.
@@ -224,6 +243,12 @@ def lost_share(original: Any, value: Any, mode: str) -> float:
         return math.nan
     worse = original - value if mode == "max" else value - original
     return float(worse / abs(original) if original else worse)
+
+
+def _relative_difference(row: "Export") -> float | None:
+    """Return the difference of outputs relative to the largest one; None where that is not known, or 0."""
+    found, scale = row.max_difference, row.scale
+    return found / scale if isinstance(found, int | float) and isinstance(scale, int | float) and scale else None
 
 
 class Export(Part):
@@ -241,3 +266,8 @@ class Export(Part):
     samples: int | None = None
     batch_sizes: list[int] | None = None
     quantized: Quantized | None = None
+
+    equations = (
+        *not_negative("max_difference", "scale", "relative_difference", "tolerance", "samples"),
+        Equal("relative_difference", _relative_difference, ROUNDING),
+    )

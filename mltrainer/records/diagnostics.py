@@ -3,6 +3,7 @@
 from typing import Any
 
 from mltrainer.records.common import Acceptance, Metrics, Number, Part
+from mltrainer.records.equations import Between, not_negative
 from mltrainer.records.references import BoostingAhead
 from mltrainer.records.run import Errors, Program, Run
 
@@ -60,6 +61,8 @@ class Mistake(Part):
     predicted: str
     samples: int
 
+    equations = (Between("samples", 1),)
+
 
 class Diagnostics(Part):
     """The baseline's diagnosis.
@@ -86,6 +89,8 @@ class Diagnostics(Part):
     mistakes: list[Mistake] | None = None
     program: Program | None = None
     boosting: BoostingAhead | None = None
+
+    equations = not_negative("evaluations", "layers")
 
     @property
     def evaluation_count(self) -> int:

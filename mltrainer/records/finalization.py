@@ -19,8 +19,9 @@ from mltrainer.records.common import (
     Part,
 )
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis
+from mltrainer.records.equations import ROUNDING, Between, Equal, not_negative, shares
 from mltrainer.records.planning import Data, Environment
-from mltrainer.records.references import BoostingAhead, References
+from mltrainer.records.references import BoostingAhead, References, of_references
 from mltrainer.records.run import LackingClasses, Run
 
 
@@ -47,6 +48,8 @@ class Compared(Part):
     steps_compared: int
     first_divergence: Divergence | None
 
+    equations = not_negative("loss_difference", "metric_difference", "steps_compared")
+
 
 class Reproduction(Compared):
     """What the same training in a fresh process showed; numbers are compared only where bits differ.
@@ -60,6 +63,8 @@ class Reproduction(Compared):
     wall_s: Number
     weights_tree_sha256: str | None = None
     outputs: dict[str, bool] | None = None
+
+    equations = (*Compared.equations, *not_negative("wall_s"))
 
 
 class Opening(Part):
@@ -81,6 +86,8 @@ class RowDigests(Part):
     salt: str
     digests: str
 
+    equations = (Between("samples", lambda rows: len(rows.digests.split())),)
+
 
 class Intervals(Part):
     """The interval of each metric over samples drawn anew, by its lower and upper end; `reason`: why metrics have none."""
@@ -89,6 +96,12 @@ class Intervals(Part):
     resamples: int
     bounds: dict[str, list[Number]]
     reason: str | None
+
+    equations = (
+        *shares("level"),
+        Between("resamples", lambda found: 1 if found.bounds else 0),
+        Between("bounds.*.0", None, lambda found: [ends[1] for ends in found.bounds.values()]),
+    )
 
 
 class WayBack(Part):
@@ -103,6 +116,8 @@ class WayBack(Part):
     set: dict[str, Any]
     trials: int | None
     search: str | None = None
+
+    equations = not_negative("trials")
 
 
 class Conformal(Part):
@@ -123,6 +138,8 @@ class Conformal(Part):
     samples: int
     rank: int
 
+    equations = (*shares("coverage"), Between("rank", 1, "samples"))
+
 
 class Weakest(Part):
     """The class whose rows are covered least often."""
@@ -130,6 +147,8 @@ class Weakest(Part):
     name: str
     samples: int
     covered: int
+
+    equations = (Between("covered", 0, "samples"),)
 
 
 class Coverage(Part):
@@ -155,6 +174,16 @@ class Coverage(Part):
     alone: int | None = None
     weakest: Weakest | None = None
 
+    equations = (
+        Between("covered", 0, "samples"),
+        Between("alone", 0, "samples"),
+        Between("weakest.samples", 0, "samples"),
+        Equal("share", lambda found: found.covered / found.samples if found.samples else None, ROUNDING),
+        Between("share", "interval.0", "interval.1"),
+        *shares("level"),
+        *not_negative("mean_size"),
+    )
+
 
 class Test(Part):
     """What the test split showed, with its intervals; no samples: there is none, or it is `sealed`, for the reason told.
@@ -170,6 +199,12 @@ class Test(Part):
     splits: dict[str, RowDigests] | None = None
     coverage: Coverage | None = None
     lacking: list[str] | None = None
+
+    equations = (
+        Equal("openings.*.nr", lambda test: [*range(1, len(test.openings) + 1)]),
+        Equal("coverage.samples", "samples"),
+        *not_negative("samples"),
+    )
 
 
 class Member(Part):
@@ -195,6 +230,8 @@ class Member(Part):
     used: bool
     config: dict[str, Any] | None = None
 
+    equations = not_negative("step")
+
 
 class LeftOut(Part):
     """A model that could not be combined with the others, and why."""
@@ -210,6 +247,8 @@ class Addition(Part):
     member: int
     metrics: Metrics
     kept: bool
+
+    equations = (Between("member", 1),)
 
 
 class Combination(Part):
@@ -281,6 +320,13 @@ class Finalization(Part):
     combination: Combination | None = None
     untaught: Untaught | None = None
     lacking: LackingClasses | None = None
+
+    equations = (
+        *of_references("references"),
+        *of_references("tested_references"),
+        Equal("reproduction.run", "run.id"),
+        Equal("reproduction.steps_compared", lambda found: found.run.steps if found.reproduction.identical else None),
+    )
 
     @property
     def delivered_combination(self) -> Combination | None:

@@ -1,10 +1,13 @@
 """Optimization's evidence: a search with its winner's comparison, or the rule by which it was skipped."""
 
+import statistics
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from mltrainer.records.common import Acceptance, KeyChange, Measured, MetricChoice, Metrics, Number, Part
+from mltrainer.records.equations import ROUNDING, Between, Equal, not_negative
 from mltrainer.records.references import BoostingAhead
 
 Evaluated = Annotated[tuple[Number, Measured], Field(strict=False)]  # JSON has lists alone, which a strict tuple refuses
@@ -16,6 +19,17 @@ class FoldValue(Part):
     fold: int
     run: str
     value: Measured
+
+    equations = not_negative("fold")
+
+
+def _nearest(trial: "Trial") -> float | None:
+    """Return the value that a trial must have: its folds' mean, or one of its evaluations'; None where none is known."""
+    values = [row.value for row in trial.folds] or [value for _, value in trial.curve]
+    known = [value for value in values if not isinstance(value, str)]
+    if isinstance(trial.value, str) or len(known) < len(values) or not known:
+        return None
+    return statistics.fmean(known) if trial.folds else min(known, key=lambda value: abs(value - trial.value))
 
 
 class Trial(Part):
@@ -53,6 +67,13 @@ class Trial(Part):
     folds: list[FoldValue] = Field(default_factory=list)
     objectives: Metrics = Field(default_factory=dict)
 
+    equations = (
+        Equal("value", lambda trial: _nearest(trial) if trial.state != "failed" else None, ROUNDING),
+        Between("curve.*.0", lambda trial: [0, *(epoch for epoch, _ in trial.curve)]),
+        Between("attempts", 1),
+        *not_negative("seed", "steps", "wall_s", "pruned_at"),
+    )
+
 
 class BaselineValue(Part):
     """The baseline's run, its metric, and its values of the searched keys."""
@@ -82,6 +103,8 @@ class Trained(Part):
     steps: list[int]
     samples: list[int | None]
 
+    equations = not_negative("epochs", "steps.*", "samples.*")
+
 
 class Earlier(Part):
     """A comparison with the same plan's baseline that was begun before, by its number."""
@@ -103,6 +126,12 @@ class CountedComparison(ComparisonKey):
     """A comparison that was begun, with its number among those with the plan's baseline."""
 
     number: int = Field(gt=0)
+
+
+def _of(differences: list[Measured], what: Callable[[list[float]], float]) -> float | None:
+    """Return the value of a function of differences; None where there are none, or one is not finite."""
+    known = [float(value) for value in differences if not isinstance(value, str)]
+    return what(known) if known and len(known) == len(differences) else None
 
 
 class Comparison(Part):
@@ -133,12 +162,21 @@ class Comparison(Part):
     candidate_sha256: str | None = None
     study: str | None = None
 
+    equations = (
+        Equal("mean_difference", lambda found: _of(found.differences, statistics.fmean), ROUNDING),
+        Equal("worst_difference", lambda found: _of(found.differences, min)),
+        Between("number", 1),
+        *not_negative("seeds.*"),
+    )
+
 
 class Forecast(Part):
     """What the search said that it would take, in seconds; None: nobody knew."""
 
     search_s: Measured | None
     comparison_s: Measured | None
+
+    equations = not_negative("search_s", "comparison_s")
 
 
 class Skipped(Part):
@@ -149,6 +187,14 @@ class Skipped(Part):
     acceptance: list[Acceptance]
     config: dict[str, Any]
     boosting: BoostingAhead | None = None
+
+
+def _differences(found: "Searched") -> list[float] | None:
+    """Return by how much the candidate is better on each seed; None where that was not measured on all."""
+    pairs = [*zip(found.comparison.baseline, found.comparison.candidate, strict=False)]
+    known = [(float(old), float(new)) for old, new in pairs if isinstance(old, int | float) and isinstance(new, int | float)]
+    sign = 1 if found.metric.mode == "max" else -1
+    return [sign * (new - old) for old, new in known] if known and len(known) == len(pairs) else None
 
 
 class Searched(Part):
@@ -187,3 +233,12 @@ class Searched(Part):
     points: int | None = None
     objectives: dict[str, Literal["max", "min"]] = Field(default_factory=dict)
     boosting: BoostingAhead | None = None
+
+    equations = (
+        Equal("seed", "config.seed"),
+        Equal("planned_trials", lambda found: len(found.trials)),
+        Equal("trials.*.nr", lambda found: [*range(1, len(found.trials) + 1)]),
+        Equal("comparison.differences", _differences, ROUNDING),
+        Between("best", 1, "planned_trials"),
+        *not_negative("lag", "rungs.*", "search_s", "minutes", "comparison_s", "points"),
+    )

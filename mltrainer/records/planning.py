@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from mltrainer.records.common import Cause, Divergence, Export, FileRow, Measured, Number, Part
+from mltrainer.records.equations import Between, Equal, not_negative, shares
 from mltrainer.records.references import BoostingPlan
 from mltrainer.records.run import Determinism, MemoryParts, Precision, Program
 
@@ -37,6 +38,8 @@ class Cpu(Part):
     flags_sha256: str
     flags: list[str]
 
+    equations = (Between("cores", 1), *not_negative("quota"))
+
 
 class Distribution(Part):
     """An installed package; no digest for an editable one."""
@@ -55,6 +58,8 @@ class GpuDevice(Part):
     cuda: str
     memory_mb: Number | None = None
 
+    equations = not_negative("memory_mb")
+
 
 class Environment(Part):
     """The machine's environment; `sha256` is the digest of what decides results."""
@@ -69,6 +74,8 @@ class Environment(Part):
     threads: int
     sha256: str
 
+    equations = (Between("threads", 1), *not_negative("memory_mb"))
+
 
 class Finding(Part):
     """What there is to say about the data; an error closes the gate."""
@@ -82,6 +89,8 @@ class Split(Part):
 
     samples: int
     sha256: str
+
+    equations = not_negative("samples")
 
 
 class Splits(Part):
@@ -100,6 +109,8 @@ class Column(Part):
     missing: int
     distinct: int
 
+    equations = not_negative("missing", "distinct")
+
 
 class Target(Part):
     """The training targets' range."""
@@ -110,6 +121,8 @@ class Target(Part):
     mean: Measured
     std: Measured
 
+    equations = (Between("mean", "min", "max"), *not_negative("std"))
+
 
 class Begun(Part):
     """Weights that the model begins with: its tensors that were loaded and that were not, and the file's that were not used."""
@@ -118,6 +131,12 @@ class Begun(Part):
     loaded: list[str]
     new: list[str]
     unused: list[str]
+
+
+def _classified(data: "Data", split: str) -> int | None:
+    """Return the number of samples of a split that have a class; None where they were not counted by class."""
+    counts = (data.class_counts or {}).get(split)
+    return sum(counts.values()) if counts else None
 
 
 class Data(Part):
@@ -143,6 +162,17 @@ class Data(Part):
     start: Begun | None = None
     not_looked_at: list[str] = Field(default_factory=list)
 
+    equations = (
+        Between("samples", lambda data: sum(split.samples for _, split in data.splits)),
+        Between("fingerprinted", 0, "samples"),
+        *(
+            Equal(f"splits.{split}.samples", lambda data, split=split: _classified(data, split))
+            for split in ("train", "validation")
+        ),
+        *not_negative("class_counts.*.*", "duplicates_across_splits"),
+        Between("shape.*", 1),
+    )
+
 
 class ProbeRun(Part):
     """One of the two probes."""
@@ -157,6 +187,8 @@ class ProbeRun(Part):
     step_time_us: Number | None
     wall_s: Number
     parameters: int
+
+    equations = not_negative("steps", "step_time_us", "wall_s", "parameters")
 
 
 class Probe(Part):
@@ -178,6 +210,12 @@ class Probe(Part):
     changed: list[str] = Field(default_factory=list)
     not_changed: list[str] = Field(default_factory=list)
 
+    equations = (
+        Between("resumed_at", 0, "steps"),
+        Equal("runs.*.parameters", "runs.0.parameters"),
+        Equal("runs.*.steps", lambda probe: probe.steps if probe.identical else None),
+    )
+
 
 class LoaderRow(Part):
     """What so many loader processes read, or the error by which reading failed."""
@@ -186,6 +224,8 @@ class LoaderRow(Part):
     samples_per_s: Number | None = None
     wait: Number | None = None
     error: str | None = None
+
+    equations = (*not_negative("workers", "samples_per_s"), *shares("wait"))
 
 
 class Loader(Part):
@@ -197,12 +237,16 @@ class Loader(Part):
     needed_per_s: Measured | None = None
     reading_s: Measured | None = None
 
+    equations = not_negative("workers", "needed_per_s", "reading_s")
+
 
 class Cost(Part):
     """A probe's shortest step in microseconds, and its peak memory in MiB."""
 
     step_us: Number
     peak_mb: Number
+
+    equations = not_negative("step_us", "peak_mb")
 
 
 class Option(Part):
@@ -256,6 +300,14 @@ class Estimate(Part):
     parts: MemoryParts | None = None
     rest_mb: Number | None = None
 
+    equations = (
+        *not_negative("steps", "step_time_us", "minutes", "budget_minutes", "available_mb", "checkpoint_mb", "disk_free_mb"),
+        Between("minutes", lambda found: found.steps * found.step_time_us / 60e6 if found.steps and found.step_time_us else None),
+        Between("held_mb", 0, "peak_mb"),
+        Between("rest_mb", 0, lambda found: found.peak_mb if found.device_peak_mb is None else found.device_peak_mb),
+        *not_negative("device_peak_mb", "device_total_mb"),
+    )
+
 
 class MemoryWay(Part):
     """A way to train with the same samples in a step, and the largest micro-batch that fits; `why_not` where it is none."""
@@ -266,6 +318,8 @@ class MemoryWay(Part):
     accumulate: int | None
     peak_mb: Number | None
     why_not: str | None
+
+    equations = (Between("batch_size", 1), Between("accumulate", 1), *not_negative("peak_mb"))
 
 
 class MemoryAdvice(Part):
@@ -285,6 +339,8 @@ class MemoryAdvice(Part):
     reason: str
     command: str | None
 
+    equations = not_negative("limit_mb")
+
 
 class Usual(Part):
     """A range that is usual, what the config has, and what to set the key to where that lies outside; else None."""
@@ -294,6 +350,8 @@ class Usual(Part):
     value: Number
     key: str
     proposed: Number | None
+
+    equations = (Between("low", 0, "high"), *not_negative("value", "proposed"))
 
 
 class FineTuning(Part):
@@ -309,6 +367,8 @@ class FineTuning(Part):
     rate: Usual
     warmup: Usual | None
 
+    equations = not_negative("parameters")
+
 
 class SecretPlace(Part):
     """Where something stands that looks like a key, a token or a password, and of which kind."""
@@ -316,6 +376,8 @@ class SecretPlace(Part):
     path: str
     line: int
     kind: str
+
+    equations = (Between("line", 1),)
 
 
 class Secrets(Part):
@@ -388,3 +450,13 @@ class Planning(Planned):
     fine_tuning: FineTuning | None = None
     memory_advice: MemoryAdvice | None = None
     boosting: BoostingPlan | None = None
+
+    equations = (
+        Equal("estimate.budget_minutes", "config.budget.minutes"),
+        Equal("probe.runs.*.determinism.threads", "environment.threads"),
+        Equal("fine_tuning.parameters", "probe.runs.0.parameters"),
+        Equal("boosting.metric", "config.metric.name"),
+        Equal("boosting.samples", "data.splits.validation.samples"),
+        Between("schedule.*.0", lambda found: [0, *(row[0] for row in found.schedule)]),
+        *not_negative("schedule.*.1"),
+    )

@@ -3,6 +3,15 @@
 from typing import Literal
 
 from mltrainer.records.common import Measured, Metrics, Number, Part
+from mltrainer.records.equations import Between, Equal, Equation, not_negative, shares, values
+
+
+def _verdict(lead: list[Number] | None) -> str | None:
+    """Return the verdict on a run beside a model, by both ends of its lead; None where that is not known."""
+    return None if lead is None else "ahead" if lead[0] > 0 else "behind" if lead[1] < 0 else "level"
+
+
+LEAD: tuple[Equation, ...] = (Equal("verdict", lambda row: _verdict(row.lead)), Between("lead.0", None, "lead.1"))
 
 
 class Reference(Part):
@@ -30,12 +39,24 @@ class Reference(Part):
     verdict: Literal["ahead", "level", "behind"] | None
     reason: str | None
 
+    equations = (*LEAD, *not_negative("rows", "seconds"))
+
 
 class Network(Part):
     """The run's best checkpoint, measured again beside them."""
 
     metrics: Metrics
     interval: list[Number] | None
+
+
+def _holds(place: str) -> tuple[Equation, ...]:
+    """Return the equations by which the interval of each model at a place holds its metric."""
+
+    def measured(found: "References") -> list[Measured | None]:
+        models = found.rows if "*" in place else [found.network] if found.network else []
+        return [model.metrics.get(found.metric) for model in models if model.interval]
+
+    return Between(f"{place}.interval.0", None, measured), Between(f"{place}.interval.1", measured)
 
 
 class References(Part):
@@ -61,6 +82,14 @@ class References(Part):
     rows: list[Reference]
     reason: str | None
 
+    equations = (
+        *shares("level"),
+        *not_negative("samples", "train_samples", "resamples"),
+        Between("rows.*.rows", 0, "train_samples"),
+        *_holds("network"),
+        *_holds("rows.*"),
+    )
+
 
 class BoostingBeside(Part):
     """Gradient boosting beside a run on the rows of one split.
@@ -80,6 +109,8 @@ class BoostingBeside(Part):
     network: Measured
     lead: list[Number] | None
     verdict: Literal["ahead", "level", "behind"] | None
+
+    equations = (*LEAD, Between("samples", 1))
 
 
 class BoostingAhead(Part):
@@ -101,6 +132,8 @@ class BoostingAhead(Part):
     beside: list[BoostingBeside]
     command: str | None
 
+    equations = (*shares("level"), *not_negative("seconds"))
+
 
 class PlainFigure(Part):
     """What a plain model reaches in the run's own metric, and the CPU time that it took."""
@@ -108,6 +141,8 @@ class PlainFigure(Part):
     title: str
     value: Number
     seconds: Measured
+
+    equations = not_negative("seconds")
 
 
 class BoostingPlan(Part):
@@ -132,3 +167,25 @@ class BoostingPlan(Part):
     lead: list[Number] | None
     likely: Literal["network"] | None
     command: str | None
+
+    equations = (*shares("level"), Between("lead.0", None, "lead.1"))
+
+
+def of_references(field: str) -> tuple[Equation, ...]:
+    """Return the equations by which plain models were compared with the run beside them, on its rows.
+
+    Args:
+        field: Of the phase's evidence.
+    """
+    samples = "test.samples" if field.startswith("tested") else "run.measured_samples.validation"
+    return (
+        Equal(f"{field}.metric", "run.metric.name"),
+        Equal(f"{field}.samples", lambda found: _compared(found, field, samples)),
+        Equal(f"{field}.train_samples", lambda found: _compared(found, field, "run.train_samples")),
+    )
+
+
+def _compared(found: Part, field: str, path: str) -> int | None:
+    """Return a number of samples; None where no model was compared, and there are none."""
+    references, numbers = getattr(found, field), values(found, path)
+    return numbers[0][1] if references and references.rows and numbers else None

@@ -1,6 +1,7 @@
 """One run's result: how far it came, what it learned, what it kept, and what its bits are a function of."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -8,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Call, Cause, Cost, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
+from mltrainer.records.equations import FLOAT32, ROUNDING, Between, Equal, not_negative, shares
 from mltrainer.records.faults import fault_lines
 from mltrainer.records.partial import partial
 from mltrainer.redaction import redacted
@@ -49,6 +51,8 @@ class GradientNorms(Part):
     max: Measured | None
     min: Measured | None
 
+    equations = (Between("median", "min", "max"), *not_negative("min"))
+
 
 class OutputSeen(Part):
     """Shape, range and spread of a batch's outputs, and the share of the most frequent answer."""
@@ -60,6 +64,8 @@ class OutputSeen(Part):
     sums_to_one: bool
     zero: Measured
     top: Measured | None
+
+    equations = (Between("lowest", None, "largest"), *not_negative("spread", "shape.*"), *shares("zero", "top"))
 
 
 class TargetSeen(Part):
@@ -73,6 +79,13 @@ class TargetSeen(Part):
     largest: Measured
     spread: Measured
 
+    equations = (
+        Between("lowest", None, "largest"),
+        Between("entropy", 0, lambda seen: math.log(seen.classes) if seen.classes else None),
+        *not_negative("spread", "shape.*", "classes"),
+        *shares("top"),
+    )
+
 
 class Histogram(Part):
     """Counts of equal bins from `low` to `high`, which leave out the outermost values on either side."""
@@ -80,6 +93,8 @@ class Histogram(Part):
     low: Measured
     high: Measured
     counts: list[int]
+
+    equations = (Between("low", None, "high"), *not_negative("counts.*"))
 
 
 class Distributions(Part):
@@ -101,6 +116,24 @@ class Plain(Part):
     losses: dict[str, list[Measured]]
 
 
+def _recall(by_class: Sequence[Sequence[int]] | None) -> float | None:
+    """Return the share of right answers; None where they are not counted by class."""
+    answers = sum(row[0] for row in by_class or [])
+    return sum(row[1] for row in by_class or []) / answers if answers else None
+
+
+def _largest(seen: "Seen") -> list[float]:
+    """Return the largest absolute value that each module with a histogram gave; infinity where that is not known."""
+    found = (seen.modules.get(name, {}).get("largest") for name in (seen.distributions.activations if seen.distributions else []))
+    return [end if isinstance(end, int | float) else math.inf for end in found]
+
+
+def _class_shares(seen: "Seen") -> list[float]:
+    """Return the share of a batch's targets that each class has; empty where the targets are no classes, or were not counted."""
+    counts = [row[0] for row in seen.by_class or []] if seen.target and seen.target.classes else []
+    return [count / sum(counts) for count in counts] if sum(counts) else []
+
+
 class Seen(Part):
     """What one batch shows of a model; `modules` has mean, deviation, dead and saturated shares by module.
 
@@ -118,6 +151,20 @@ class Seen(Part):
     distributions: Distributions | None = None
     losses: list[Measured] | None = None
     by_class: list[list[int]] | None = None
+
+    equations = (
+        *shares("accuracy", "modules.*.dead", "modules.*.zero"),
+        *not_negative("modules.*.std", "modules.*.bits", "by_class.*.*"),
+        Between("modules.*.largest", lambda seen: [row.get("std", 0) for row in seen.modules.values() if "largest" in row]),
+        Between("distributions.activations.*.low", lambda seen: [-end for end in _largest(seen)]),
+        Between("distributions.activations.*.high", None, lambda seen: _largest(seen)),
+        Between("by_class.*.1", 0, "by_class.*.0"),
+        Equal("accuracy", lambda seen: _recall(seen.by_class) if seen.target and seen.target.classes else None, FLOAT32),
+        Equal("target.top", lambda seen: max(_class_shares(seen), default=None), FLOAT32),
+        Equal(
+            "target.entropy", lambda seen: -sum(part * math.log(part) for part in _class_shares(seen) if part) or None, FLOAT32
+        ),
+    )
 
 
 class SeenAtStart(Seen):
@@ -155,12 +202,16 @@ class SeenAtStart(Seen):
     trained_share: Measured | None = None
     reached: list[str] | None = None
 
+    equations = (*Seen.equations, *shares("trained_share"), *not_negative("weights.*"))
+
 
 class InMode(Part):
     """Loss and accuracy of the same training samples in one of the two modes."""
 
     loss: Measured
     accuracy: Measured | None
+
+    equations = shares("accuracy")
 
 
 class RowSignals(Part):
@@ -209,6 +260,11 @@ class DataSeen(Part):
     neighbours: Measured | None = None
     neighbour_r2: Measured | None = None
 
+    equations = (
+        *not_negative("not_finite", "features", "counts.*", "largest", "spread"),
+        *shares("shared", "repeated", "neighbours"),
+    )
+
 
 class Start(Part):
     """Before the first step.
@@ -233,6 +289,8 @@ class Early(Part):
     counts: list[int] = Field(default_factory=list)
     numbers: list[list[Measured]] = Field(default_factory=list)
 
+    equations = not_negative("labels.*", "counts.*", "updates.*.*")
+
 
 class SpikeSample(Part):
     """A sample of a step whose loss stood out: its loss there by itself, in training mode, and its share of the batch's."""
@@ -255,6 +313,8 @@ class Spike(Part):
     usual: Measured
     largest_before: Measured
     samples: list[SpikeSample] = Field(default_factory=list)
+
+    equations = not_negative("step")
 
 
 class Signals(Part):
@@ -296,6 +356,11 @@ class HistoryRow(Part):
     allocated_mb: Measured | None = None
     terms: Metrics | None = None
     signals: RowSignals | None = None
+
+    equations = (
+        *not_negative("epoch", "seconds", "samples_per_s", "layer_norms.*", "update_ratios.*", "memory_mb", "allocated_mb"),
+        *shares("data_wait", "clipped", "skipped", "zero_gradients"),
+    )
 
 
 class Evaluated(Part):
@@ -415,12 +480,16 @@ class Group(Part):
     weight_decay: Number
     parameters: list[str]
 
+    equations = not_negative("lr", "weight_decay")
+
 
 class Percentiles(Part):
     """Times of the steps, in microseconds."""
 
     median: Number
     p95: Number
+
+    equations = (Between("median", 0, "p95"),)
 
 
 class MemoryParts(Part):
@@ -432,6 +501,8 @@ class MemoryParts(Part):
     optimizer_mb: Number
     start_mb: Number
 
+    equations = not_negative("weights_mb", "buffers_mb", "gradients_mb", "optimizer_mb", "start_mb")
+
 
 class Memory(Part):
     """Peak memory in MiB: of the process, and of the GPU where there is one; `parts` of a probe, None before version 0.3."""
@@ -441,6 +512,8 @@ class Memory(Part):
     device_total_mb: Number | None = None
     parts: MemoryParts | None = None
 
+    equations = not_negative("peak_rss_mb", "device_peak_mb", "device_total_mb")
+
 
 class Gpu(Part):
     """How busy the GPU was while steps ran: the median in percent after warm-up; None where it could not be read."""
@@ -448,6 +521,8 @@ class Gpu(Part):
     name: str | None
     utilization: Number | None
     samples: int
+
+    equations = (Between("utilization", 0, 100), *not_negative("samples"))
 
 
 class Precision(Part):
@@ -468,6 +543,8 @@ class Rehearsal(Part):
     seconds: Number
     held_bytes: int | None = None
 
+    equations = not_negative("samples", "seconds", "held_bytes")
+
 
 class CalibrationBin(Part):
     """Samples of about one probability, how often it came true, and the ends of that share's 95 % interval."""
@@ -477,6 +554,13 @@ class CalibrationBin(Part):
     low: Measured
     high: Measured
     samples: int
+
+    equations = (*shares("probability", "frequency"), Between("frequency", "low", "high"), Between("samples", 1))
+
+
+def _mean(bins: Sequence[CalibrationBin], name: str) -> float:
+    """Return the mean over the samples of all bins."""
+    return sum(getattr(row, name) * row.samples for row in bins) / sum(row.samples for row in bins)
 
 
 class Calibration(Part):
@@ -491,6 +575,12 @@ class Calibration(Part):
     frequency: Measured
     bins: list[CalibrationBin]
 
+    equations = (
+        *shares("error", "by_luck"),
+        Equal("frequency", lambda found: _mean(found.bins, "frequency"), FLOAT32),
+        Equal("probability", lambda found: _mean(found.bins, "probability"), FLOAT32),
+    )
+
 
 class ResidualBin(Part):
     """Samples of about one prediction: quantiles of what they miss, and the share within the half width."""
@@ -500,6 +590,8 @@ class ResidualBin(Part):
     covered: Measured
     samples: int
 
+    equations = (*shares("covered"), Between("samples", 1))
+
 
 class Along(Part):
     """Residuals along the predictions; within `half_width` lies a share of `level` of all."""
@@ -507,6 +599,8 @@ class Along(Part):
     half_width: Measured
     level: Number
     bins: list[ResidualBin]
+
+    equations = (*shares("level"), *not_negative("half_width"))
 
 
 class Segment(Part):
@@ -521,6 +615,8 @@ class Segment(Part):
     rest: Measured
     p: Measured
 
+    equations = (Between("error", "low", "high"), *shares("p"), Between("samples", 1))
+
 
 class Segments(Part):
     """How many segments were tested and found to be worse, and the worst of them."""
@@ -533,6 +629,13 @@ class Segments(Part):
     fewest: int
     found: int
     rows: list[Segment]
+
+    equations = (
+        Between("found", lambda found: len(found.rows), "tested"),
+        Between("rows.*.samples", "fewest", "samples"),
+        *shares("level"),
+        *not_negative("tested", "fewest"),
+    )
 
 
 class Errors(Part):
@@ -572,6 +675,8 @@ class TargetEvaluation(Part):
     name: str | None
     word: str | None
 
+    equations = not_negative("confusion.*.*")
+
 
 class TaskEvaluation(TargetEvaluation):
     """A built-in task's findings on validation; of several targets they stand in `targets`, one by one."""
@@ -588,6 +693,8 @@ class Resumed(Part):
     went_on_after: int
     step: int | None
     what: str | None
+
+    equations = (Between("killed_after", 0, "steps"), Between("went_on_after", 0, "steps"))
 
 
 class Taught(Part):
@@ -636,6 +743,33 @@ class Program(Part):
     read: list[FileRow]
     resumed: Resumed | None
     left: dict[str, str] | None = None
+
+    equations = (Between("processes", 1), *not_negative("evaluations", "losses"))
+
+
+def _summary(row: HistoryRow) -> dict[str, Any]:
+    """Return an evaluation as the best and the last one are described."""
+    return Evaluated(**{name: getattr(row, name) for name in Evaluated.model_fields}).model_dump()
+
+
+def flat(row: Evaluated) -> Metrics:
+    """Return an evaluation's metrics by name; those of the training split begin with `train_`."""
+    return {**row.validation, **{f"train_{name}": value for name, value in row.train.items()}}
+
+
+def _steps_per_epoch(run: "TrainingResult") -> int:
+    """Return the steps of an epoch, whose last one may be smaller."""
+    return math.ceil(run.train_samples / (run.batch_size * run.accumulate))
+
+
+def _epoch(run: "TrainingResult", step: int) -> int:
+    return (step - 1) // _steps_per_epoch(run) + 1
+
+
+def accuracy(confusion: Sequence[Sequence[int]]) -> float | None:
+    """Return the share of the samples on the diagonal; None without a matrix."""
+    total = sum(map(sum, confusion))
+    return sum(row[nr] for nr, row in enumerate(confusion)) / total if total else None
 
 
 class TrainingResult(Part):
@@ -714,6 +848,36 @@ class TrainingResult(Part):
     opened: list[FileRow] | None = None
     inputs_sha256: str | None = None
     taught: Taught | None = None
+
+    equations = (
+        Equal("final", lambda run: _summary(run.history[-1]) if run.history else None),
+        Equal("metrics", lambda run: flat(run.best) if run.best else None),
+        Between("history.*.step", lambda run: [1, *(row.step + 1 for row in run.history)]),
+        Between("history.*.epoch", lambda run: [0, *(row.epoch for row in run.history)], "planned_epochs"),
+        Between("steps", lambda run: 0 if run.is_without_steps or not run.history else run.history[-1].step, "planned_steps"),
+        Equal("steps", lambda run: run.planned_steps if run.stop_reason == "epochs" else None),
+        # Only where its trainer makes the steps: a program's batches, and another tool's, are not known so exactly.
+        Equal("planned_steps", lambda run: run.planned_epochs * _steps_per_epoch(run) if run.groups else None),
+        Equal("history.*.epoch", lambda run: [_epoch(run, row.step) for row in run.history] if run.groups else None),
+        Equal("checkpoints.*.epoch", lambda run: [_epoch(run, row.step) for row in run.checkpoints] if run.groups else None),
+        Between("epochs", lambda run: run.history[-1].epoch if run.groups and run.history else 0, "planned_epochs"),
+        Between("checkpoints.*.step", 0, "steps"),
+        Between("checkpoints.*.epoch", 0, "planned_epochs"),
+        Between("chain.entries", "steps"),
+        Equal(
+            "measured_samples.train",
+            lambda run: min(run.train_samples, run.measured_samples["validation"]) if run.groups else None,
+        ),
+        Between("rehearsal.samples", 0, lambda run: run.measured_samples["validation"] if run.groups else None),
+        Between("shortest_step_us", 0, "step_time_us.p95"),
+        Equal("schema_number", 1),
+        Equal("determinism.threads", "threads"),
+        Equal("wall_s", lambda run: sum(run.time_s.values()) + (run.earlier_s or 0), ROUNDING),
+        Between("accumulate", 1),
+        Between("processes", 1),
+        *not_negative("threads", "batch_size", "parameters", "train_samples", "wall_s", "time_s.*", "measured_samples.*"),
+        Equal("errors.segments.samples", "measured_samples.validation"),
+    )
 
     @property
     def task_evaluation(self) -> TaskEvaluation:

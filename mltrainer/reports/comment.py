@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from mltrainer.reports import markdown as md
+from mltrainer.reports.criteria import MovedCriterion
 from mltrainer.reports.review import MetricChange, NewWaiver, PhaseVerdict, Review, SharedChange, change_of
 from mltrainer.reports.values import counted, cut, given, number, signed
 from mltrainer.workspace import digest
@@ -26,7 +27,7 @@ def comment(review: Review) -> str:
     """Return a review as the body of a comment."""
     head = [
         mark(review.place),
-        f"### mltrainer, {_text(review.project)}: {_verdict(review)}",
+        f"### mltrainer, {_text(review.project)}: {_verdict(review)}{_moved(review.moved)}",
         _where(review),
         _gates(review.phases),
         _older(review.phases),
@@ -47,10 +48,23 @@ def mark(place: str) -> str:
 def _verdict(review: Review) -> str:
     if review.impossible:
         return "❌ the records say what cannot be true"
+    if review.removed:
+        return f"❌ {', '.join(review.removed)} had a record at {_name(review)} and has none here"
     closed = [row.name for row in review.phases if not row.holds]
     count = sum(len(row.not_recomputed) for row in review.phases)
     beside = f" ({count} by the project's own checks, not recomputed)" if count else ""
     return f"❌ not every gate holds: {', '.join(closed)}" if closed else f"✅ every gate that there is holds{beside}"
+
+
+def _moved(criteria: Sequence[MovedCriterion]) -> str:
+    """Return, for the first line, the criteria that moved after numbers were known, with who moved them and what was known."""
+    told = [
+        f"{md.code(row.key)} {' -> '.join(_both(row.before, row.after))}, by {md.code(row.by or 'nobody yet: not committed')}"
+        f"{f' on {row.when}' if row.when else ''}, when {_text(' and '.join(row.known))} was known"
+        for row in criteria
+    ]
+    more = [f"and {len(told) - MOST_REASONS} more"] if len(told) > MOST_REASONS else []
+    return f"; ⚠️ **moved after numbers were known**: {'; '.join([*told[:MOST_REASONS], *more])}" if told else ""
 
 
 def _where(review: Review) -> str:

@@ -14,6 +14,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.records.common import FileRow, Measured, MetricChoice, Metrics
 from mltrainer.records.envelope import Envelope, Waiver
 from mltrainer.reports.changes import DIGESTS, decided, differences, digests
+from mltrainer.reports.criteria import MovedCriterion
 from mltrainer.reports.impossible import Contradiction, LostOpening, Records, contradictions, lost
 from mltrainer.reports.values import as_float, finite
 from mltrainer.reports.views import flat
@@ -169,7 +170,9 @@ class Review(Differences):
         place: Its folder in its repository.
         against: The revision that it is compared with, as it was named.
         commit: That revision's commit.
-        holds: Whether every gate that there is holds, and the records do not contradict each other.
+        moved: The criteria that moved after numbers were known.
+        holds: Whether every gate that there is holds, the records do not contradict each other, and none
+            is missing here that the other version has.
         phases: Each phase's gate.
         notes: What a reviewer should know of what could not be checked.
     """
@@ -178,6 +181,7 @@ class Review(Differences):
     place: str
     against: str
     commit: str
+    moved: list[MovedCriterion]
     holds: bool
     phases: list[PhaseVerdict]
     notes: list[str]

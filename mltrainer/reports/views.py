@@ -10,13 +10,13 @@ from typing import Any
 
 from mltrainer.configs.project import meaningful
 from mltrainer.records.common import Part, Source
-from mltrainer.records.diagnostics import Diagnosis
+from mltrainer.records.diagnostics import Diagnosis, Mistake
 from mltrainer.records.envelope import Envelope, Waiver, partial_record
 from mltrainer.records.optimization import Searched
 from mltrainer.records.partial import partial
 from mltrainer.records.planning import Option
 from mltrainer.records.references import BoostingPlan, Reference
-from mltrainer.records.run import Evaluated, TargetEvaluation, TrainingResult
+from mltrainer.records.run import Evaluated, TargetEvaluation, TaskEvaluation, TrainingResult
 from mltrainer.reports import boosting
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
@@ -183,6 +183,14 @@ def confused(found: TargetEvaluation) -> list[tuple[str, str, int]]:
     labels, counts = found.labels, found.confusion
     pairs = [(str(labels[t]), str(labels[p]), n) for t, row in enumerate(counts) for p, n in enumerate(row) if n and t != p]
     return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))
+
+
+def mistakes_of(found: TaskEvaluation) -> list[Mistake] | None:
+    """Return the most frequent mistakes of a classifier; None of another model."""
+    if found.kind != "classification" or not found.confusion:
+        return None
+    pairs = confused(found)[:MAX_MISTAKES]
+    return [Mistake(true=true, predicted=taken, samples=count) for true, taken, count in pairs]
 
 
 def column(rows: Rows, key: str) -> list[Any]:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mltrainer.reproducibility.git import run
 
@@ -126,6 +126,24 @@ def contents(root: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes |
     small = [name for name, size in _sizes(root, [*dict.fromkeys(names.values())]).items() if size <= MOST_BYTES]
     found = dict(zip(small, _blobs(root, small), strict=True))
     return {path: found.get(names.get(path, "")) for path in paths}
+
+
+class Commit(NamedTuple):
+    """A commit: its name, its author as `Name <mail>`, and the day on which it was written."""
+
+    name: str
+    author: str
+    day: str
+
+
+def commits(root: Path, since: str, path: str) -> list[Commit]:
+    """Return the commits from a revision to the present one that change a file or folder, the oldest first.
+
+    Raises:
+        GitError: Git cannot say in time.
+    """
+    command = ("log", "--reverse", "--format=%H%x00%an <%ae>%x00%as", f"{since}..HEAD", "--", path)
+    return [Commit(*line.split("\0")) for line in run(root, *command, timeout_s=TIMEOUT_S).decode(errors="replace").splitlines()]
 
 
 def authors(root: Path, path: str, key: str) -> list[str]:

@@ -11,12 +11,12 @@ from torch import Tensor
 from mltrainer.records.run import Along, Calibration, CalibrationBin, ResidualBin
 from mltrainer.tasks import proportions
 from mltrainer.tasks.metrics import CALIBRATION_BINS, ClassifierOutputs, calibration_error
+from mltrainer.tasks.proportions import NORMAL_95
 
 FEWEST_SAMPLES = 20  # of fewer, a frequency tells nothing
 RESIDUAL_BINS = 10
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 COVERED = 0.9  # of the samples lie within the interval whose coverage is looked at
-NORMAL_95 = 1.959964
 
 
 def calibration(given: ClassifierOutputs) -> Calibration | None:

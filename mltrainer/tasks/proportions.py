@@ -7,6 +7,13 @@ import statistics
 from typing import Any
 
 SHARES = ("accuracy",)  # metrics that are the share of rows that are right
+BOUNDS: dict[str, tuple[float | None, float | None]] = {  # of the built-in tasks' metrics, by the beginning of their names
+    **dict.fromkeys(("accuracy", "f1_macro", "balanced_accuracy", "roc_auc", "average_precision", "calibration_error"), (0, 1)),
+    **dict.fromkeys(("loss", "log_loss", "rmse", "mae", "bits_per_byte"), (0, None)),
+    "perplexity": (1, None),
+    "r2": (None, 1),
+}
+NORMAL_95 = 1.959964  # the normal quantile of a 95 % interval
 LEVEL = 0.05  # Fisher's conventional one, of both sides together
 
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mltrainer.records.run import Segment, Segments
-from mltrainer.tasks.calibration import NORMAL_95, wilson
+from mltrainer.tasks.calibration import wilson
 from mltrainer.tasks.multiple_comparisons import holm
+from mltrainer.tasks.proportions import NORMAL_95
 from mltrainer.tasks.spacing import evenly_spaced
 
 FEWEST_SAMPLES = 20  # of a segment, and outside of it

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ import pytest
 import yaml
 
 from mltrainer import handbook
-from mltrainer.configs.pages import policy_digest
+from mltrainer.configs.pages import phase_page, policy_digest
 from mltrainer.errors import InputError
 from mltrainer.figures.drawn import draw, rows
 from mltrainer.gates import released
 from mltrainer.gates.digests import CACHE_FROM_BYTES, NOT_HASHED, OTHER_SIZE, FileDigests
-from mltrainer.gates.gate import check_gates
-from mltrainer.gates.machine import derive
+from mltrainer.gates.gate import check_gates, evaluate
+from mltrainer.gates.machine import PhaseState, advice, derive
 from mltrainer.handbook import shipped_folder
 from mltrainer.looking import looking
 from mltrainer.project.engine import write
@@ -31,6 +32,7 @@ from mltrainer.records.planning import Environment
 from mltrainer.reproducibility.pins import requirements_file
 from mltrainer.workspace import PHASES, Project, pretty_json, seal, sha256_file
 from tests.conftest import Cli, commit, start_digits, succeed
+from tests.gates.evidence import typed
 
 
 def holding(project: Project) -> list[str]:
@@ -88,14 +90,6 @@ def test_an_edited_number_in_a_report_is_found_with_its_line(digits: Project) ->
     lines[number] = lines[number].replace("0.9", "0.8", 1)
     path.write_text("\n".join(lines) + "\n")
     assert f"baseline_results.md:{number + 1}" in stale_reasons(digits)
-
-
-def test_deleting_every_gate_record_changes_no_answer(digits: Project, cli: Cli) -> None:
-    before = cli("gate", "check", "--json", "--project", digits.root)
-    for path in digits.root.rglob("gate.json"):
-        path.unlink()
-    after = cli("gate", "check", "--json", "--project", digits.root)
-    assert (before.code, before.json) == (after.code, after.json) == (0, before.json)
 
 
 def test_a_report_without_its_record_is_caught(digits: Project, cli: Cli) -> None:
@@ -444,13 +438,38 @@ def test_after_code_that_was_not_committed_a_run_begins_with_planning(digits: Pr
     assert "source_committed of finalization does not hold; commit your changes" in found["next_why"]
 
 
-def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project, cli: Cli) -> None:
+def test_what_comes_next_after_a_failed_item_is_what_mends_it(digits: Project) -> None:
     record = json.loads((digits.phase_dir("finalization") / "record.json").read_bytes())
     record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 1.1"}
-    write(digits, "finalization", seal(record))
-    said = cli("status", "--project", digits.root).out
-    assert "next: bring new data for a test split, then mltrainer run: this one has been seen" in said
-    assert "or mltrainer gate waive finalization acceptance_met --reason" in said
+    states = derive(digits)
+    failed = replace(states[-1].gate, items=tuple(evaluate(typed(record), phase_page("finalization", None), [])))
+    found = advice([*states[:-1], PhaseState("finalization", "failed", (), failed)])
+    assert found.why.startswith("bring new data for a test split, then mltrainer run: this one has been seen")
+    assert "or mltrainer gate waive finalization acceptance_met --reason" in found.why
+
+
+@pytest.mark.parametrize("phase", ["finalization", "diagnostics"])
+def test_a_phase_that_was_committed_and_removed_is_named(phase: str, digits: Project, cli: Cli) -> None:
+    commit(digits.root)
+    shutil.rmtree(digits.phase_dir(phase))
+    said = cli("gate", "check", "--project", digits.root)
+    name = f"{digits.relative(digits.phase_dir(phase))}/record.json"
+    assert (said.code, f"{name} is in the last commit and not here; next: git checkout HEAD -- {name}" in said.out) == (4, True)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_gate_record_that_was_removed_is_missing(phase: str, digits: Project) -> None:
+    (digits.phase_dir(phase) / "gate.json").unlink()
+    assert f"{digits.relative(digits.phase_dir(phase))}/gate.json is missing" in stale_reasons(digits)
+
+
+def test_what_the_test_split_showed_is_not_silent_where_it_was_removed(digits: Project, cli: Cli) -> None:
+    path = next(digits.runs_dir.glob("*/test.json"))
+    path.unlink()
+    assert f"{digits.relative(path)} is missing, which holds what the test split showed" in stale_reasons(digits)
+    shutil.rmtree(digits.state_dir)
+    said = cli("gate", "check", "--files", "--project", digits.root).out
+    assert f"{digits.relative(path)} (run) is not here" in said
 
 
 def test_a_number_written_before_the_one_that_counts_is_caught(digits: Project) -> None:

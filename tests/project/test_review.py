@@ -171,3 +171,38 @@ def test_looking_at_it_changes_no_verdict(project: Project) -> None:
     before = check_gates(project)
     mltrainer.Project(project.root).report("main")
     assert check_gates(project) == before
+
+
+def test_a_phase_that_the_branch_had_and_is_gone_fails_and_is_said_first(project: Project, cli: Cli) -> None:
+    git(project.root, "rm", "-r", "--quiet", "phases/05_finalization")
+    commit(project.root)
+    said = cli("report", "--against", "main~1", "--project", project.root)
+    assert said.code == 4
+    assert "finalization had a record at `main~1` and has none here" in said.out.splitlines()[2]
+
+
+def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project: Project, cli: Cli) -> None:
+    def lower(record: dict[str, Any]) -> None:
+        record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 0.05"}
+
+    edited_phase(project, "planning", lower)
+    commit(project.root)
+    first = cli("report", "--against", "main~1", "--project", project.root).out.splitlines()[2]
+    assert "moved after numbers were known" in first
+    assert "`acceptance`" in first
+    assert "Tester" in first
+    assert ", when accuracy 0." in first
+    assert "(test split) was known" in first
+
+
+def test_a_criterion_that_is_not_committed_was_moved_by_nobody_yet(project: Project, cli: Cli) -> None:
+    edited_phase(project, "planning", lambda record: record["evidence"]["config"].update(seed=43))
+    found = cli("report", "--against", "main", "--json", "--project", project.root).json["moved"]
+    assert [(row["key"], row["before"], row["after"], row["by"]) for row in found] == [("seed", 7, 43, None)]
+
+
+def edited_phase(project: Project, phase: str, change: Callable[[dict[str, Any]], None]) -> None:
+    path = project.phase_dir(phase) / "record.json"
+    record = json.loads(path.read_bytes())
+    change(record)
+    path.write_bytes(pretty_json(seal(record)))

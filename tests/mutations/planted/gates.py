@@ -254,8 +254,8 @@ FAULTS = (
     Fault(
         "the delivered interface may have another threshold",
         "mltrainer/gates/recomputed.py",
-        "    if claim.final.conformal and path.is_file():",
-        "    if claim.final.conformal and not path.is_file():",
+        '        doubt = {"conformal": _conformal(claim)} if claim.final.conformal else {}',
+        '        doubt = {"conformal": _conformal(claim)} if not claim.final.conformal else {}',
         "tests/phases/test_conformal.py -k tampered",
     ),
     Fault(

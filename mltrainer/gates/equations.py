@@ -1,0 +1,559 @@
+"""What holds between the records of a project, and what a record holds that follows from the rest of it.
+
+Each phase's table has equations as of `mltrainer.records.equations`, whose paths begin with the phase's name. What a phase works
+out of what it measured is worked out again by the very function that the phase calls: acceptance, findings, the assessment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mltrainer
+from mltrainer.checkpointing.ranking import best_row
+from mltrainer.configs.loading import assign, differences, each_entry, flatten
+from mltrainer.configs.pages import diagnostic_page
+from mltrainer.configs.project import Metric, TrainingConfig, is_named_by
+from mltrainer.configs.schedules import learning_rate, preview
+from mltrainer.diagnostics import input_starvation
+from mltrainer.diagnostics.rules import acceptance_rows, assess, changes_to_try, final_acceptance, findings, recommend
+from mltrainer.diagnostics.signals import Run as Judged
+from mltrainer.records.baseline import Baseline
+from mltrainer.records.common import MetricChoice, Metrics
+from mltrainer.records.envelope import Envelope
+from mltrainer.records.equations import ROUNDING, Between, Equal, Equation, Fault, faults, joined, solved, unequal, values
+from mltrainer.records.optimization import Searched
+from mltrainer.records.planning import Planning
+from mltrainer.records.run import Evaluated, Run
+from mltrainer.reports.views import mistakes_of
+from mltrainer.reproducibility.environment import environment_digest
+from mltrainer.tasks.proportions import BOUNDS, NORMAL_95, wilson
+
+MOST_FAULTS = 5  # that are named; one number that is wrong contradicts several others
+MEASURED_AGAIN = 0.01  # by other batches, whose rounding may tip an answer: one row of a hundred
+IN_STEPS = ("own", "plateau")  # schedules whose rate depends on more than the config
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a project up to one phase, by their evidence; None of a phase that has none."""
+
+    envelopes: Mapping[str, Envelope[Any]]
+    root: Path
+    planning: Any = None
+    baseline: Any = None
+    diagnostics: Any = None
+    optimization: Any = None
+    finalization: Any = None
+
+    equations = ()
+
+    def is_current(self, phase: str) -> bool:
+        """Return True if this version made a phase's record: another one's rules found other things in the same run."""
+        return self.envelopes[phase].mltrainer == mltrainer.__version__
+
+
+def contradictions(envelopes: Mapping[str, Envelope[Any]], phase: str, root: Path) -> Iterator[Fault]:
+    """Yield the values of a phase's record that are not what they must be.
+
+    Args:
+        envelopes: The records up to that phase, by phase.
+        phase: The phase.
+        root: The project's folder, whose own pages hold thresholds.
+    """
+    records = Records(envelopes, root, **{name: record.evidence for name, record in envelopes.items()})
+    yield from faults(envelopes[phase].evidence, phase)
+    for equation in _TABLE[phase]:
+        yield from solved(equation, records)
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+def _of_run(place: str, config: str) -> tuple[Equation, ...]:
+    """Return the equations of a run: with its config, with planning, and with its own measurements.
+
+    Args:
+        place: Of the run.
+        config: Of its config.
+    """
+
+    def run_of(records: Records) -> Run:
+        found: Run = values(records, place)[0][1]
+        return found
+
+    def asked(key: str) -> Callable[[Records], Any]:
+        # Of what a program or a custom tool does by itself, the config is no word.
+        return lambda records: values(records, joined(config, key))[0][1] if run_of(records).groups else None
+
+    def planned(path: str) -> Callable[[Records], Any]:
+        return lambda records: _planned(records, path) if run_of(records).groups else None
+
+    def of_run(compute: Callable[[Run], Any]) -> Callable[[Records], Any]:
+        return lambda records: compute(run_of(records))
+
+    return (
+        Equal(f"{place}.seed", f"{config}.seed"),
+        Equal(f"{place}.metric", _metric(config)),
+        Equal(f"{place}.threads", f"{config}.threads"),
+        Equal(f"{place}.saved", f"{config}.checkpoint"),
+        Equal(f"{place}.config_sha256", lambda records: _named(records, run_of(records).config_sha256, config)),
+        Equal(f"{place}.batch_size", asked("batch_size")),
+        Equal(f"{place}.accumulate", asked("accumulate")),
+        Equal(f"{place}.planned_epochs", asked("epochs")),
+        Equal(f"{place}.parameters", lambda records: _parameters(records, values(records, config)[0][1])),
+        Equal(f"{place}.measured_samples.validation", planned("data.splits.validation.samples")),
+        Equal(f"{place}.train_samples", planned("data.splits.train.samples")),
+        Equal(f"{place}.best", of_run(_best)),
+        Equal(f"{place}.history.*.lr", lambda records: _rates(run_of(records), values(records, config)[0][1]), ROUNDING),
+        Equal(
+            f"{place}.errors.calibration.bins.*.low",
+            of_run(lambda run: [max(0.0, ends[0]) for ends in _intervals(run)]),
+            ROUNDING,
+        ),
+        Equal(
+            f"{place}.errors.calibration.bins.*.high",
+            of_run(lambda run: [min(1.0, ends[1]) for ends in _intervals(run)]),
+            ROUNDING,
+        ),
+        Equal(f"{place}.metrics", of_run(_of_confusion), ROUNDING),
+        Equal(f"{place}.errors.calibration.error", lambda records: _calibration_error(records, place), ROUNDING),
+        _Bound(f"{place}.checkpoints.*.files.*"),
+        _Bound(f"{place}.program.outputs.*"),
+        *_declared(config, (f"{place}.history.*.validation", f"{place}.history.*.train", f"{place}.metrics")),
+    )
+
+
+def _planned(records: Records, path: str) -> Any:
+    found = values(records.planning, path) if isinstance(records.planning, Planning) else []
+    return found[0][1] if found else None
+
+
+def _metric(config: str) -> Callable[[Records], MetricChoice]:
+    """Return the function that gives a config's metric, with what decides between equals, which older configs left open."""
+    return lambda records: MetricChoice(**values(records, f"{config}.metric")[0][1])
+
+
+def _parameters(records: Records, config: Mapping[str, Any]) -> int | None:
+    """Return the number of parameters of planning's probes; None where the model is another one."""
+    planned = records.planning.config
+    is_same = all(config.get(name) == planned.get(name) for name in ("model", "task", "strategies"))
+    return _planned(records, "probe.runs.0.parameters") if is_same else None
+
+
+def _named(records: Records, sha256: str, config: str) -> str:
+    """Return a digest as it is where it names a config; else words for the one that would."""
+    made = TrainingConfig.model_validate(values(records, config)[0][1])
+    return sha256 if is_named_by(made, sha256) else f"the digest of {config}"
+
+
+def _best(run: Run) -> Evaluated | None:
+    """Return the best evaluation; None of a program, which leaves its last state whatever came before."""
+    row = None if run.program else best_row(run.history, Metric(**run.metric.model_dump()))
+    return None if row is None else Evaluated(**{name: getattr(row, name) for name in Evaluated.model_fields})
+
+
+def _rates(run: Run, config: Mapping[str, Any]) -> list[float] | None:
+    """Return the learning rate of each evaluation's step; None where more than the config decides it."""
+    if not run.groups or config["callbacks"] or config["schedule"]["name"] in IN_STEPS:
+        return None
+    whole, steps = TrainingConfig.model_validate(config), run.planned_steps
+    rate = learning_rate(whole.schedule, whole.optimizer.lr, steps, steps // run.planned_epochs)
+    return [rate(row.step) for row in run.history]
+
+
+def _intervals(run: Run) -> list[tuple[float, float]]:
+    bins = run.errors.calibration.bins if run.errors and run.errors.calibration else []
+    return [wilson(float(row.frequency), row.samples, NORMAL_95) for row in bins]
+
+
+def _of_confusion(run: Run) -> Metrics:
+    """Return a run's metrics with those that follow from its confusion matrices, of several targets one for each."""
+    found: Metrics = dict(run.metrics)
+    for target in (run.task_evaluation, *run.task_evaluation.targets):
+        ending = f"_{target.word}" if target.word else ""
+        followed = {f"{name}{ending}": value for name, value in _of_matrix(target.confusion).items()}
+        found |= {name: value for name, value in followed.items() if name in found}
+    return found
+
+
+def _calibration_error(records: Records, place: str) -> Any:
+    """Return the metric of that name, which is one with the error; earlier versions had another error."""
+    found = values(records, f"{place}.metrics.calibration_error")
+    return found[0][1] if found and records.is_current(place.partition(".")[0]) else None
+
+
+def _of_matrix(counts: list[list[int]]) -> dict[str, float]:
+    """Return the metrics that follow from a confusion matrix, as `tasks.metrics` measures them; none of an empty one."""
+    if not any(map(sum, counts)):
+        return {}
+    rows, columns, right = [*map(sum, counts)], [*map(sum, zip(*counts, strict=True))], [row[nr] for nr, row in enumerate(counts)]
+    recalls = [hits / row for hits, row in zip(right, rows, strict=True) if row]
+    scores = [2 * hits / (row + column) for hits, row, column in zip(right, rows, columns, strict=True) if row + column]
+    return {
+        "accuracy": sum(right) / sum(rows),
+        "balanced_accuracy": sum(recalls) / len(recalls),
+        "f1_macro": sum(scores) / len(scores),
+    }
+
+
+def _declared(config: str, places: tuple[str, ...]) -> tuple[Equation, ...]:
+    """Return the bounds of built-in metrics; a metric of a task of one's own may have any value, whatever its name."""
+    return tuple(_Declared(place, config) for place in places)
+
+
+def _of_models(*places: str) -> tuple[str, ...]:
+    """Return the paths of the metrics of a run and of the plain models beside it."""
+    return tuple(f"{place}.{models}.metrics" for place in places for models in ("network", "rows.*"))
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """The metrics at a path lie between the bounds that `tasks.proportions` declares by name."""
+
+    field: str
+    config: str
+
+    def faults(self, part: Records) -> Iterator[Fault]:
+        """Yield the faults of the metrics."""
+        if not _is_built_in(part, self.config):
+            return
+        for place, metrics in values(part, self.field):
+            for name in metrics:
+                kind = name.removeprefix("train_")
+                low, high = next((ends for start, ends in BOUNDS.items() if kind.startswith(start)), (None, None))
+                path = f"{name}.*" if isinstance(metrics[name], list) else name  # of an interval both ends
+                for fault in Between(path, low, high).faults({name: metrics[name]}):
+                    yield fault._replace(field=joined(place, fault.field))
+
+
+def _is_built_in(records: Records, config: str) -> bool:
+    return values(records, f"{config}.task.kind")[0][1] is not None
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The interval of each built-in metric holds it; that of another may not, such as of how many distinct answers there are."""
+
+    field: str
+
+    def faults(self, part: Records) -> Iterator[Fault]:
+        """Yield the faults of the metrics."""
+        test = part.finalization.test
+        if not test.intervals or not _is_built_in(part, "finalization.config"):
+            return
+        for name, (low, high) in test.intervals.bounds.items():
+            for fault in Between(name, low, high).faults(test.metrics):
+                yield fault._replace(field=joined(self.field, "metrics", fault.field))
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """Files that the evidence names have the size and the digest by which the record binds them."""
+
+    field: str
+
+    def faults(self, part: Records) -> Iterator[Fault]:
+        """Yield the faults of the files at the path."""
+        phase = self.field.partition(".")[0]
+        bound = {row.path: {"path": row.path, "sha256": row.sha256, "size": row.size} for row in part.envelopes[phase].inputs}
+        for place, row in values(part, self.field):
+            if row.path in bound:
+                yield from unequal(place, row.model_dump(include={"path", "sha256", "size"}), bound[row.path])
+
+
+# --- what a phase works out -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _WorkedOut:
+    """Fields of a phase's evidence are what a function of the phase makes of what was measured."""
+
+    phase: str
+    config: str
+    compute: Callable[[Records, dict[str, Any]], Mapping[str, Any]]
+
+    @property
+    def field(self) -> str:
+        """The evidence."""
+        return self.phase
+
+    def faults(self, part: Records) -> Iterator[Fault]:
+        """Yield the faults of all fields; another version's rules found other things in the same run."""
+        if not part.is_current(self.phase):
+            return
+        evidence = getattr(part, self.phase)
+        for name, expected in self.compute(part, _whole(values(part, self.config)[0][1])).items():
+            yield from unequal(joined(self.phase, name), getattr(evidence, name), expected, ROUNDING)
+
+
+def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config with the keys that an earlier version did not know, as phases read it."""
+    return TrainingConfig.model_validate(config).model_dump()
+
+
+def _of_baseline(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
+    found = records.baseline
+    judged = Judged(found.run, found.references)
+    rows = findings(judged, config, records.root)
+    failed = found.run.state == "failed"
+    return {
+        "acceptance": acceptance_rows(config["acceptance"], *_validated(found)),
+        "waiting": input_starvation.waiting(judged, **diagnostic_page("input_starvation", records.root).thresholds),
+        # A page that was changed since makes no stale baseline: the diagnostics alone judge by it.
+        "diagnostics": [
+            new if new.thresholds == old.thresholds else old for old, new in zip(found.diagnostics, rows, strict=True)
+        ],
+        "changes": changes_to_try(found.diagnostics, config) if failed else [],
+    }
+
+
+def _validated(found: Baseline) -> tuple[Metrics, str]:
+    """Return a baseline's metrics, and how reports name the samples that they were measured on."""
+    folds = found.folds
+    return (folds.metrics, f"validation, mean of {folds.count} folds") if folds else (found.run.metrics, "validation")
+
+
+def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
+    baseline = records.baseline
+    run, judged = baseline.run, Judged(baseline.run, baseline.references)
+    rows = findings(judged, config, records.root)
+    assessment, (metrics, split) = assess(rows, judged), _validated(baseline)
+    acceptance = acceptance_rows(config["acceptance"], metrics, split)
+    recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by)
+    return {
+        "run_id": run.id,
+        "evaluations": len(run.history),
+        "layers": len(run.layers),
+        "metrics": metrics,
+        "diagnostics": rows,
+        "assessment": assessment,
+        "acceptance": acceptance,
+        "recommendation": recommendation,
+        "reasons": reasons,
+        "changes": changes_to_try(rows, config),
+        "errors": run.errors,
+        "mistakes": mistakes_of(run.task_evaluation),
+        "program": run.program,
+    }
+
+
+def _of_finalization(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
+    found = records.finalization
+    judged = Judged(found.run, found.references)
+    rows = findings(judged, config, records.root)
+    return {
+        "changed": _in_order(differences(_whole(records.planning.config), config), [row.key for row in found.changed]),
+        "acceptance": final_acceptance(config["acceptance"], found.validation, found.test),
+        "diagnostics": rows,
+        "assessment": assess(rows, judged),
+        "changes": changes_to_try(rows, config),
+    }
+
+
+def _in_order(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
+    """Return changes of keys in the order in which a record has them, which sorts a config's keys; others come last."""
+    return sorted(rows, key=lambda row: keys.index(row["key"]) if row["key"] in keys else len(keys))
+
+
+# --- between records ------------------------------------------------------------------------------
+
+
+def _edited(records: Records) -> dict[str, Any]:
+    """Return the keys of the config that a person changed."""
+    made = flatten(records.planning.generated)
+    return {key: value for key, value in flatten(records.planning.config).items() if key not in made or made[key] != value}
+
+
+def _schedule(records: Records) -> list[list[float]] | None:
+    """Return the planned learning rates; None where only the task knows them."""
+    found = records.planning
+    if not isinstance(found, Planning) or not found.schedule:
+        return None
+    config, steps = TrainingConfig.model_validate(found.config), found.estimate.steps or 0
+    return preview(config.schedule, config.optimizer.lr, steps, steps // config.epochs)
+
+
+def _decided(records: Records) -> dict[str, Any]:
+    """Return the config that a search decides: the plan's, with the best trial's values where they were promoted."""
+    found, planned = records.optimization, dict(records.planning.config)
+    if found.promoted == "baseline":
+        return planned
+    best = next(trial.values for trial in found.trials if trial.nr == found.best)
+    wanted = _whole(assign(planned, best.items()))
+    # An earlier version's config has fewer keys.
+    return dict(found.config) if _whole(found.config) == wanted else wanted
+
+
+def _trial_seeds(records: Records) -> list[int] | None:
+    """Return the seed of each trial: the plan's, since another one would find its luck; None without a search."""
+    found, seed = records.optimization, records.planning.config["seed"]
+    return [seed for _ in found.trials] if isinstance(found, Searched) else None
+
+
+def _known_runs(records: Records) -> int:
+    """Return the number of runs that the records name: so many were tried at least."""
+    names = {records.baseline.run.id, records.finalization.run.id}
+    names |= {row.run for row in records.baseline.folds.rows} if records.baseline.folds else set()
+    if isinstance(records.optimization, Searched):
+        trials = records.optimization.trials
+        names |= {trial.run for trial in trials} | {row.run for trial in trials for row in trial.folds}
+    return len(names)
+
+
+def _is_searched(records: Records) -> bool:
+    return isinstance(records.optimization, Searched)
+
+
+def _setting(records: Records, name: str) -> float | None:
+    """Return a setting of finalization's page, by which its record was made; None where the page of its version had none."""
+    settings: dict[str, float] = records.envelopes["finalization"].policy.get("settings", {})
+    return settings.get(name)
+
+
+def _opened_rows(records: Records) -> list[int | None]:
+    """Return the number of rows of each test split that this run opened; None of those that were opened before."""
+    test, run = records.finalization.test, records.finalization.run.id
+    mine = {row.rows_sha256 for row in test.openings if row.run == run}
+    return [test.samples if name in mine else None for name in test.splits or {}]
+
+
+def _taken_back(records: Records) -> dict[str, Any]:
+    """Return the values that would make the final training the decided one again, as far as the record names them."""
+    decided = each_entry(records.optimization.config)
+    back = records.finalization.way_back
+    return {key: decided.get(key, value) for key, value in back.set.items()} if back else {}
+
+
+def _same_run(records: Records) -> Any:
+    """Return the baseline's run where finalization took it over: one id is one run."""
+    run, again = records.baseline.run, records.finalization.run
+    return run.model_copy(update={"phase": again.phase}) if run.id == again.id else None
+
+
+def _same_start(records: Records) -> Any:
+    """Return the baseline's run where finalization's began in the same way: they differ in how long they train alone."""
+    first, last = records.baseline.run, records.finalization.run
+    changed = {row.key.partition(".")[0] for row in records.finalization.changed}
+    alike = all(getattr(first, name) == getattr(last, name) for name in OF_START) and changed <= {"epochs", "checkpoint"}
+    return first if alike and first.signals and last.signals else None
+
+
+def _same_models(records: Records) -> list[Any] | None:
+    """Return the metrics of the baseline's plain models, where the same were fitted to the same data for finalization."""
+    before, now = records.baseline, records.finalization
+    if not before.references or not now.references or before.run.data_sha256 != now.run.data_sha256:
+        return None
+    known = {(row.name, row.rows): row.metrics for row in before.references.rows}
+    return [known.get((row.name, row.rows)) for row in now.references.rows]
+
+
+def _same_terms(name: str) -> Callable[[Records], Any]:
+    """Return the function that gives a term of the comparison with plain models, which is the baseline's on the same rows."""
+    return lambda records: getattr(records.baseline.references, name) if _same_models(records) else None
+
+
+def _beside(records: Records, phase: str) -> list[dict[str, Any]] | None:
+    """Return the figures of gradient boosting beside a run, from the comparison that they were taken from."""
+    evidence = getattr(records, phase)
+    sources = {"validation": evidence.references, "test": getattr(evidence, "tested_references", None)}
+    found = []
+    for beside in evidence.boosting.beside if evidence.boosting else []:
+        source = sources[beside.split]
+        row = next(row for row in source.rows if row.title == evidence.boosting.title)
+        values_of = {"value": row.metrics[source.metric], "network": source.network.metrics[source.metric]}
+        found.append({"split": beside.split, "samples": source.samples, **values_of, "lead": row.lead, "verdict": row.verdict})
+    return found or None
+
+
+def _network(records: Records, split: str) -> Metrics | None:
+    """Return the run's own metrics, which were measured once more beside plain models; in fp32 alone the two are close."""
+    found, tested = records.finalization, split == "test"
+    if found.run.precision.chosen != "fp32" or (tested and not found.test.samples):
+        return None
+    best: Evaluated | None = found.run.best
+    return dict(found.test.metrics) if tested else best.validation if best else None
+
+
+def _same_interval(records: Records) -> dict[str, Any] | None:
+    """Return the test metrics' intervals, that of the metric that chooses as plain models were compared by: by the same draws."""
+    test, tested = records.finalization.test.intervals, records.finalization.tested_references
+    if not test or not tested or not tested.network or (test.level, test.resamples) != (tested.level, tested.resamples):
+        return None
+    again = {tested.metric: tested.network.interval} if tested.network.interval and tested.metric in test.bounds else {}
+    return {**test.bounds, **again}
+
+
+def _test_samples(records: Records) -> int:
+    """Return the number of samples that an opened test split is measured on: all of it."""
+    planned: int = records.planning.data.splits.test.samples
+    return planned if records.finalization.test.samples else 0
+
+
+OF_START = ("init_sha256", "data_sha256", "code_sha256", "numerics_class", "batch_size", "accumulate", "seed")
+
+_TABLE: dict[str, tuple[Equation, ...]] = {
+    "planning": (
+        Equal("planning.environment.sha256", lambda records: environment_digest(records.planning.environment)),
+        Equal("planning.edited", _edited),
+        Equal("planning.schedule", _schedule, ROUNDING),
+    ),
+    "baseline": (
+        *_of_run("baseline.run", "planning.config"),
+        _WorkedOut("baseline", "planning.config", _of_baseline),
+        *_declared("planning.config", _of_models("baseline.references")),
+        Equal("baseline.budget_minutes", "planning.config.budget.minutes"),
+        Equal("baseline.boosting.beside", lambda records: _beside(records, "baseline")),
+    ),
+    "diagnostics": (
+        _WorkedOut("diagnostics", "planning.config", _of_diagnostics),
+        Equal("diagnostics.boosting", "baseline.boosting"),
+    ),
+    "optimization": (
+        Equal("optimization.acceptance", "diagnostics.acceptance"),
+        Equal("optimization.boosting", "baseline.boosting"),
+        Equal("optimization.config", lambda records: _decided(records) if _is_searched(records) else records.planning.config),
+        Equal("optimization.seed", "planning.config.seed"),
+        Equal("optimization.trials.*.seed", _trial_seeds),
+        Equal("optimization.metric", _metric("planning.config")),
+        Equal("optimization.baseline.run", "baseline.run.id"),
+        Equal(
+            "optimization.baseline.value",
+            lambda records: records.diagnostics.metrics.get(records.planning.config["metric"]["name"]),
+        ),
+    ),
+    "finalization": (
+        *_of_run("finalization.run", "finalization.config"),
+        _WorkedOut("finalization", "finalization.config", _of_finalization),
+        *_declared("finalization.config", ("finalization.test.metrics", "finalization.test.intervals.bounds")),
+        *_declared("finalization.config", _of_models("finalization.references", "finalization.tested_references")),
+        Equal("finalization.tested_references.level", "finalization.references.level"),
+        Equal("finalization.test.intervals.bounds", _same_interval, MEASURED_AGAIN),
+        _Bound("finalization.model_files.*"),
+        Equal("finalization.data", "planning.data"),
+        Equal("finalization.environment", "planning.environment"),
+        Equal("finalization.boosting.beside", lambda records: _beside(records, "finalization")),
+        Equal("finalization.run", _same_run),
+        Equal("finalization.run.groups", lambda records: (run := _same_start(records)) and run.groups),
+        Equal("finalization.run.first_loss", lambda records: (run := _same_start(records)) and run.first_loss),
+        Equal("finalization.run.signals.start.data", lambda records: (run := _same_start(records)) and run.signals.start.data),
+        Equal(
+            "finalization.run.signals.start.model.weights",
+            lambda records: (run := _same_start(records)) and run.signals.start.model.weights,
+        ),
+        Equal("finalization.references.rows.*.metrics", _same_models, ROUNDING),
+        *(Equal(f"finalization.references.{name}", _same_terms(name)) for name in ("level", "resamples")),
+        Equal("finalization.references.network.metrics", lambda records: _network(records, "validation"), MEASURED_AGAIN),
+        Equal("finalization.tested_references.network.metrics", lambda records: _network(records, "test"), MEASURED_AGAIN),
+        Equal("finalization.test.samples", _test_samples),
+        Equal("finalization.test.splits.*.samples", _opened_rows),
+        Equal("finalization.test.intervals.level", lambda records: _setting(records, "interval_level")),
+        Between("finalization.test.intervals.resamples", 0, lambda records: _setting(records, "interval_resamples")),
+        _Held("finalization.test"),
+        Between("finalization.runs_tried", _known_runs),
+        Equal("finalization.way_back.trials", lambda records: getattr(records.optimization, "planned_trials", None)),
+        Equal("finalization.way_back.set", _taken_back),
+    ),
+}
