@@ -104,7 +104,8 @@ class TextClassification(Classification):
 
     def inference(self) -> dict[str, Any]:
         """Return the text's column, the target, the tokenizer's file and the classes."""
-        columns: dict[str, Any] = {"text": self._column, "target": self._target}
+        assert self._config.data is not None
+        columns: dict[str, Any] = {"text": self._column, "target": self._target, **self._config.data.reading}
         return interface.inference("text_classification", self._width, self._source.notes, **columns, classes=self.classes)
 
     def delivered(self) -> dict[str, bytes]:

@@ -4,14 +4,19 @@ import builtins
 import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mltrainer.checkpointing.inference_script import InvalidInputError, read_table
-from mltrainer.configs.project import Data, load_project
+from mltrainer.checkpointing.inference_script import InvalidInputError, read_table, to_matrix
+from mltrainer.configs.loading import validate_values
+from mltrainer.configs.project import Data, TrainingConfig, load_project
+from mltrainer.configs.templates import baseline_template
 from mltrainer.errors import InputError
 from mltrainer.project import start
 from mltrainer.project.start import make_project
+from mltrainer.tasks import sources
 from mltrainer.tasks.config_inference import Reading, infer_project
+from mltrainer.tasks.opening import open_task
 from mltrainer.tasks.sources import read_source
 from tests.workbooks import write_workbook
 
@@ -88,7 +93,12 @@ def test_the_sheet_that_was_read_stands_in_the_config_and_the_others_are_named(
     assert (chosen.sheet, list(content.columns), len(content)) == ("Old", ["q", "y"], 40)
 
 
-def test_another_sheet_is_other_data(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_another_sheet_is_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool) -> None:
+    """Also where a large table's columns are kept between processes."""
+    if is_kept:
+        monkeypatch.setattr(sources, "FAST_FROM", 1)
+        (tmp_path / "mltrainer.yaml").touch()
     path = write_workbook(tmp_path / "w.xlsx", {"A": [["x", "y"], [1, 2]], "B": [["x", "y"], [1, 3]]})
     first, second = (read_source(Data(source=path.name, sheet=name), tmp_path).sha256 for name in "AB")
     assert first != second
@@ -149,3 +159,22 @@ def test_keys_that_a_kind_of_file_does_not_have_are_refused(tmp_path: Path, key:
     (tmp_path / "d.jsonl").write_text('{"x": 1, "y": 2}\n')
     with pytest.raises(InputError, match=r"a .jsonl file has no (sheets|lines above its table)"):
         read_source(Data(source="d.jsonl", target="y", **{key: value}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["w.xlsx", "w.csv"])
+def test_the_delivered_model_reads_new_rows_from_the_place_where_training_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(start, "start_repository", lambda folder, written: "no git")
+    rows = [["day", "x", "z", "y"], *[[DAY + datetime.timedelta(nr), row[0] / 7, *row[1:]] for nr, row in enumerate(ROWS)]]
+    path = write_workbook(tmp_path / "w.xlsx", {"Old": [], "Data": [["A report"], [], *rows]})
+    lines = [",".join("" if cell is None else str(cell) for cell in row) for row in [["A report"], [], *rows]]
+    (tmp_path / "w.csv").write_text("\n".join(lines))
+    make_project(tmp_path / "p", None, tmp_path / name, "y", sheet="Data" if name == path.name else None)
+    values = {**baseline_template(tmp_path / "p"), **load_project(tmp_path / "p" / "mltrainer.yaml").model_dump()}
+    task = open_task(validate_values(TrainingConfig, values, "test"), tmp_path / "p").task
+    everything = np.arange(task.size)
+    task.fit(everything)
+    spec = task.inference()
+    assert spec["skip_lines"] == 2
+    assert np.array_equal(to_matrix(read_table(tmp_path / name, spec), spec), task.rows(everything)[0].numpy())
