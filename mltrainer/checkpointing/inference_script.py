@@ -468,8 +468,8 @@ def as_seconds(cell: str, day_first: bool = False) -> float | None:
     if match := BASIC_DAY.fullmatch(cell):
         return seconds_of(match[1], match[2], match[3], (None,) * 5)
     if match := QUARTER.fullmatch(cell):
-        month = 3 * int(match["quarter"] or match["first"]) - 2
-        return seconds_of(match["year"] or match["last"], str(month), "1", (None,) * 5)
+        begins = 3 * int(match["quarter"] or match["first"]) - 2
+        return seconds_of(match["year"] or match["last"], str(begins), "1", (None,) * 5)
     if match := WEEK.fullmatch(cell):
         return monday_of(int(match[1]), int(match[2]))
     if match := YEAR_MONTH.fullmatch(cell):

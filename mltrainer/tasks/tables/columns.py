@@ -188,11 +188,14 @@ def name_among(cells: Cells) -> str | None:
     A number does not give it back: a leading zero is lost, a plus, or digits; or two cells become one number, as 1.1 and 1.10. A
     column with a fraction in it holds quantities, whatever its whole numbers look like, and one with a minus no telephones.
     """
-    is_short = isinstance(cells, np.ndarray) or len(cells) <= SHORT
-    texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.to_list() if is_short else None
-    if any("." in cell for cell in texts) if texts is not None else cells.str.contains(".", literal=True).any():
-        return _version_among(set(texts) if texts is not None else cells.unique())
-    if texts is None:
+    if isinstance(cells, np.ndarray) or len(cells) <= SHORT:
+        texts = cells.tolist() if isinstance(cells, np.ndarray) else cells.to_list()
+        if any("." in cell for cell in texts):
+            return _version_among(texts)
+    elif cells.str.contains(".", literal=True).any():
+        # Looked at first, as the texts of a long column of quantities take memory.
+        return None if cells.head(SHORT).n_unique() > MOST_VERSIONS else _version_among(cells.unique().to_list())
+    else:
         texts = cells.filter(cells.str.contains(f"{NAMES}|^-")).unique(maintain_order=True).to_list()
     has_minus = any(cell.startswith("-") for cell in texts)
     return next((cell for cell in texts if NAME.match(cell) and not _is_exact(cell, has_minus)), None)
