@@ -211,7 +211,7 @@ class Probe(Part):
     not_changed: list[str] = Field(default_factory=list)
 
     equations = (
-        Between("resumed_at", 0, "steps"),
+        *not_negative("resumed_at"),  # a program that goes on is killed later than the steps that are compared
         Equal("runs.*.parameters", "runs.0.parameters"),
         Equal("runs.*.steps", lambda probe: probe.steps if probe.identical else None),
     )
