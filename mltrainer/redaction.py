@@ -403,9 +403,9 @@ def _private(folder: str) -> list[str]:
 
 
 def _mark(path: str) -> tuple[int, int, int] | None:
-    """Return the number, size and time of a small plain file; None for anything else, since a pipe must not be opened."""
+    """Return the number, size and time of a small plain file; None for anything else: no link is followed, no pipe opened."""
     try:
-        found = os.stat(path)
+        found = os.lstat(path)
     except OSError:
         return None
     is_small = stat.S_ISREG(found.st_mode) and found.st_size <= MOST_PRIVATE_BYTES

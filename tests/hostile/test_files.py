@@ -36,6 +36,7 @@ LOOKING: tuple[tuple[str, ...], ...] = (
     ("diagnose", "baseline"),
     ("guide", "phases/01_planning/workflow"),
     ("doctor",),
+    ("watch",),
 )
 
 
@@ -168,6 +169,12 @@ TRICKS: dict[str, Plant] = {
     "a page of the handbook is a link": link("phases/01_planning/workflow.md", "{outside}/secret.txt"),
     "a report's template is a link": link("phases/02_baseline/report.md.j2", "{outside}/secret.txt"),
     "a diagnostic's page is a link": link("diagnostics/nan_loss.md", "{outside}/secret.txt"),
+    "the answers that were kept are a link": link(".mltrainer/served.sqlite", "{outside}/secret.txt"),
+    "the answers that were kept are a pipe": pipe(".mltrainer/served.sqlite"),
+    "a delivered model's card is a link": link("phases/05_finalization/final_model/README.md", "{outside}/secret.txt"),
+    "a delivered model's manifest is a pipe": pipe("phases/05_finalization/final_model/manifest.json"),
+    "the private file is a pipe": pipe(".env"),
+    "the private file is a link": link(".env", "{outside}/secret.txt"),
     "the git attributes are a link": link(".gitattributes", "{outside}/secret.txt"),
     "a record's input is a link to a secret": digest_of_secret,
     "the record is a pipe": pipe(RECORD),
