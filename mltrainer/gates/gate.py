@@ -501,7 +501,7 @@ def _equations(look: _Look, _previous: Gate | None) -> Iterator[str]:
     from mltrainer.gates.equations import MOST_FAULTS, contradictions  # what is remembered needs none of it
 
     name = look.project.relative(path)
-    envelopes = {record.trusted.phase: record.trusted for record in records if record.typed}
+    envelopes: dict[str, Envelope[Any]] = {record.trusted.phase: record.trusted for record in records if record.typed}
     every = contradictions(envelopes, look.page.phase, look.project.root)
     found = [*{(fault.field, fault.expected): fault for fault in every}.values()]
     for fault in found[:MOST_FAULTS]:

@@ -100,6 +100,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     server: Server
+    raw_requestline: bytes  # as the standard library reads it, without declaring it
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "mltrainer", ""
     # Events are small: each would wait until the one before was acknowledged.

@@ -26,10 +26,11 @@ class FoldValue(Part):
 def _nearest(trial: "Trial") -> float | None:
     """Return the value that a trial must have: its folds' mean, or one of its evaluations'; None where none is known."""
     values = [row.value for row in trial.folds] or [value for _, value in trial.curve]
-    known = [value for value in values if not isinstance(value, str)]
-    if isinstance(trial.value, str) or len(known) < len(values) or not known:
+    known = [value for value in values if isinstance(value, (int, float))]
+    reached = trial.value
+    if not isinstance(reached, (int, float)) or len(known) < len(values) or not known:
         return None
-    return statistics.fmean(known) if trial.folds else min(known, key=lambda value: abs(value - trial.value))
+    return statistics.fmean(known) if trial.folds else min(known, key=lambda value: abs(value - reached))
 
 
 class Trial(Part):

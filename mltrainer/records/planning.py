@@ -1,5 +1,6 @@
 """Planning's evidence: the config, data, environment, two probes that must repeat, and what the whole run will take."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -165,10 +166,7 @@ class Data(Part):
     equations = (
         Between("samples", lambda data: sum(split.samples for _, split in data.splits)),
         Between("fingerprinted", 0, "samples"),
-        *(
-            Equal(f"splits.{split}.samples", lambda data, split=split: _classified(data, split))
-            for split in ("train", "validation")
-        ),
+        *(Equal(f"splits.{split}.samples", partial(_classified, split=split)) for split in ("train", "validation")),
         *not_negative("class_counts.*.*", "duplicates_across_splits"),
         Between("shape.*", 1),
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Call, Cause, Cost, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
@@ -560,7 +560,7 @@ class CalibrationBin(Part):
 
 def _mean(bins: Sequence[CalibrationBin], name: str) -> float:
     """Return the mean over the samples of all bins."""
-    return sum(getattr(row, name) * row.samples for row in bins) / sum(row.samples for row in bins)
+    return float(sum(getattr(row, name) * row.samples for row in bins) / sum(row.samples for row in bins))
 
 
 class Calibration(Part):
@@ -580,6 +580,12 @@ class Calibration(Part):
         Equal("frequency", lambda found: _mean(found.bins, "frequency"), FLOAT32),
         Equal("probability", lambda found: _mean(found.bins, "probability"), FLOAT32),
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_of(cls, given: Any) -> Any:
+        """Leave out `of`, which version 0.2 wrote: the class whose probability it was, or none."""
+        return {name: value for name, value in given.items() if name != "of"} if isinstance(given, dict) else given
 
 
 class ResidualBin(Part):

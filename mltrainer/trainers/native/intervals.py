@@ -83,8 +83,8 @@ def intervals(task: Task, outputs: Any, targets: Any, samples: int, seed: int, a
     bounds = {name: ends([row.get(name, math.nan) for row in drawn], asked.level) for name in names}
     empty = sorted(name for name, ends in bounds.items() if ends is None)
     reason = f"no spread, or no number, in the samples drawn anew: {', '.join(empty)}" if empty else None
-    found = {name: ends for name, ends in bounds.items() if ends is not None}
-    return Intervals(level=asked.level, resamples=count, bounds=found, reason=reason)
+    known = {name: ends for name, ends in bounds.items() if ends is not None}
+    return Intervals(level=asked.level, resamples=count, bounds=known, reason=reason)
 
 
 def _at(value: Any, rows: Tensor) -> Any:
