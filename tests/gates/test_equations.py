@@ -54,7 +54,7 @@ def test_a_number_that_contradicts_another_one_is_named(
 ) -> None:
     shutil.rmtree(digits.state_dir)  # as in a fresh clone, where no run can be asked
     change(digits, phase, place, value)
-    said = cli("gate", "check", "--project", digits.root)
+    said = cli("gate", "check", "-v", "--project", digits.root)
     assert said.code == 4
     assert f"{digits.relative(digits.phase_dir(phase))}/record.json: {named}" in said.out
 

@@ -94,9 +94,9 @@ DECIDED_BY = {
         "determinism_on": "probe.runs "
         + " ".join(sorted(f"probe.runs.*.determinism.{name}" for name in (*SWITCHES, "tensorflow", "jax_backend"))),
         "environment_captured": "environment.distributions environment.distributions.*.name "
-        "environment.distributions.*.version environment.python.version",
+        "environment.distributions.*.version",
         "source_recorded": "source.sha256",
-        "data_valid": "data.findings.*.severity data.sha256 data.splits.train.samples data.splits.validation.samples",
+        "data_valid": "config data.findings.*.severity data.sha256 data.splits.train.samples data.splits.validation.samples",
         "probe_identical": "probe.runs probe.runs.*.chain_head probe.runs.*.steps probe.runs.*.weights_sha256 "
         "probe.runs.*.weights_tree_sha256",
         "export_rehearsed": "rehearsal.exports rehearsal.exports.*.agrees rehearsal.exports.*.state rehearsal.fault",

@@ -77,8 +77,8 @@ def test_the_interval_of_a_difference_is_the_inverted_test_and_stands_so_in_the_
     assert whole["mean"] == pytest.approx(float(np.mean(WHOLE)))
     words = Words(better="", folds="", confidence="", by_luck="", parameters_change=False, pace_changes=False)
     cells = _cells(Row.model_validate({**row, "keys": [], "command": None}), words)
-    shown = [number(end, 4) for end in row["difference_interval"]]
-    assert cells[3] == f"{signed(row['difference'], 4)} [{shown[0]}, {shown[1]}]"
+    shown = [number(end) for end in row["difference_interval"]]
+    assert cells[3] == f"{signed(row["difference"])} [{shown[0]}, {shown[1]}]"
 
 
 def test_p_is_that_of_the_permutation_test_of_another_library() -> None:

@@ -35,7 +35,7 @@ def changed(change: Callable[[dict[str, Record]], object]) -> Differences:
 
 def told(found: Differences, **more: Any) -> str:
     here = {"project": "digits", "place": "", "against": "main", "commit": "0" * 40, "holds": True, "phases": [PLANNED]}
-    return comment(Review(**{**vars(found), **here, "notes": [], **more}))
+    return comment(Review(**{**vars(found), **here, "notes": [], "moved": [], **more}))
 
 
 def run_metric(found: dict[str, Record], value: Any) -> None:

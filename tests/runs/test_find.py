@@ -146,10 +146,10 @@ def two_results(tmp_path: Path, first: dict[str, Any], second: dict[str, Any]) -
 
 # 9 of 10 less 3 of 10: Newcombe, 1998, 17:873-890, table II, method 10: 0.1705 to 0.8090
 TOLD = [
-    ("accuracy", (0.3, 0.9), "better", "+0.6000 (95 % interval +0.1705 to +0.8090 by 10 rows, {}): the second is better"),
-    ("accuracy", (0.9, 0.3), "worse", "-0.6000 (95 % interval -0.8090 to -0.1705 by 10 rows, {}): the second is worse"),
+    ("accuracy", (0.3, 0.9), "better", "+0.600 (95 % interval +0.171 to +0.809 by 10 rows, {}): the second is better"),
+    ("accuracy", (0.9, 0.3), "worse", "-0.600 (95 % interval -0.809 to -0.171 by 10 rows, {}): the second is worse"),
     ("accuracy", (0.5, 0.6), "not told apart", "by 10 rows, {}): not told apart"),
-    ("r2", (0.3, 0.9), "not told apart", "+0.6000, not told apart: one seed each shows no interval of it"),
+    ("r2", (0.3, 0.9), "not told apart", "+0.600, not told apart: one seed each shows no interval of it"),
     ("r2", (0.3, 0.3), "same", "the same"),
 ]
 
