@@ -78,7 +78,7 @@ def test_the_interval_of_a_difference_is_the_inverted_test_and_stands_so_in_the_
     words = Words(better="", folds="", confidence="", by_luck="", parameters_change=False, pace_changes=False)
     cells = _cells(Row.model_validate({**row, "keys": [], "command": None}), words)
     shown = [number(end) for end in row["difference_interval"]]
-    assert cells[3] == f"{signed(row["difference"])} [{shown[0]}, {shown[1]}]"
+    assert cells[3] == f"{signed(row['difference'])} [{shown[0]}, {shown[1]}]"
 
 
 def test_p_is_that_of_the_permutation_test_of_another_library() -> None:

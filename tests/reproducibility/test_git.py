@@ -72,7 +72,8 @@ def test_the_message_of_another_users_repository_is_understood(tmp_path, fake_gi
 
 def test_a_bare_repository_says_so(tmp_path, git):
     git("init", "--bare", "bare.git")
-    assert describe(tmp_path / "bare.git") == {**NOTHING, "note": "the folder itself is a bare git repository, without a work tree"}
+    note = "the folder itself is a bare git repository, without a work tree"
+    assert describe(tmp_path / "bare.git") == {**NOTHING, "note": note}
 
 
 def test_a_project_that_the_repository_around_it_ignores_is_not_versioned(repository):
