@@ -93,8 +93,7 @@ DECIDED_BY = {
         "seeds_fixed": "config probe.runs probe.runs.*.determinism.PYTHONHASHSEED probe.runs.*.draws probe.runs.*.init_sha256",
         "determinism_on": "probe.runs "
         + " ".join(sorted(f"probe.runs.*.determinism.{name}" for name in (*SWITCHES, "tensorflow", "jax_backend"))),
-        "environment_captured": "environment.distributions environment.distributions.*.name "
-        "environment.distributions.*.version",
+        "environment_captured": "environment.distributions environment.distributions.*.name environment.distributions.*.version",
         "source_recorded": "source.sha256",
         "data_valid": "config data.findings.*.severity data.sha256 data.splits.train.samples data.splits.validation.samples",
         "probe_identical": "probe.runs probe.runs.*.chain_head probe.runs.*.steps probe.runs.*.weights_sha256 "
