@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
 from collections.abc import Iterable, Sequence
@@ -95,7 +96,7 @@ def _data(session: Session) -> parts.Data:
 def _facts(session: Session) -> dict[str, Any]:
     """Return planning's record of the data, with what the model begins with and shows of its tokens."""
     start = session.task.start
-    facts = session.facts | ({"start": start.written()} if start is not None else {})
+    facts = copy.deepcopy(session.facts) | ({"start": start.written()} if start is not None else {})
     facts["findings"] += [one._asdict() for one in (*session.ties, *session.loss_findings)]
     if session.ranks.size > 1 and not isinstance(session.task.task, BuiltinTask):
         # A model that several processes hold answers all of them together only.

@@ -264,17 +264,18 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
         }
         config = TrainingConfig.model_validate(given)
         task = open_task(config, tmp_path)
+        of_model = {"model": task.task.model(), "ties": [], "loss_findings": []}
         return SimpleNamespace(
-            task=task, model=task.task.model(), config=config, ranks=SimpleNamespace(size=1), ties=[], loss_findings=[]
+            task=task, facts=task.facts(DataLimits()), config=config, ranks=SimpleNamespace(size=1), **of_model
         )
 
     return opened
 
 
 def test_planning_records_a_missing_shift_of_a_data_set(session: Callable[[int], Any]) -> None:
-    found = result._facts(session(0), DataLimits())["findings"]
+    found = result._facts(session(0))["findings"]
     assert [row["severity"] for row in found if "for the token that it sees" in row["what"]] == ["warning"]
-    whole = result._facts(session(1), DataLimits())
+    whole = result._facts(session(1))
     assert (whole["findings"], whole["not_looked_at"]) == ([], [])
 
 
@@ -283,6 +284,6 @@ def test_a_loss_that_refuses_other_targets_is_not_looked_at(
 ) -> None:
     given = session(1)
     monkeypatch.setattr(given.task.task, "loss", lambda *_: (_ for _ in ()).throw(ValueError("no")))
-    assert result._facts(given, DataLimits())["not_looked_at"] == ["shifts and padding of tokens: ValueError: no"]
+    assert result._facts(given)["not_looked_at"] == ["shifts and padding of tokens: ValueError: no"]
     given.ranks.size = 2
-    assert result._facts(given, DataLimits())["not_looked_at"] == ["shifts and padding of tokens: several processes train"]
+    assert result._facts(given)["not_looked_at"] == ["shifts and padding of tokens: several processes train"]
