@@ -84,10 +84,11 @@ def infer_project(paths: Mapping[str, Path], target: str | None, how: Reading | 
     read = table = replace(table, columns={key: cells for key, cells in table.columns.items() if key not in how.ignore})
     table, plain, gaps = _emptied(read)
     named = split_column(plain, name)
-    if named is not None and named.is_sure:
-        table = replace(table, columns={key: cells for key, cells in table.columns.items() if key != named.name})
-        plain = {key: column for key, column in plain.items() if key != named.name}
-    found = infer_texts(table, name, plain) or infer_table(table, name, plain)
+    split_by = named.name if named and named.is_sure else None
+    if split_by is not None:
+        table = replace(table, columns={key: cells for key, cells in table.columns.items() if key != split_by})
+        plain = {key: column for key, column in plain.items() if key != split_by}
+    found = infer_texts(table, name, plain) or infer_table(table, name, plain, split_by)
     notes = [*table.notes, *_reading_notes(data, table, how), *([named.why] if named and named.is_sure else [])]
     asked = [named.why] if named and not named.is_sure else []
     asked += [*(note for note in notes if NO_TARGET in note), *target_gaps(read, name, [*NO_VALUE, *gaps])]

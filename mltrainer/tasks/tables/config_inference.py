@@ -82,13 +82,14 @@ class InferredConfig:
     split: dict[str, str] = field(default_factory=dict)
 
 
-def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> InferredConfig:
+def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by: str | None = None) -> InferredConfig:
     """Return the task, metric and column kinds inferred from a table and its target column.
 
     Args:
         table: The cells.
         target: The column to predict.
         plain: The columns as their cells alone were understood.
+        split_by: A column, no longer of the table, that says how rows are split.
 
     Raises:
         InputError: A column's content is not valid.
@@ -100,7 +101,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
     sentence = f"{what}: {task}"
     metric, warnings = _quantity(schema) if task == "tabular_regression" else _classes(schema)
     left_out = [read[name].take_rows(schema.used_rows) for name in ids]
-    group, why_group = _group(schema, left_out)
+    group, agrees = _group(schema, left_out)
     if group is not None and group not in ids:
         ids[group] = "an id, of which several rows are"
         kinds.pop(group, None)
@@ -111,10 +112,11 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         *(names_hint(schema.target) if task == "tabular_regression" else []),
         *(f"column {name!r} is taken for {DESCRIBED[kind]}{_why(read[name])}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
-        *why_group,
+        *([f"rows with one {group!r} go to one split (split.group): {agrees}"] if group and not split_by else []),
     ]
     warnings += [f"{what}: {STOPS} until data.wrong_cells says missing or drop" for what in schema.wrong]
     warnings += [
+        *([f"rows with one {group!r} may stand in several splits of {split_by!r}: {agrees}"] if group and split_by else []),
         *few_rows(len(schema)),
         *schema.notes,
         *_constant(schema),
@@ -139,12 +141,12 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column]) -> Infer
         rows=len(schema),
         width=width_of(schema),
         doubted=doubted,
-        split={"group": group} if group else {},
+        split={"group": group} if group and not split_by else {},
     )
 
 
-def _group(schema: Schema, left_out: list[Column]) -> tuple[str | None, list[str]]:
-    """Return the column of ids whose rows belong together beyond doubt, with a sentence that says why; None where there is none.
+def _group(schema: Schema, left_out: list[Column]) -> tuple[str | None, str]:
+    """Return the column of ids whose rows belong together beyond doubt, with what shows it; None where there is none.
 
     Where rows of several ids are equal, it is none: equal rows are bound in place of the ids.
     """
@@ -153,13 +155,13 @@ def _group(schema: Schema, left_out: list[Column]) -> tuple[str | None, list[str
     found = {c.name: agreement(c, [other for other in others if other is not c]) for c in named if _is_of_few_rows(c)}
     clear = {name: one for name, one in found.items() if one is not None}
     if not clear or len(schema.features) < 2:
-        return None, []
+        return None, ""
     name = max(clear, key=lambda each: clear[each].pairs)
     ids = next(column for column in named if column.name == name)
     features = row_hashes([column.values for column in schema.features if column is not ids])
     if len(np.unique(row_hashes([features, ids.values]))) - len(np.unique(features)) > DataLimits().leak_rows * len(schema):
-        return None, []
-    return name, [f"rows with one {name!r} go to one split (split.group): {clear[name]}"]
+        return None, ""
+    return name, str(clear[name])
 
 
 def _is_of_few_rows(column: Column) -> bool:
