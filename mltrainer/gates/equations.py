@@ -98,7 +98,6 @@ def _of_run(place: str, config: str) -> tuple[Equation, ...]:
         Equal(f"{place}.seed", f"{config}.seed"),
         Equal(f"{place}.metric", _metric(config)),
         Equal(f"{place}.threads", f"{config}.threads"),
-        Equal(f"{place}.saved", f"{config}.checkpoint"),
         Equal(f"{place}.config_sha256", lambda records: _named(records, run_of(records).config_sha256, config)),
         Equal(f"{place}.batch_size", asked("batch_size")),
         Equal(f"{place}.accumulate", asked("accumulate")),

@@ -81,6 +81,7 @@ FREE = {  # numbers that no other value says again, with the reason; they keep t
     "what was chosen for a probe and decides nothing, or is compared with inference.json on disk": """
         planning.loader.workers planning.probe.resumed_at planning.generated.* finalization.inference.input.shape.*
     """,
+    "how often checkpoints were saved, by the config of the day: a run that exists is not trained again for it": "*.saved.*",
     "a larger number claims less": "finalization.runs_tried *.chain.entries *.data.fingerprinted *.data.samples",
 }
 
