@@ -47,7 +47,7 @@ def test_a_file_is_bound_by_planning_and_one_that_planning_could_not_see_fails_t
     said = cli("phase", "run", "baseline", "--project", tmp_path)
     assert said.code == 4
     assert "inputs_planned" in said.out
-    assert "unplanned=['late.txt']" in said.out
+    assert "unplanned late.txt" in said.out
     said = cli("phase", "run", "planning", "--project", tmp_path)
     assert said.code == 0, said.out + said.err
     planned = read_json(project.phase_dir("planning") / "record.json")["evidence"]
