@@ -750,7 +750,7 @@ class Program(Part):
     resumed: Resumed | None
     left: dict[str, str] | None = None
 
-    equations = (Between("processes", 1), *not_negative("evaluations", "losses"))
+    equations = not_negative("processes", "evaluations", "losses")
 
 
 def _summary(row: HistoryRow) -> dict[str, Any]:
