@@ -59,8 +59,8 @@ def test_it_is_trained_and_its_code_is_bound(cli: Cli, tmp_path: Path, rings: Pa
     assert cli("phase", "run", "baseline", "--project", found.root).code == 0
     planned = read_json(found.phase_dir("planning") / "record.json")
     assert [row["path"] for row in planned["source"]["files"]] == ["site-packages/mltrainer_rings.py"]
-    assert cli("gate", "check", "--project", found.root).code == 0
+    assert cli("gate", "check", "-v", "--project", found.root).code == 0
     (rings / "mltrainer_rings.py").write_text((rings / "mltrainer_rings.py").read_text("utf-8") + "# another\n", "utf-8")
-    said = cli("gate", "check", "--project", found.root)
+    said = cli("gate", "check", "-v", "--project", found.root)
     assert said.code == 4
     assert "site-packages/mltrainer_rings.py (plugin) changed" in said.out
