@@ -372,7 +372,8 @@ def _schedule(records: Records) -> list[list[float]] | None:
     if not isinstance(found, Planning) or not found.schedule:
         return None
     config, steps = TrainingConfig.model_validate(found.config), found.estimate.steps or 0
-    return preview(config.schedule, config.optimizer.lr, steps, steps // config.epochs)
+    per_epoch = round(steps / float(found.schedule[-1][0]))  # a tool of its own may have other epochs than the config
+    return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 
 def _decided(records: Records) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
     code = site / "mltrainer_signum/update.py"
     text = code.read_text("utf-8")
     code.write_text(text.replace("mean.sign()", "mean.sign().neg()"), "utf-8")
-    said = cli("gate", "check", "--project", one.root)
+    said = cli("gate", "check", "-v", "--project", one.root)
     assert said.code == 4
     assert "site-packages/mltrainer_signum/update.py (plugin) changed" in said.out
     code.write_text(text, "utf-8")

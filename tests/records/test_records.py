@@ -155,4 +155,9 @@ def test_golden_records_fit_the_committed_json_schemas(phase: str, golden: dict[
 
     schema = json.loads((schemas.FOLDER / f"{phase}.json").read_bytes())
     for records in golden.values():
-        jsonschema.validate(migrations.migrated(records[phase]), schema)
+        read = json.dumps(migrations.migrated(records[phase]))
+        # What reading leaves out: the class that a calibration of version 0.2 was of.
+        jsonschema.validate(
+            json.loads(read, object_hook=lambda part: {k: v for k, v in part.items() if k != "of" or "by_luck" not in part}),
+            schema,
+        )
