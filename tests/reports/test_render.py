@@ -32,9 +32,14 @@ NOT_SHOWN = (  # numbers that decide a format or are shown elsewhere; `record.js
     r"evidence\.run\.history\.[1-9]\d*\.update_ratios\.\d+",  # a colour of the heat map
     r"evidence\.run\.history\.[1-9]\d*\.layer_norms\.\d+",
     r"evidence\.run\.errors\.segments\.(samples|fewest|rows\.\d+\.(samples|rest|p))",  # the diagnostic report shows them
-    r"evidence\.run\.errors\.calibration\.bins\.[1-9]\d*\.samples",  # summed into the error, which is recorded
+    r"evidence\.run\.errors\.calibration\.bins\.\d+\.samples",  # summed into the error, which is recorded
     r"evidence\.run\.errors\.along\.bins\.\d+\.(covered|samples)",  # but for the worst bin
-    r"evidence\.errors\.(calibration|along)\.bins\..*",  # the baseline's figures show them
+    r"evidence\.run\.metrics\..*",  # those of the best evaluation, which is shown: the record's equations hold them equal
+    r"evidence\.metrics\..*",  # the baseline's report shows them
+    r"evidence\.errors\.(calibration|along)\..*",  # captions of the baseline's figures say them
+    r"evidence\.errors\.segments\.(overall|samples|tested|level|fewest|found)",  # where some stand out, those alone are shown
+    r"evidence\.diagnostics\.\d+\.thresholds\.min_percent",  # of the use of a GPU, which does not apply
+    r"evidence\.(run\.checkpoints\.\d+\.files|model_files)\.0\.size",  # a few bytes of megabytes with three digits
 )
 
 
