@@ -469,12 +469,16 @@ def _beside(records: Records, phase: str) -> list[dict[str, Any]] | None:
 
 
 def _network(records: Records, split: str) -> Metrics | None:
-    """Return the run's own metrics, which were measured once more beside plain models; in fp32 alone the two are close."""
+    """Return the metrics beside plain models, those that the run has as the run has them; in fp32 alone the two are close."""
     found, tested = records.finalization, split == "test"
     if found.run.precision.chosen != "fp32" or (tested and not found.test.samples):
         return None
     best: Evaluated | None = found.run.best
-    return dict(found.test.metrics) if tested else best.validation if best else None
+    own = found.test.metrics if tested else best.validation if best else {}
+    references = found.tested_references if tested else found.references
+    if not references or not references.network:
+        return None
+    return {name: own.get(name, value) for name, value in references.network.metrics.items()}
 
 
 def _same_interval(records: Records) -> dict[str, Any] | None:
