@@ -118,7 +118,7 @@ def solved(equation: Equation, part: Any) -> list[Fault]:
     """Return the faults of one equation; what it needs may be nonsense by itself, such as a batch of no samples."""
     try:
         return [*equation.faults(part)]
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as hole:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as hole:
         return [Fault(equation.field, f"what follows from other values, which give none ({type(hole).__name__}: {hole})", "...")]
 
 
