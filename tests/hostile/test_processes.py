@@ -185,19 +185,26 @@ def written(*folders: Path) -> Iterator[Path]:
             yield from (path for path in found if path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 30)
 
 
+def cloned(digits: Path, folder: Path) -> tuple[Place, Path]:
+    """Return a clone with a folder outside of it, where a secret lies, and a program there that leaves a mark where it runs."""
+    outside = folder / "outside"
+    outside.mkdir()
+    shutil.copytree(digits, folder / "clone", symlinks=True)
+    place, canary = Place(folder / "clone", outside), outside / "canary.sh"
+    (outside / "secret.txt").write_text(PARENTS)
+    canary.write_text(f"#!/bin/sh\ntouch {outside}/ran\ncat\n")
+    canary.chmod(0o755)
+    commit(place.root)
+    return place, canary
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CLONES)
 def test_no_token_leaves_and_nothing_runs_or_grows_where_a_strangers_project_is_looked_at(
     digits_once: Path, tmp_path: Path, what: str
 ) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    shutil.copytree(digits_once, tmp_path / "clone", symlinks=True)
-    place, canary = Place(tmp_path / "clone", outside), outside / "canary.sh"
-    (outside / "secret.txt").write_text(PARENTS)
-    canary.write_text(f"#!/bin/sh\ntouch {outside}/ran\ncat\n")
-    canary.chmod(0o755)
-    commit(place.root)
+    place, canary = cloned(digits_once, tmp_path)
+    outside = place.outside
     CLONES[what](place, canary)
     told = looked_at(place.root, outside)
     (outside / "secret.txt").unlink()

@@ -19,7 +19,7 @@ from mltrainer.workspace import Project
 from tests.conftest import commit
 from tests.hostile.test_files import Place, commit_links, pipe, sparse
 from tests.hostile.test_git import CONFIG, plant
-from tests.hostile.test_processes import COMMANDS, OWN, PARENTS, faults, looked_at, written
+from tests.hostile.test_processes import COMMANDS, OWN, PARENTS, cloned, faults, looked_at, written
 
 LOOKS = (
     *COMMANDS,
@@ -225,14 +225,8 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_a_strangers_repository_runs_writes_and_takes_nothing_under_any_command_that_looks(
     digits_once: Path, tmp_path: Path, name: str
 ) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    shutil.copytree(digits_once, tmp_path / "clone", symlinks=True)
-    place, canary = Place(tmp_path / "clone", outside), outside / "canary.sh"
-    (outside / "secret.txt").write_text(PARENTS)
-    canary.write_text(f"#!/bin/sh\ntouch {outside}/ran\ncat\n")
-    canary.chmod(0o755)
-    commit(place.root)
+    place, canary = cloned(digits_once, tmp_path)
+    outside = place.outside
     REPOSITORIES[name](place, canary)
     before = content(outside)
     told = looked_at(place.root, outside, LOOKS)
