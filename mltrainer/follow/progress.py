@@ -55,7 +55,7 @@ class Progress:
         self._row_text = row_text if verbose else progress_text
         self._live = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._quiet = not self._live and os.environ.get("CI", "").lower() not in ("", "0", "false")
-        self._shown_at = 0.0
+        self._shown_at = -self.LOG_EVERY_S  # the clock begins when the machine does
         self._bar: Bar | None = None
         self._state = Training()
 

@@ -179,7 +179,10 @@ def test_what_is_not_known_yet_is_left_out() -> None:
     ]
 
 
-def test_a_log_has_the_chosen_metric_of_an_evaluation_and_every_one_with_verbose(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_the_chosen_metric_of_an_evaluation_and_every_one_with_verbose(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)  # there, progress has no line
     for progress in (Progress(), Progress(verbose=True)):
         progress(EVENTS[3])
     assert capsys.readouterr().err.split("\n")[:2] == [

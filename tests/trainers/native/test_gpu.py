@@ -53,8 +53,8 @@ def test_the_gpu_of_the_training_is_watched() -> None:
 @pytest.mark.usefixtures("second_of_two")
 def test_only_what_is_seen_while_steps_run_counts_and_its_median_is_told() -> None:
     busy, loads = iter([True] * 4 + [False] * 5 + [True] * 5), iter([0] * 4 + [90, 10, 20, 80, 30])
+    sys.modules["pynvml"].nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=next(loads))  # type: ignore[attr-defined]
     with GpuWatch("cuda", lambda: next(busy, False)) as watch:
-        sys.modules["pynvml"].nvmlDeviceGetUtilizationRates = lambda _: types.SimpleNamespace(gpu=next(loads))  # type: ignore[attr-defined]
         deadline = time.monotonic() + 20
         while len(watch._samples) < gpu.WARM_UP_SAMPLES + 5 and time.monotonic() < deadline:
             time.sleep(0.001)
