@@ -10,6 +10,7 @@ from mltrainer.configs.loading import flatten
 from mltrainer.reports.values import finite, number
 
 CRITERIA = ("metric", "split", "seed")  # keys of a config by which models are judged beside `acceptance`, and on which rows
+JUDGED_BY = ("acceptance", *CRITERIA)
 RunRecords = Mapping[str, Mapping[str, Any]]
 
 

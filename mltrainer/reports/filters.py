@@ -15,6 +15,7 @@ from mltrainer.records.common import Cause
 from mltrainer.records.planning import Distribution
 from mltrainer.reports import markdown as md
 from mltrainer.reports import values, views
+from mltrainer.reports.criteria import JUDGED_BY
 from mltrainer.reports.gate_items import gate_line
 from mltrainer.reports.model_card import front_matter as card_lines
 from mltrainer.reproducibility.causes import sentence as cause_sentence
@@ -244,6 +245,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "length": len,
     "basename": lambda path: str(path).rsplit("/", 1)[-1],
     "start_values": lambda paths: [path for path in paths if _is_template(path)],
+    "criteria": lambda rows: [row for row in rows if row["key"].partition(".")[0] in JUDGED_BY],
     "own_pages": lambda paths: [path for path in paths if not _is_template(path)],
     "editable": views.of_models(Distribution, lambda rows: [row.name for row in rows if row.editable]),
     "combined_how": _word_filter(COMBINED),

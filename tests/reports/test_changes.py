@@ -46,3 +46,16 @@ def test_the_same_evidence_keeps_what_the_earlier_record_said() -> None:
 def test_the_first_report_has_nothing_to_compare_with() -> None:
     assert since(records.baseline(), None, "nothing") is None
     assert "What changed" not in render(records.baseline(), [], records.gate())[REPORTS["baseline"]]
+
+
+def test_a_criterion_that_was_changed_stands_above_everything_else() -> None:
+    before, now = records.planning(), records.planning()
+    config = before["evidence"]["config"]
+    now["evidence"]["config"] = {**config, "acceptance": {"accuracy": ">= 0.05"}, "seed": config["seed"] + 1, "epochs": 30}
+    found = render({**now, "since": since(now, before, "commit 4f1c")}, [], records.gate())[REPORTS["planning"]]
+    banner, rest = found.partition("## ")[0], found.partition("## ")[2]
+    assert "**What the project is judged by has changed** since the version of commit 4f1c." in banner
+    assert f"`acceptance.accuracy`: {config['acceptance']['accuracy']} before, >= 0.05 now" in banner
+    assert "`seed`" in banner
+    assert "epochs" in rest
+    assert "`epochs`" not in banner
