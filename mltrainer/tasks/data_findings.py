@@ -100,6 +100,14 @@ def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None
         )
 
 
+def undefined_r2(targets: np.ndarray) -> list[Finding]:
+    """Return an error where r2, a measure beside any metric of a regression, is not defined: all validation targets are equal."""
+    if len(targets) == 0 or np.ptp(targets) > 0:
+        return []
+    what = f"validation has no two different targets ({len(targets)} of {targets[0]:g}), so that r2 is not defined"
+    return [Finding("error", f"{what}: bring more data, or hold more out: split.validation in mltrainer.yaml")]
+
+
 def few_rows(count: int) -> list[str]:
     """Return a sentence on what can be learned from a table of very few rows; none from `FEW_ROWS` on."""
     if count >= FEW_ROWS:

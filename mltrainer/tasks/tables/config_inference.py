@@ -27,12 +27,13 @@ from mltrainer.tasks.splits import FEW_COPIES
 from mltrainer.tasks.tables.ambiguities import OTHER_READING, ambiguities, as_key
 from mltrainer.tasks.tables.columns import NUMERIC_SHARE, Column, main_unit, name_among, parse_column
 from mltrainer.tasks.tables.group_evidence import ROWS_OF_ONE, agreement, is_named_as_id
-from mltrainer.tasks.tables.hints import heavy_tail, names_hint, table_hints
+from mltrainer.tasks.tables.hints import amounts_hint, heavy_tail, names_hint, table_hints
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.schema import Schema, labels_of, schema_of, width_of
 from mltrainer.tasks.tables.sentinels import sentinels, together
 
 MAX_CLASSES = 20  # chosen by us: whole numbers with more distinct values are taken for quantities
+LEAST_FOR_R2 = 9  # of fewer rows, the fifth that validates is one
 LOOKED_AT = 2000  # distinct texts of a column that are tried
 WORDY = 3  # chosen by us: from so many words a cell on, texts are not names
 FEW = 50  # chosen by us: distinct texts that are categories still
@@ -109,7 +110,7 @@ def infer_table(table: Table, target: str, plain: Mapping[str, Column], split_by
     explanation = [
         _shape(schema),
         sentence,
-        *(names_hint(schema.target) if task == "tabular_regression" else []),
+        *(names_hint if task == "tabular_regression" else amounts_hint)(schema.target),
         *(f"column {name!r} is taken for {DESCRIBED[kind]}{_why(read[name])}" for name, kind in kinds.items()),
         *(f"column {name!r} is ignored: {why}" for name, why in ids.items()),
         *([f"rows with one {group!r} go to one split (split.group): {agrees}"] if group and not split_by else []),
@@ -358,7 +359,8 @@ def _labels(schema: Schema) -> list[str]:
 def _quantity(schema: Schema) -> tuple[str, list[str]]:
     """Return the metric for a regression: where few rows hold most of the variance, one that is not theirs alone."""
     heavy = heavy_tail(schema.target.name, schema.target.values, "mae")
-    return "mae" if heavy else "r2", heavy
+    one = [f"{len(schema)} rows leave one to validate on, where r2 is not defined; {STOPS}: bring {LEAST_FOR_R2} rows or more"]
+    return "mae" if heavy else "r2", [*heavy, *(one if len(schema) < LEAST_FOR_R2 else [])]
 
 
 def _leaks(schema: Schema, task: str, ignored: list[str]) -> list[str]:

@@ -19,12 +19,17 @@ ID_CELL = re.compile(r"[A-Za-z]{1,12}[-_ #/]?\d{3,10}")  # letters and a number,
 IDS = 0.9  # chosen by us: the share of a column's texts that look so, and that have one length
 MOST_EQUAL = 0.8  # chosen by us: the largest share of the rows with one value, of a column that tells persons apart
 LEAST_NAMES = 10  # chosen by us: fewer names than that are categories
-BELONGS = re.compile(r"(^|[_ .-])(id|uuid|guid|nr)([_ .-]|\d|$)|patient|customer|user|subject|person", re.IGNORECASE)
+BELONGS = re.compile(
+    # At the end of the name, with or without a word for an id: number_customer_service_calls and person_income are quantities.
+    r"(^|[_ .-])(id|uuid|guid|nr)([_ .-]|\d|$)|(patient|customer|user|subject|person)[_ .-]?(id|nr|no|number|code|key|name)?$",
+    re.IGNORECASE,
+)
 MOST_ASKED = 2  # chosen by us: of more columns that are called so, only those on which another one hangs
 PARTS = {"year": (1000, 3000), "month": (1, 12), "day": (1, 31)}  # the parts of a date as columns of their own, and their values
 CODE_NAME = re.compile(
     r"(^|[_ .-])(zip|zipcode|plz|post(al)?_?code|code|class|label|category|type|id)([_ .-]|\d|$)", re.IGNORECASE
 )
+LEAST_AMOUNTS = 4  # chosen by us: of fewer whole numbers without a gap, hardly any target is an amount
 MOST_NAMES = 500  # chosen by us: with more distinct whole numbers, a target is a quantity
 ROWS_PER_NAME = 5  # chosen by us: classes have so many rows in the mean
 HEAVY = 0.5  # chosen by us: a hundredth of the rows with so much of the target's variance; of a normal one they have 0.1
@@ -55,6 +60,15 @@ def names_hint(target: Column) -> list[str]:
     if not CODE_NAME.search(target.name) and (len(lengths) > 1 or lengths.pop() < 4 or _is_year(numbers)):
         return []
     return [f"if the whole numbers of {target.name!r} are names and no quantities, write task: {{kind: tabular_classification}}"]
+
+
+def amounts_hint(target: Column) -> list[str]:
+    """Return a hint at regression, where the whole numbers that are read as classes may count or rank."""
+    numbers = np.unique(target.values[~target.missing])
+    few = len(numbers) < LEAST_AMOUNTS
+    if target.kind != "number" or few or numbers[0] not in (0, 1) or numbers[-1] - numbers[0] != len(numbers) - 1:
+        return []
+    return [f"if the whole numbers of {target.name!r} count or rank, write task: {{kind: tabular_regression}}"]
 
 
 def heavy_tail(name: str, values: np.ndarray, metric: str) -> list[str]:

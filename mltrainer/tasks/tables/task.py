@@ -436,6 +436,7 @@ class TabularRegression(Tabular):
         heavy = heavy_tail(name, self._target[np.concatenate([ids.train, ids.validation])], metric)
         found = [Finding("warning" if metric in SQUARED else "info", one) for one in heavy]
         found += [Finding("info", one) for one in names_hint(self._schema.target)]
+        found += data_findings.undefined_r2(self._target[ids.validation])
         return [*found, *super().findings(ids, limits)]
 
     def targets(self) -> np.ndarray:

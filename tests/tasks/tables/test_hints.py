@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -176,3 +177,39 @@ def test_the_wine_example_is_trained_long_enough_for_so_few_rows(tmp_path: Path)
     make_project(tmp_path / "p", "wine", None, None)
     values = baseline_template(tmp_path / "p")
     assert values["epochs"] * (178 * 0.7 // values["batch_size"]) >= 400
+
+
+@pytest.mark.parametrize(
+    ("name", "is_asked"),
+    [
+        ("customer", True),
+        ("CustomerID", True),
+        ("patient_nr", True),
+        ("number_customer_service_calls", False),
+        ("customers", False),
+    ],
+)
+def test_a_count_of_customers_is_no_customer(tmp_path: Path, name: str, is_asked: bool) -> None:
+    of_init, _ = said(tmp_path, **{name: [str(n // 4) for n in range(N)], "x": NUMBERS, "t": CLASSES})
+    assert any("belong together" in line for line in of_init) == is_asked
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_hinted"), [(range(10), True), (range(1, 6), True), (range(3), False), ((0, 1, 2, 5, 9), False)]
+)
+def test_whole_numbers_that_are_read_as_classes_may_count(tmp_path: Path, numbers: Sequence[int], is_hinted: bool) -> None:
+    rows = [f"{NUMBERS[n]},{numbers[n % len(numbers)]}" for n in range(N)]
+    (tmp_path / "d.csv").write_text("\n".join(["x,visits", *rows]))
+    told = make_project(tmp_path / "p", None, tmp_path / "d.csv", "visits")
+    hint = "if the whole numbers of 'visits' count or rank, write task: {kind: tabular_regression}"
+    assert (hint in told) == is_hinted
+
+
+@pytest.mark.parametrize(("rows", "stops"), [(7, True), (8, True), (9, False)])
+def test_one_row_to_validate_on_has_no_r2_and_init_and_planning_say_so(tmp_path: Path, rows: int, stops: bool) -> None:
+    (tmp_path / "d.csv").write_text("\n".join(["x,t", *(f"{NUMBERS[n]},{NUMBERS[-n]}" for n in range(rows))]))
+    told = make_project(tmp_path / "p", None, tmp_path / "d.csv", "t")
+    assert any(line.startswith(f"warning: {rows} rows leave one to validate on, where r2") for line in told) == stops
+    assert any(line.startswith("next: answer what stops planning") for line in told) == stops
+    errors = [line for line in planned(tmp_path / "p", "error") if "no two different targets" in line]
+    assert len(errors) == stops
