@@ -78,7 +78,7 @@ class Slurm:
             "job-name": self._name,
             "comment": command.name,
             "chdir": str(command.folder),
-            "output": _verbatim(command.log),
+            "output": verbatim(command.log),
             "open-mode": "append",
             "export": "ALL",
             "nodes": 1,
@@ -131,7 +131,7 @@ def sighting(state: str, machine: str, why: str) -> Sighting:
     return Sighting(ENDED.get(state, "lost"), WORDS.get(state, f"the job ended with {state}") + detail, machine)
 
 
-def _verbatim(path: Path) -> str:
+def verbatim(path: Path) -> str:
     """Return a path for --output, in which SLURM replaces what stands after a percent sign."""
     return str(path).replace("%", "%%")
 

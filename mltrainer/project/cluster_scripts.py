@@ -16,6 +16,7 @@ from typing import Literal
 
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.errors import InputError
+from mltrainer.executors.slurm import verbatim
 from mltrainer.phases.planning import planned_config
 from mltrainer.records.reading import sound_record
 from mltrainer.workspace import Project
@@ -183,7 +184,7 @@ def _slurm(project: Project, name: str, needs: Needs, command: list[str]) -> str
         cores=needs.cores,
         asked=asked,
         grace=GRACE_S,
-        output=shlex.quote(f"{project.root}/.mltrainer/slurm-%j.txt"),
+        output=shlex.quote(f"{verbatim(project.root)}/.mltrainer/slurm-%j.txt"),
         folder=shlex.quote(str(project.root)),
         command=shlex.join(command),
     )

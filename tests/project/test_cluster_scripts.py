@@ -62,6 +62,12 @@ def test_a_folder_whose_name_would_end_a_line_of_a_script_is_refused(tmp_path: P
     assert (said.code, said.out, "give the folder another name" in said.err) == (1, "", True)
 
 
+def test_a_percent_sign_in_a_folders_name_is_no_word_of_slurm(tmp_path: Path, cli: Cli) -> None:
+    root = kept("0.2/digits", tmp_path / "50%j").folder
+    said = cli("launch", "print", "--for", "slurm", "--project", root)
+    assert f"#SBATCH --output={tmp_path}/50%%j/.mltrainer/slurm-%j.txt" in said.out
+
+
 @pytest.mark.parametrize("place", ["ssh", "modal", "skypilot"])
 def test_a_version_in_the_record_that_is_a_command_is_in_no_script(planned: Project, cli: Cli, place: str) -> None:
     path = planned.phase_dir("planning") / "record.json"
