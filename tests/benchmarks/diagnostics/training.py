@@ -64,13 +64,13 @@ def trained(case: Case, seed: int) -> dict[str, Any]:
         return {"refused": str(error)}
 
 
-def train_config(config: TrainingConfig, task: Task) -> dict[str, Any]:
-    """Train a config on a task and return its result."""
+def train_config(config: TrainingConfig, task: Task, **more: Any) -> dict[str, Any]:
+    """Train a config on a task and return its result; `more` are further keys of the job."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as name, determinism.kept(), seeds.kept():
         folder = Path(name)
         place = {"schema": 1, "run": "diagnostics", "phase": "baseline", "purpose": "train", "folder": name}
-        job = {**place, "config": config.model_dump(), "contract": {}, "threads": config.threads}
+        job = {**place, "config": config.model_dump(), "contract": {}, "threads": config.threads, **more}
         session = Session(TrainingJob.model_validate(job), folder, _Unheard(None), lambda: None, folder, task)
         session.prepare()
         result = build_result(session, session.train(), started)
