@@ -236,7 +236,7 @@ MADE = [
             r"target[^.]*(by itself|alone)",
         ),
         on_prices(inputs=9, train=of.with_mean_target(True), validation=of.with_mean_target(False)),
-        on_prices(inputs=9, train=of.with_mean_target(False), validation=of.with_mean_target(False)),
+        on_prices(),
     ),
     pair(
         "Training windows reach one step too far and hold the value to be predicted; those of validation do not.",
