@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -188,44 +185,18 @@ def _data(task: BuiltinTask, train: np.ndarray, held_out: np.ndarray, config: Tr
 
 
 def _fitted(reference: PlainModel, asked: Setting, held_out: ReferenceInputs, classes: int, seconds: float) -> Fit:
-    """Fit a plain model; where that fails, for whatever reason, the row says why."""
+    """Fit a plain model; where it would take too long, or fails for whatever reason, the row says so."""
     began, found, reason = time.process_time(), None, None
     try:
-        with _within(seconds):
+        if reference.seconds(asked.plain, classes) > seconds:
+            reason = f"so many rows, columns and classes would take it longer than {seconds:g} s"
+        else:
             model = reference.make(asked)
             fit(model, asked.plain)
             found = predict(model, held_out.inputs, classes)
-    except _TooLongError:
-        reason = f"it would take longer than {seconds:g} s"
     except Exception as error:  # whatever a library raises: the phase does not rest on it
         reason = shortened(f"{type(error).__name__}: {error}", 300)
     return Fit(reference.name, reference.title, len(asked.plain.targets), time.process_time() - began, found, reason)
-
-
-class _TooLongError(Exception):
-    """A plain model takes too long."""
-
-
-@contextlib.contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """End a block that takes longer than some seconds.
-
-    Raises:
-        _TooLongError: It does.
-    """
-
-    def end(*_: Any) -> None:
-        raise _TooLongError
-
-    # By a signal: a fit of scikit-learn's cannot be asked to stop, and a thread cannot be ended.
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        # First: an alarm under the old handler would end the process.
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 # --- fits that are kept ---------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from mltrainer.tasks.reference_inputs import ReferenceInputs
 Inputs = np.ndarray | list[str]
 MOST_CATEGORIES = 255  # scikit-learn's gradient boosting bins no more; a column of more counts as a number
 LANDMARKS = 300  # chosen by us: training rows at which kernels lie
+ROWS_OF_BINS = 10_000  # the bins of a column take trees about as long as so many rows; measured
 LINEAR_STEPS = 300  # of the linear classifiers' optimizer; the default of 100 stops short on standardized columns
 
 
@@ -42,13 +43,23 @@ class PlainModel:
         name: In records.
         title: In reports.
         make: Its factory, which returns it unfitted.
+        cell_ns: Nanoseconds of one core that a fit takes for each training cell, or letter, and class; 0 where it takes no time.
         package: That it comes from, where that is an extra of its own; None: scikit-learn's.
     """
 
     name: str
     title: str
     make: Callable[[Setting], Any]
+    cell_ns: int = 0
     package: str | None = None
+
+    def seconds(self, plain: ReferenceInputs, classes: int) -> float:
+        """Return about how long a fit takes, by the size of what it reads alone: no clock decides which models there are."""
+        if isinstance(plain.inputs, list):
+            cells = sum(map(len, plain.inputs))
+        else:
+            cells = (len(plain.inputs) + ROWS_OF_BINS) * plain.inputs.shape[1]
+        return self.cell_ns * 1e-9 * cells * (classes if classes > 2 else 1)
 
 
 def references(form: str, *, classification: bool) -> list[PlainModel]:
@@ -112,6 +123,10 @@ def _logistic(asked: Setting) -> LogisticRegression:
     return LogisticRegression(max_iter=LINEAR_STEPS, class_weight=asked.class_weight, random_state=asked.seed)
 
 
+def _tf_idf(asked: Setting) -> Any:
+    return make_pipeline(TfidfVectorizer(), _logistic(asked))
+
+
 def _boosted_classes(asked: Setting) -> HistGradientBoostingClassifier:
     lonely = np.unique(asked.plain.targets, return_counts=True)[1].min() < 2  # early stopping could not split such a class
     return HistGradientBoostingClassifier(
@@ -135,28 +150,28 @@ _MAJORITY = PlainModel("constant", "majority class", lambda _: DummyClassifier(s
 _CLASSIFIERS = {
     "table": [
         _MAJORITY,
-        PlainModel("linear", "logistic regression", lambda asked: make_pipeline(_columns(asked.plain), _logistic(asked))),
-        PlainModel("boosting", "histogram gradient boosting", _boosted_classes),
-        PlainModel("lightgbm", "LightGBM", lightgbm("LGBMClassifier"), "lightgbm"),
-        PlainModel("catboost", "CatBoost", catboost("CatBoostClassifier"), "catboost"),
+        PlainModel("linear", "logistic regression", lambda asked: make_pipeline(_columns(asked.plain), _logistic(asked)), 15),
+        PlainModel("boosting", "histogram gradient boosting", _boosted_classes, 1000),
+        PlainModel("lightgbm", "LightGBM", lightgbm("LGBMClassifier"), 1000, "lightgbm"),
+        PlainModel("catboost", "CatBoost", catboost("CatBoostClassifier"), 10_000, "catboost"),
     ],
     "pixels": [
         _MAJORITY,
-        PlainModel("linear", "logistic regression", lambda asked: make_pipeline(StandardScaler(), _logistic(asked))),
+        PlainModel("linear", "logistic regression", lambda asked: make_pipeline(StandardScaler(), _logistic(asked)), 15),
         PlainModel("neighbours", "5 nearest neighbours", lambda _: KNeighborsClassifier()),
     ],
     "texts": [
         _MAJORITY,
-        PlainModel("linear", "TF-IDF with logistic regression", lambda asked: make_pipeline(TfidfVectorizer(), _logistic(asked))),
+        PlainModel("linear", "TF-IDF with logistic regression", _tf_idf, 100),
     ],
 }
 _REGRESSORS = {
     "table": [
         PlainModel("constant", "mean", lambda _: DummyRegressor()),
         PlainModel("linear", "ridge regression", lambda asked: make_pipeline(_columns(asked.plain), Ridge())),
-        PlainModel("boosting", "histogram gradient boosting", _boosted_values),
-        PlainModel("lightgbm", "LightGBM", lightgbm("LGBMRegressor"), "lightgbm"),
-        PlainModel("catboost", "CatBoost", catboost("CatBoostRegressor"), "catboost"),
+        PlainModel("boosting", "histogram gradient boosting", _boosted_values, 1000),
+        PlainModel("lightgbm", "LightGBM", lightgbm("LGBMRegressor"), 1000, "lightgbm"),
+        PlainModel("catboost", "CatBoost", catboost("CatBoostRegressor"), 10_000, "catboost"),
     ],
 }
 _SMOOTH = {

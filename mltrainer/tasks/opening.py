@@ -248,11 +248,11 @@ class OpenTask:
     def _not_compared(self, hashes: BySplit[np.ndarray]) -> list[str]:
         """Return the samples that are not looked for in other splits, a line where there are some."""
         if not hashes:
-            why = self._data.not_compared or "each reading of a sample draws anew, or takes too long"
+            why = self._data.not_compared or "each reading of a sample draws anew, or one is too large"
             return [f"duplicates across splits: {why}"]
         sizes = {name: len(part) for name, part in self._data.ids.items()}
         partial = [f"{len(hashes[name])} of {size} {name} samples" for name, size in sizes.items() if len(hashes[name]) < size]
-        return [f"duplicates across splits: compared {', '.join(partial)}; reading all takes too long"] if partial else []
+        return [f"duplicates across splits: compared {', '.join(partial)}; all are too much to read"] if partial else []
 
     def repeated_shares(self) -> dict[str, float]:
         """Return the shares of repeats: validation samples among the training samples, and these among themselves.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mltrainer.tasks.samples import Samples, generators_kept, sample_hash, tensor_hashes
-from mltrainer.tasks.stored.records import Part
+from mltrainer.tasks.samples import Samples, generators_kept, sample_bytes, sample_hash, tensor_hashes
 
 MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
 MAX_LOOKED = 2_000  # samples of a split whose numbers are looked at
 MAX_FEATURES = 1024  # numbers of a part of a sample that are looked at
-READING_S = 5.0  # seconds that reading a split may take
+MAX_BYTES = 2**30  # of the samples that are read for either; chosen by us: 20,000 of up to 50 kB, 1,700 pictures of 224 x 224
 TRIED = 3  # samples that are read twice, to see whether each reading draws anew
 NO_HASHES = np.zeros(0, dtype=np.uint64)
 
@@ -87,16 +85,15 @@ class Reading:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is read of a split that is not in memory: samples whose numbers are looked at, samples to hash, seconds."""
+    """How many samples are read of a split that is not in memory: those whose numbers are looked at, and those to hash."""
 
     looked: int
     compared: int
-    seconds: float
 
 
 def planning_budget(*, is_sealed: bool = False) -> Budget:
     """Return the budget of planning for a split; of one that is sealed no numbers are looked at."""
-    return Budget(0 if is_sealed else MAX_LOOKED, MAX_COMPARED, READING_S)
+    return Budget(0 if is_sealed else MAX_LOOKED, MAX_COMPARED)
 
 
 def read_split(samples: Samples, target_key: str, seed: int, budget: Budget) -> Reading:
@@ -123,20 +120,19 @@ def read_split(samples: Samples, target_key: str, seed: int, budget: Budget) -> 
 
 
 def _read(samples: Samples, target_key: str, seed: int, budget: Budget) -> Reading:
-    looked = set(samples.spread(budget.looked).tolist())
-    # Two purposes, which differ in their draws alone: a sample that differs is drawn anew at each reading.
-    tried = samples.spread(min(TRIED, budget.compared)).tolist()
-    first, second = ([samples.read(seed, purpose, 0, place) for place in tried] for purpose in ("sample", "again"))
-    drawn = _drawn(first, second, target_key)
-    most = budget.compared if drawn is None else 0
+    tried = samples.spread(TRIED).tolist()
+    first = [samples.read(seed, "sample", 0, place) for place in tried]
+    # By their size, and no clock: what is found may not depend on what else the machine does.
+    most = MAX_BYTES // max(map(sample_bytes, first))
+    drawn = None
+    if budget.compared:  # Another purpose, which differs in its draws alone: a sample that differs is drawn anew at each reading.
+        drawn = _drawn(first, [samples.read(seed, "again", 0, place) for place in tried], target_key)
+    looked = set(samples.spread(min(budget.looked, most)).tolist())
+    compared = samples.spread(min(budget.compared, most) if drawn is None else 0).tolist()
     found: dict[int, int] = {}
     kept: dict[int, tuple[dict[str, Any], Any]] = {}
     targets = _OneTarget(target_key)
-    started = time.monotonic()
-    for place in _order(samples, most, looked):
-        # By the monotonic clock, which no correction of the time moves. What was read is a part and is reported as one.
-        if time.monotonic() - started > budget.seconds:
-            break
+    for place in sorted({*compared, *looked}):
         sample = samples.read(seed, "sample", 0, place)
         found[place] = sample_hash(sample)
         targets.see(sample)
@@ -173,18 +169,6 @@ def _drawn(first: list[Any], second: list[Any], target_key: str) -> Literal["inp
     pairs = zip(*targets, strict=True)
     is_same = all(one is not None and other is not None and np.array_equal(one.values, other.values) for one, other in pairs)
     return "inputs" if is_same else "targets"
-
-
-def _order(samples: Samples, most: int, looked: set[int]) -> Iterator[int]:
-    """Yield places so that those that are looked at come early, and what time cuts off is missing everywhere."""
-    places = samples.spread(most)
-    # What comes in order, or in row groups, is read several times as fast in that order.
-    if samples.is_stream or isinstance(samples.dataset, Part):
-        yield from sorted({*places.tolist(), *looked})
-        return
-    drawn = np.random.default_rng(0)
-    yield from drawn.permutation(sorted(looked)).tolist()
-    yield from drawn.permutation([place for place in places.tolist() if place not in looked]).tolist()
 
 
 def _reading(

@@ -213,6 +213,23 @@ def sample_hash(sample: Any) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
+def sample_bytes(sample: Any) -> int:
+    """Return how many bytes a sample holds, with its structure."""
+    counted = _Bytes()
+    _add(counted, sample)
+    return counted.count
+
+
+class _Bytes:
+    """Takes what a digest takes, and counts it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def update(self, data: Any) -> None:
+        self.count += memoryview(data).nbytes
+
+
 def tensor_hashes(tensors: Sequence[Tensor]) -> np.ndarray:
     """Return a 64-bit hash of each sample over tensors of equal length, uint64.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sklearn.dummy import DummyClassifier
 
 from mltrainer.records.job import ReferenceSettings
 from mltrainer.records.partial import partial
@@ -120,15 +120,25 @@ def fitted(make: Any, seconds: float = 5) -> job.Fit:
     return job._fitted(PlainModel("it", "a model", make), Setting(TEXTS, 1), TEXTS, 2, seconds)
 
 
-def test_a_model_that_fails_or_takes_too_long_says_why_in_its_row() -> None:
-    def slow(_: Setting) -> None:
-        time.sleep(5)
-
+def test_a_model_that_fails_says_why_in_its_row() -> None:
     assert fitted(lambda _: 1 / 0).reason == "ZeroDivisionError: division by zero"
-    found = fitted(slow, 0.05)
-    assert found.reason == "it would take longer than 0.05 s"
-    assert found.outputs is None
-    assert found.seconds < 1
+
+
+@pytest.mark.parametrize(("classes", "is_fitted"), [(3, True), (30, True), (3000, False)])
+def test_a_model_is_left_out_by_what_it_reads_and_not_by_a_clock(classes: int, is_fitted: bool) -> None:
+    model = PlainModel("it", "a model", lambda _: DummyClassifier(), cell_ns=1000)
+    found = job._fitted(model, Setting(TABLE, 1), TABLE, classes, 60)
+    assert (found.outputs is not None) == is_fitted
+    assert found.reason == (None if is_fitted else "so many rows, columns and classes would take it longer than 60 s")
+
+
+def test_the_time_that_a_fit_is_expected_to_take_is_about_the_one_it_takes() -> None:
+    rows = np.random.default_rng(1).normal(size=(20_000, 20)).astype(np.float32)
+    plain = ReferenceInputs("table", rows, (rows[:, 0] * rows[:, 1] > 0).astype(np.int64))
+    linear, boosting = references("table", classification=True)[1:3]
+    assert linear.seconds(plain, 2) < 0.1
+    assert boosting.seconds(plain, 2) == pytest.approx(0.6, rel=0.5)
+    assert boosting.seconds(plain, 10) == 10 * boosting.seconds(plain, 2)
 
 
 def test_more_rows_than_the_limits_allow_are_drawn_by_the_seed() -> None:

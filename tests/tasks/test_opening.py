@@ -11,7 +11,7 @@ from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.tasks import reading, samples
 from mltrainer.tasks.data_findings import row_hashes
 from mltrainer.tasks.opening import check_model, open_task
-from mltrainer.tasks.samples import tensor_hashes
+from mltrainer.tasks.samples import sample_bytes, tensor_hashes
 from mltrainer.tasks.splits import ids_digest
 
 HEAD = """
@@ -486,7 +486,7 @@ def test_data_sets_that_share_nothing_are_said_to(own):
 
 def test_samples_that_are_drawn_anew_are_said_not_to_be_compared(own):
     opened = own(DATASETS.format(train="Some(range(30), 0.1)", validation="Some(range(20, 30))"))
-    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or takes too long"])
+    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or one is too large"])
 
 
 STREAMS = """
@@ -509,7 +509,7 @@ def test_samples_of_an_iterable_are_looked_for_in_other_splits(own):
 
 def test_an_iterable_that_draws_anew_is_said_not_to_be_compared(own):
     opened = own(STREAMS.format(train="range(30)", validation="range(20, 40)", noise=" + torch.randn(2)"))
-    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or takes too long"])
+    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or one is too large"])
 
 
 @pytest.mark.parametrize("body", [DATASETS, STREAMS])
@@ -520,14 +520,20 @@ def test_of_a_large_data_set_it_is_said_how_many_were_compared(own, monkeypatch,
     named = {"train": "Some(range(30))", "validation": "Some(range(30, 40))"} if body is DATASETS else {**rows, "noise": ""}
     count, found = compared(own(body.format(**named)))
     assert count == 0
-    assert found == ["duplicates across splits: compared 10 of 30 train samples; reading all takes too long"]
+    assert found == ["duplicates across splits: compared 10 of 30 train samples; all are too much to read"]
 
 
-def test_where_time_let_nothing_be_compared_there_is_no_count_and_nothing_is_drawn(own, monkeypatch):
+def test_of_large_samples_as_many_are_compared_as_hold_so_much(own, monkeypatch):
+    opened = own(DATASETS.format(train="Some(range(30))", validation="Some(range(30, 40))"))
+    monkeypatch.setattr(reading, "MAX_BYTES", 20 * sample_bytes(opened.split("train").read(1, "sample", 0, 0)))
+    assert compared(opened)[1] == ["duplicates across splits: compared 20 of 30 train samples; all are too much to read"]
+
+
+def test_where_a_sample_is_too_large_there_is_no_count_and_nothing_is_drawn(own, monkeypatch):
     opened = own(DATASETS.format(train="Some(range(30))", validation="Some(range(40))"))
-    monkeypatch.setattr(reading, "READING_S", -1.0)
+    monkeypatch.setattr(reading, "MAX_BYTES", 1)
     state = torch.get_rng_state()
-    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or takes too long"])
+    assert compared(opened) == (None, ["duplicates across splits: each reading of a sample draws anew, or one is too large"])
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset, IterableDataset
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks import reading, sample_findings
 from mltrainer.tasks.reading import planning_budget, read_split
-from mltrainer.tasks.samples import Samples
+from mltrainer.tasks.samples import Samples, sample_bytes
 
 LIMITS = DataLimits()
 SEEDS = range(4)
@@ -360,11 +360,11 @@ def test_the_numbers_of_a_sealed_split_are_not_looked_at():
     assert (len(read.hashes), len(read.places), read.target) == (20, 0, None)
 
 
-def test_the_budget_of_time_takes_samples_from_everywhere(monkeypatch):
+def test_where_not_all_samples_are_read_they_are_from_everywhere(monkeypatch):
     """Sorted by class, the first samples alone would show one class."""
-    clock = iter(np.arange(0.0, 100.0, 0.1))
-    monkeypatch.setattr(reading.time, "monotonic", lambda: next(clock))
-    read = in_a_data_set(np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) // 100)
+    rows = np.random.default_rng(0).normal(size=(400, 3))
+    monkeypatch.setattr(reading, "MAX_BYTES", 50 * sample_bytes((torch.from_numpy(rows[0]), torch.tensor(0))))
+    read = in_a_data_set(rows, np.arange(400) // 100)
     assert 40 < len(read.places) < 60
     assert set(read.target.values[:, 0]) == {0, 1, 2, 3}
     assert found(read) == []

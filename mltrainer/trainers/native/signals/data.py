@@ -19,7 +19,6 @@ from mltrainer.tasks.user_code import user_code
 from mltrainer.trainers.native.signals.observing import as_classes, is_classes
 
 ROWS = 500  # of which neighbours are looked for
-READING_S = 1.0  # seconds that reading them may take, where they are not in memory
 NEIGHBOURS = 5
 TELLING = 0.1  # chosen by us: so much more than the largest class neighbours by their tokens name, or the order of tokens decides
 MOST_FEATURES = 1024  # that are looked at one by one
@@ -53,7 +52,7 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
 def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
     """Return the signals of some samples of a data set; whether they are in another split, too, planning has looked at."""
     with user_code(task.root, "samples of your task"):
-        read = read_split(samples, task.task.target_key, task.config.data_seed, Budget(ROWS, 0, READING_S))
+        read = read_split(samples, task.task.target_key, task.config.data_seed, Budget(ROWS, 0))
     first = next(iter(read.inputs.values()), None)
     if first is None or not first.values.size:
         return None
