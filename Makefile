@@ -13,10 +13,11 @@ TRACKIO := build/trackio
 RAY    := build/ray
 LITSERVE := build/litserve
 PUBLIC := build/public_tables
+DRAWING := build/drawing
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs release-policy schemas clean
+.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures release-policy schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -181,6 +182,14 @@ release-policy: $(STAMP)  ## write down what this version ships as policy, once,
 
 docs: $(STAMP)  ## the documentation site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Mermaid is a file of a package of Python's index, which is installed beside .venv; Chromium is the system's.
+$(DRAWING)/.installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(DRAWING) mermaidx==0.10.1
+	@touch $@
+
+pictures: $(DRAWING)/.installed  ## the pictures of docs/START.md and the charts of docs/, drawn by Chromium; about a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.pictures $(DRAWING) $(DRAWING)/mermaidx/assets/mermaid.js
 
 clean:  ## remove what was built, measured and cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -10,9 +12,10 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 HANDBOOK = ("phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools")
-DOCUMENTS = ("*.md", "docs/*.md", "docs/*.svg", "docs/*/*.png", "examples/**/*.md")
+DOCUMENTS = ("*.md", "docs/*.md", "docs/*.svg", "docs/*/*.svg", "docs/*/*.png", "examples/**/*.md")
 PATTERNS = (*DOCUMENTS, *(f"{folder}/**/*.{suffix}" for folder in HANDBOOK for suffix in ("md", "yaml")))
 FENCE = "---\n"
+CHART = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -34,3 +37,13 @@ def on_page_read_source(page: Page, config: MkDocsConfig) -> str | None:
     declared, _, body = text.removeprefix(FENCE).partition(f"\n{FENCE}")
     _title, _, rest = declared.partition("\n")
     return f"{body}\n## What this page declares\n\n```yaml\n{rest}\n```\n" if rest else body
+
+
+def drawing(chart: str) -> str:
+    """Return the path, below docs/, of the drawing of a Mermaid chart; another text has another one: `make pictures`."""
+    return f"drawn/chart-{hashlib.sha256(chart.encode()).hexdigest()[:8]}.svg"
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return a page of docs/ with drawings in place of Mermaid charts: Mermaid would be fetched by the reader's browser."""
+    return CHART.sub(lambda found: f"![]({drawing(found[1])})", markdown)

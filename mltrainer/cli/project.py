@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from mltrainer.errors import InputError
 from mltrainer.reports.terminal import table
 
 app = group()
+LINE = 78  # characters of what was found, so that a line of `doctor` has at most 100
 
 
 @app.command(epilog="Example: mltrainer init houses --data houses.csv --target price")
@@ -84,7 +86,9 @@ def doctor(folder: Folder = None, verbose: Verbose = False, as_json: AsJson = Fa
     if as_json:
         emit({"checks": [row._asdict() for row in rows]})
         return 0
-    print(table([[row.state, row.what, row.found, row.get or ""] for row in rows], ["", "what", "found", "how to get it"]))
+    lines = [(row, [*textwrap.wrap(row.found, LINE), *([row.get] if row.get else [])]) for row in rows]
+    cells = [[row.state, row.what, line] if nr == 0 else ["", "", line] for row, found in lines for nr, line in enumerate(found)]
+    print(table(cells, ["", "what", "found, and how to get it"]))
     return 0
 
 

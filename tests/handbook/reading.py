@@ -16,11 +16,16 @@ def links(text: str) -> list[str]:
     return [target.split("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
 
 
+def blocks(text: str) -> list[list[str]]:
+    """Return what each console block tells to type, without remarks; a line that ends in a backslash goes on in the next."""
+    found = re.findall(r"^ *```(?:console|sh|bash)\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
+    joined = [re.sub(r"\\\n\s*", "", block).splitlines() for block in found]
+    return [[line.strip()[2:].split(" # ")[0].strip() for line in lines if line.strip().startswith("$ ")] for lines in joined]
+
+
 def commands(text: str) -> list[str]:
     """Return the mltrainer commands in a text's console blocks and code spans."""
-    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
-    typed = [line[2:].split(" # ")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    parts = [part.strip() for line in typed for part in re.split(r"&&|>", line)]
+    parts = [part.strip() for block in blocks(text) for line in block for part in re.split(r"&&|>", line)]
     spans = re.findall(r"`(mltrainer [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     return [part for part in [*parts, *spans] if part.startswith("mltrainer ")]
 

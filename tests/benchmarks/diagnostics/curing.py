@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mltrainer.configs.components import Swap
@@ -12,8 +14,19 @@ from mltrainer.diagnostics.remedies import Outcome, candidates, ranked, symptoms
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.search.study import outcome
+from mltrainer.search.trial import Trained
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of, train_config
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A change, the verdict on it and why, and the metric with it; None for all where nothing was tried."""
+
+    change: str | None
+    verdict: Any
+    because: str | None
+    value: float
 
 
 def tried(case: Case, seed: int, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,11 +50,12 @@ def tried(case: Case, seed: int, result: Mapping[str, Any]) -> dict[str, Any]:
     for one in asked:
         after = _shown(config, train_config(Swap(one.name, one.changes).applied(config), case.task()))
         word, why = verdict(before, after, symptoms, config.metric.mode)
-        judged.append({"change": one.name, "verdict": word, "because": why, "value": after.value})
-    best = next(iter(ranked(judged, config.metric.mode)), {"change": None, "verdict": None, "because": None})
-    return {"case": case.id, "seed": seed, "fired": symptoms, "trained": len(judged), **best}
+        judged.append(Tried(one.name, word, why, after.value))
+    best = next(iter(ranked(judged, config.metric.mode)), Tried(None, None, None, math.nan))
+    return {"case": case.id, "seed": seed, "fired": symptoms, "trained": len(judged), **vars(best)}
 
 
 def _shown(config: TrainingConfig, result: Mapping[str, Any]) -> Outcome:
     run = Run.of(result)
-    return Outcome.of(diagnose(run, None), run, outcome(dict(result), config.metric)["value"])
+    trained = Trained("diagnostics", run.result.metrics, result=run.result)
+    return Outcome.of(diagnose(run, None), run, outcome(trained, config.metric).value)
