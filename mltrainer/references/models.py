@@ -54,7 +54,7 @@ class PlainModel:
     package: str | None = None
 
     def seconds(self, plain: ReferenceInputs, classes: int) -> float:
-        """Return about how long a fit takes, by the size of what it reads alone: no clock decides which models there are."""
+        """Return the seconds of a fit, about, by the size of what it reads: no clock decides which models there are."""
         if isinstance(plain.inputs, list):
             cells = sum(map(len, plain.inputs))
         else:

@@ -214,7 +214,7 @@ def sample_hash(sample: Any) -> int:
 
 
 def sample_bytes(sample: Any) -> int:
-    """Return how many bytes a sample holds, with its structure."""
+    """Return the number of bytes that a sample holds, with its structure."""
     counted = _Bytes()
     _add(counted, sample)
     return counted.count
