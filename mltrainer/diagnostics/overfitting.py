@@ -5,7 +5,20 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import R2, SETTLED_ROWS, Finding, Run, finite, judged, number, percent, ratio, settled, text
+from mltrainer.diagnostics.signals import (
+    R2,
+    SETTLED_ROWS,
+    Finding,
+    Run,
+    finite,
+    judged,
+    number,
+    percent,
+    ratio,
+    settled,
+    share_error,
+    text,
+)
 
 WEIGHTED = 0.01  # a loss that differs by more of the plain cross-entropy is another one; rounding in bf16 is below
 FIGURES = ("gap.svg", "learning_curves.svg")
@@ -43,7 +56,7 @@ def _by_points(run: Run, name: str, gap: float, skill: float, standard_errors: f
     found = max(_gaps(run, name), key=lambda one: one.points)
     chance = run.chance if name == "accuracy" and run.chance < 1 else 0.0
     reached = (found.train - chance) / (1 - chance)
-    error = _standard_error(found.validation, run.validation_samples)
+    error = share_error(found.validation, run.validation_samples)
     noise = standard_errors * error
     # A model that learned nothing has gaps by chance, and so has a small validation set.
     fired = found.points > gap and reached > skill and found.points > noise
@@ -116,13 +129,6 @@ def _is_weighted(run: Run) -> bool:
     """Return True if the loss weights samples: somewhere it differs from the unweighted one measured beside it."""
     pairs = zip(run.series("validation", "loss"), run.series("validation", "log_loss"), strict=True)
     return any(abs(loss - plain) > WEIGHTED * plain for loss, plain in pairs if math.isfinite(loss) and math.isfinite(plain))
-
-
-def _standard_error(share: float, samples: int | None) -> float:
-    """Return the standard error of a share; 0 where the number of samples is not known."""
-    if samples is None or not 0 <= share <= 1:
-        return 0.0
-    return math.sqrt(share * (1 - share) / samples)
 
 
 # --- regression, and tasks without a bounded metric ---

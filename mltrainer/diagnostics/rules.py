@@ -18,6 +18,7 @@ from mltrainer.configs.project import OF_PROGRAMS, is_opaque, meets
 from mltrainer.diagnostics import (
     bad_initialization,
     class_imbalance,
+    class_numbering,
     clip_too_small,
     constant_predictions,
     convergence_stall,
@@ -85,6 +86,7 @@ RULES: dict[str, Rule] = {
     "evaluation_mode": evaluation_mode.find,
     "train_eval_mismatch": train_eval_mismatch.find,
     "leakage": leakage.find,
+    "class_numbering": class_numbering.find,
     "class_imbalance": class_imbalance.find,
     "label_noise": label_noise.find,
     "divergence": divergence.find,
@@ -104,6 +106,9 @@ RULES: dict[str, Rule] = {
     "gradient_underflow": gradient_underflow.find,
 }
 
+EXPLAINED = {  # a finding that explains others, and those that are then not told
+    "class_numbering": ("overfitting", "convergence_stall", "label_noise", "class_imbalance", "underfitting"),
+}
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set
 SWITCHED_ON = ("clip", "early_stopping")  # groups of the config that null switches off, and that a change may switch on
 ONE_WAY = {  # a change never takes back a setting that already goes further
@@ -130,7 +135,14 @@ def diagnose(run: Run, project: Path | None) -> list[Diagnosis]:
     Raises:
         InputError: A page of the project is not valid, or its thresholds are not those that the rule reads.
     """
-    return [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
+    rows = [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
+    causes = {name: row.id for row in rows if row.state == "fired" for name in EXPLAINED.get(row.id, ())}
+    return [_explained(row, causes[row.id]) if row.id in causes else row for row in rows]
+
+
+def _explained(row: Diagnosis, cause: str) -> Diagnosis:
+    """Return a row as not applicable, where another finding that fired explains what it would tell."""
+    return row.model_copy(update={"state": "not_applicable", "reason": f"Explained by {cause}. {row.reason}", "figures": []})
 
 
 def findings(run: Run, config: Mapping[str, Any], project: Path | None) -> list[Diagnosis]:
@@ -217,6 +229,8 @@ def assess(rows: Sequence[Diagnosis], run: Run) -> Assessment:
         fit_reason=fit_reason,
         gradients=gradients,
         gradients_reason=gradients_reason,
+        beats_constant=run.beats_constant,
+        constant_reason=f"{run.beside_constant}." if run.beside_constant else None,
         state=run.result.state or "unknown",
     )
 
@@ -238,8 +252,13 @@ def _curves(run: Run) -> str:
 
 def _fit(found: Mapping[str, Diagnosis], run: Run) -> tuple[str, str]:
     gap, stall = found["overfitting"], found["convergence_stall"]
+    if found["class_numbering"].state == "fired":
+        return "unknown", found["class_numbering"].reason
     if gap.state == "fired":
         return "overfitting", gap.reason
+    if run.beats_constant is False:
+        is_learned = run.train_skill >= float(stall.thresholds["learned_skill"])
+        return "overfitting" if is_learned else "underfitting", f"{run.beside_constant}: nothing is shown to be learned."
     if run.has_no_scale and math.isnan(run.skill) and finite(run.validation_loss):
         return _fit_without_scale(run)
     if run.best_row is None or math.isnan(run.skill_of("train", run.best_row)):
@@ -325,9 +344,10 @@ def recommend(
 ) -> tuple[str, list[str]]:
     """Recommend what to do with a run.
 
-    `debug` if a critical finding fired, the run did not finish, nothing could be judged, or gradients explode and nothing was
-    learned; else `deploy` if there are criteria and all are met; else `optimize`. Without a criterion nothing says that a
-    model is good enough, so that it is never deployed unasked. A plain model that does better is reported among the reasons.
+    `debug` if a critical finding fired, the run did not finish, nothing could be judged, the metric is no better than that of a
+    constant answer, or gradients explode and nothing was learned; else `deploy` if there are criteria and all are met; else
+    `optimize`. Without a criterion nothing says that a model is good enough, so that it is never deployed unasked. A plain model
+    that does better is reported among the reasons.
 
     Returns:
         The recommendation, and the reasons, one sentence each.
@@ -351,6 +371,8 @@ def _faults(rows: Sequence[Diagnosis], assessment: Assessment) -> list[str]:
         faults.append(f"The gradients explode and the model has not learned: {assessment.gradients_reason}")
     if not faults and assessment.fit == "unknown" and assessment.gradients == "unknown":
         faults.append(f"Neither fit nor gradients can be judged: {assessment.fit_reason}")
+    if not faults and assessment.beats_constant is False:
+        faults.append(f"The model is not shown to be better than a constant answer: {assessment.constant_reason}")
     return faults
 
 

@@ -20,6 +20,7 @@ from mltrainer.records.references import Reference, References
 from mltrainer.records.run import DataSeen, HistoryRow, NonFinite, Plain, RowSignals, Seen, SeenAtStart, Spike, TrainingResult
 
 State = Literal["fired", "clear", "not_applicable"]
+Standing = Literal["ahead", "level", "behind"]  # beside another model
 Split = Literal["train", "validation", "trained"]  # the last: of weights that are not averaged
 
 # Metrics that lie between 0 and 1, so that a difference of two values is a number of percentage points.
@@ -31,6 +32,8 @@ BOUNDED = frozenset(
     )
 )
 R2 = "r2"
+SHOWN_BY_SAMPLES = BOUNDED | {R2}  # metrics whose lead over a constant answer chance may explain
+SURE = 2.0  # standard errors: about 95 % of a normal distribution
 SETTLED_ROWS = 3  # the end of a curve is the median of so many evaluations: one noisy evaluation is no trend
 T_LIMIT = 1.75  # below which lies 95 % of Student's t with 15 degrees of freedom: losses come in 16 blocks
 NAN = float("nan")
@@ -100,6 +103,13 @@ def ratio(part: float, whole: float) -> float:
     return NAN if part == 0 or math.isnan(part) else math.copysign(math.inf, part)
 
 
+def share_error(share: float, samples: int | None) -> float:
+    """Return the standard error of a share; 0 where the number of samples is not known."""
+    if samples is None or not 0 <= share <= 1:
+        return 0.0
+    return math.sqrt(share * (1 - share) / samples)
+
+
 def text(value: float) -> str:
     """Return a number for a sentence, in three significant digits; NaN is one that nobody measured."""
     return UNKNOWN if math.isnan(value) else f"{value:.3g}"
@@ -110,7 +120,7 @@ def percent(value: float) -> str:
     return UNKNOWN if math.isnan(value) else f"{100 * value:.3g} %"
 
 
-def verdict(own: Sequence[float], other: Sequence[float]) -> Literal["ahead", "level", "behind"]:
+def verdict(own: Sequence[float], other: Sequence[float]) -> Standing:
     """Return the standing of losses in blocks of samples beside others of the same blocks, by a paired t-test (Student, 1908)."""
     leads = [theirs - ours for ours, theirs in zip(own, other, strict=True)]
     error = statistics.stdev(leads) / math.sqrt(len(leads))
@@ -118,6 +128,20 @@ def verdict(own: Sequence[float], other: Sequence[float]) -> Literal["ahead", "l
     if abs(lead) <= T_LIMIT * error:
         return "level"
     return "ahead" if lead > 0 else "behind"
+
+
+class BesideConstant(NamedTuple):
+    """A run's metric on validation beside that of the best constant answer, which it must be shown to beat."""
+
+    metric: str
+    value: float
+    constant: float
+    lead: float
+    verdict: Standing
+
+    def __str__(self) -> str:
+        chance = "; chance explains so small a lead" if self.verdict == "level" and self.lead > 0 else ""
+        return f"{self.metric} on validation is {text(self.value)}, and a constant answer reaches {text(self.constant)}{chance}"
 
 
 class Trend(NamedTuple):
@@ -348,7 +372,7 @@ class Run:
         return [row.title for row in self.compared if row.verdict == "behind"]
 
     @functools.cached_property
-    def verdicts(self) -> dict[str, str]:
+    def verdicts(self) -> dict[str, Standing]:
         """How the run stands to each plain model, or to plain answers to a task of one's own: ahead, level or behind."""
         if self.compared:
             return {row.name: row.verdict for row in self.compared if row.verdict}
@@ -363,6 +387,73 @@ class Run:
         """Return the losses in blocks at an observation; nothing where one is not finite."""
         losses = list(map(number, row.validation.losses or []))
         return losses if all(map(math.isfinite, losses)) else []
+
+    @functools.cached_property
+    def beside_constant(self) -> BesideConstant | None:
+        """How the chosen metric stands to a constant answer's on the same validation samples; None where that is not known.
+
+        A plain model that was measured tells it, else the share of the classes, or what the metric is by definition. Of a metric
+        of one's own the loss tells it.
+        """
+        constant, name = self._constant_answer, self.metric_name
+        if self.best_row is None or not (math.isfinite(constant) or self._is_compared):
+            return self._losses_beside_constant
+        value = self.series("validation", name)[self.best_row]
+        lead = value - constant if self.larger_is_better else constant - value
+        # No R2 of one feature is shown to be above 0 by fewer samples: its t-value is the root of R2 times their number.
+        error = ratio(SURE, self.validation_samples or math.inf) if name == R2 else share_error(constant, self.validation_samples)
+        apart: Standing = "ahead" if lead > 0 else "behind"
+        is_apart = abs(lead) > SURE * error if name in SHOWN_BY_SAMPLES else lead != 0
+        by_samples = apart if is_apart else "level"
+        return BesideConstant(name, value, constant, lead, self.verdicts["constant"] if self._is_compared else by_samples)
+
+    @property
+    def _measured_constant(self) -> Reference | None:
+        """The constant answer among the plain models."""
+        return next((row for row in self.references.rows if row.name == "constant"), None) if self.references else None
+
+    @property
+    def _is_compared(self) -> bool:
+        return bool(self.compared) and "constant" in self.verdicts
+
+    @property
+    def _constant_answer(self) -> float:
+        """What a constant answer reaches in the chosen metric, NaN where it is not known."""
+        measured, name, target = self._measured_constant, self.metric_name, self.last_seen.target
+        if measured is not None:
+            return number(measured.metrics.get(name))
+        if name == "accuracy":
+            return self.chance if self.class_counts else number(target.top) if target and target.classes else NAN
+        classes = sum(count > 0 for count in self.class_counts)
+        return {R2: 0.0, "roc_auc": 0.5, "auc": 0.5, "balanced_accuracy": ratio(1, classes or NAN)}.get(name, NAN)
+
+    @property
+    def _losses_beside_constant(self) -> BesideConstant | None:
+        """The loss beside that of the best constant answer to a task of one's own."""
+        if "constant" not in self.verdicts or self.compared:
+            return None
+        own = min(statistics.fmean(losses) for _, row in self.seen if (losses := self._losses(row)))
+        return BesideConstant("loss", own, self.constant_loss, self.constant_loss - own, self.verdicts["constant"])
+
+    @property
+    def beats_constant(self) -> bool | None:
+        """Whether the chosen metric is better than a constant answer's; None where it is not known.
+
+        False as well where chance explains its lead and the loss has none; None where the loss alone is shown to be better.
+        """
+        found = self.beside_constant
+        if found is None:
+            return None
+        is_open = found.verdict == "level" and found.lead > 0 and found.metric != "loss" and self._is_better_by_loss
+        return None if is_open else found.verdict == "ahead"
+
+    @property
+    def _is_better_by_loss(self) -> bool:
+        """Whether the loss on validation is below that of a constant answer."""
+        measured = self._measured_constant
+        if measured is None or self.best_row is None:
+            return self.verdicts.get("constant") == "ahead"
+        return self.series("validation", "log_loss")[self.best_row] < number(measured.metrics.get("log_loss"))
 
     @functools.cached_property
     def keeps_up(self) -> bool:

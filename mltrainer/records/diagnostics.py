@@ -44,7 +44,11 @@ class AdvisedDiagnosis(Diagnosis):
 
 
 class Assessment(Part):
-    """Curves, fit and gradients, judged from the findings."""
+    """Curves, fit and gradients, judged from the findings.
+
+    `beats_constant`: whether the chosen metric on validation is better than a constant answer's, with `constant_reason`; None
+    where that is not known.
+    """
 
     curves: str
     fit: str
@@ -52,6 +56,8 @@ class Assessment(Part):
     gradients: str
     gradients_reason: str
     state: str
+    beats_constant: bool | None = None
+    constant_reason: str | None = None
 
 
 class Mistake(Part):

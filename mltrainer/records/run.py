@@ -139,6 +139,7 @@ class Seen(Part):
 
     `losses`: the loss in blocks of the batch, to compare it with plain answers; None where it is not asked for parts. `by_class`:
     how many answers each class has, how many of them are right, and how many the largest class beside it has; None of others.
+    `answered`: of each class the answer that its samples get most, and how many get it.
     """
 
     loss: Measured
@@ -151,10 +152,11 @@ class Seen(Part):
     distributions: Distributions | None = None
     losses: list[Measured] | None = None
     by_class: list[list[int]] | None = None
+    answered: list[list[int]] | None = None
 
     equations = (
         *shares("accuracy", "modules.*.dead", "modules.*.zero"),
-        *not_negative("modules.*.std", "modules.*.bits", "by_class.*.*"),
+        *not_negative("modules.*.std", "modules.*.bits", "by_class.*.*", "answered.*.*"),
         Between("modules.*.largest", lambda seen: [row.get("std", 0) for row in seen.modules.values() if "largest" in row]),
         Between("distributions.activations.*.low", lambda seen: [-end for end in _largest(seen)]),
         Between("distributions.activations.*.high", None, lambda seen: _largest(seen)),

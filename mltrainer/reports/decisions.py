@@ -43,6 +43,8 @@ def _questions(evidence: Diagnostics) -> Iterator[tuple[str, str, str]]:
     }
     judged = next((answer for answer, holds in known.items() if holds), "yes")
     yield "Can fit or gradients be judged?", judged, "debug" if judged == "no" else ""
+    better = {True: "yes", False: "no", None: "not known"}[assessment.beats_constant]
+    yield "Is it better than a constant answer?", better, "debug" if assessment.beats_constant is False else ""
     yield "Is every acceptance criterion met?", ", ".join([*missed, *met]) or "none is set", good
 
 

@@ -36,7 +36,7 @@ STOPS = {
 }
 ADVICE = {
     "deploy": "The model is good enough: optimization is skipped, on the record, and finalization follows.",
-    "optimize": "The model trains soundly but does not meet its criterion yet: search for a better config.",
+    "optimize": "The model does not meet its criterion yet: look at what fired, then search for a better config.",
     "debug": "Something is wrong with the training: change the config, or fix the data or the code, and plan again.",
 }
 COMBINED = {"uniform": "The mean of the weights", "greedy": "The greedy mean of the weights", "ensemble": "The ensemble"}

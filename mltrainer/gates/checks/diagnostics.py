@@ -28,11 +28,13 @@ def curves_analysed(record: Envelope[Diagnostics], settings: CurvesSettings) -> 
 @check(Diagnostics)
 def fit_assessed(record: Envelope[Diagnostics]) -> Outcome:
     """Over- and underfitting were judged from the measured curves."""
-    fit = record.evidence.assessment.fit
-    if record.evidence.program is not None and fit == "unknown":
+    evidence = record.evidence
+    fit, critical = evidence.assessment.fit, critical_fired(evidence.diagnostics)
+    if evidence.program is not None and fit == "unknown" and not critical:
         rule = "the program does not offer it: what it wrote down does not tell it; with loss and train_loss it would"
         return Outcome("not_applicable", {"rule": rule, "fit": fit})
-    return when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, TRAIN_LONGER)
+    mend = f"fix what is critical first ({', '.join(critical)}), then {RUN_PLANNING}" if critical else TRAIN_LONGER
+    return when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, mend)
 
 
 @check(Diagnostics)
@@ -69,6 +71,11 @@ def not_evaluated(rows: Sequence[Diagnosis], expected: Sequence[str]) -> list[st
 def fired(rows: Sequence[Diagnosis]) -> list[str]:
     """Return the diagnostics that fired, by name."""
     return sorted(name for name, state in with_reason(rows).items() if state == "fired")
+
+
+def critical_fired(rows: Sequence[Diagnosis]) -> list[str]:
+    """Return the diagnostics that fired and say that the run is faulty."""
+    return [row.id for row in rows if row.state == "fired" and row.severity == "critical"]
 
 
 @check(Diagnostics)

@@ -10,7 +10,7 @@ from mltrainer.configs.loading import as_typed
 from mltrainer.configs.project import meets
 from mltrainer.configs.templates import QUANTIZED, STATIC
 from mltrainer.gates.check import RUN_FINALIZATION, RUN_OPTIMIZATION, RUN_PLANNING, Outcome, check, recorded, when
-from mltrainer.gates.checks.diagnostics import fired, not_evaluated, with_reason
+from mltrainer.gates.checks.diagnostics import critical_fired, fired, not_evaluated, with_reason
 from mltrainer.gates.checks.training import change_to_try
 from mltrainer.gates.coverage import coverage_kept
 from mltrainer.records.common import Export, lost_share
@@ -110,12 +110,15 @@ def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
     evidence = record.evidence
     rows, assessment = evidence.diagnostics or [], evidence.assessment
     missing = not_evaluated(rows, evidence.expected_diagnostics or [])
-    critical = [row.id for row in rows if row.state == "fired" and row.severity == "critical"]
+    critical = critical_fired(rows)
     fit = assessment.fit if assessment else None
-    found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, "fit": fit}
+    beats_constant = assessment.beats_constant if assessment else None
+    judged = {"fit": fit, "beats_constant": beats_constant}
+    found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, **judged}
     named = f"fix what `mltrainer diagnose finalization` names, then {RUN_PLANNING}"
     mend = change_to_try(record.phase, evidence.changes) or named
-    return when(bool(rows) and bool(evidence.expected_diagnostics) and not missing and not critical, found, mend)
+    is_complete = bool(rows) and bool(evidence.expected_diagnostics) and not missing
+    return when(is_complete and not critical and beats_constant is not False, found, mend)
 
 
 @check(Finalization)

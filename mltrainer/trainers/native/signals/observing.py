@@ -233,8 +233,9 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
         batch: As `_batch` gives it.
 
     Returns:
-        `loss`; `accuracy` and `by_class`, None where the targets are no classes; `output`, `target`, `modules`; `distributions`
-        of some layers' weights and activations; `first` and `last`, the types of the first and last module that gave something.
+        `loss`; `accuracy`, `by_class` and `answered`, None where the targets are no classes; `output`, `target`, `modules`;
+        `distributions` of some layers' weights and activations; `first` and `last`, the types of the first and last module that
+        gave something.
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
@@ -245,6 +246,7 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
         "loss": loss,
         "accuracy": accuracy(output, target),
         "by_class": recalled(output, target, classes, batch),
+        "answered": None if classes is None else answered(*classes),
         "output": of_output(output, classes),
         "target": of_target(target),
         "modules": modules.found(),
@@ -354,6 +356,20 @@ def recalled(output: Any, target: Any, classes: tuple[Tensor, Tensor] | None, ba
         others = torch.stack([(~holds).sum(0), (~holds & ~named).sum(0), holds.sum(0)], 1)
         counts = torch.cat([others, counts])
     return counts.tolist()
+
+
+def answered(rows: Tensor, labels: Tensor) -> list[list[int]] | None:
+    """Return of each class the answer that its samples get most, and how many get it; None of a vocabulary.
+
+    Args:
+        rows: Outputs [answers, classes].
+        labels: The class of each.
+    """
+    classes = rows.shape[1]
+    if classes > MOST_NAMED:
+        return None
+    counts = (labels * classes + rows.argmax(1)).bincount(minlength=classes**2).reshape(classes, classes)
+    return torch.stack([counts.argmax(1), counts.amax(1)], 1).tolist()
 
 
 def gives_back(target: Tensor, batch: Any) -> bool:
