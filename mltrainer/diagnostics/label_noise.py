@@ -17,6 +17,7 @@ def find(
     by_heart: float,
     margin: float,
     samples: float,
+    rows: float,
     neighbour_r2: float,
     by_heart_r2: float,
     worse: float,
@@ -39,11 +40,13 @@ def find(
         else f"The nearest samples vote for {percent(agreeing)} of the training labels (at least {percent(least)} "
         f"expected); the accuracy is {percent(train)} on training, {percent(validation)} on validation."
     )
-    few = number(run.result.train_samples) < samples * number(data.features)
-    if few:
-        return Finding(
-            "not_applicable", "Too few samples for so many features: near ones are hardly nearer than others.", evidence
-        )
+    count = number(run.result.train_samples)
+    if count < rows or count < samples * number(data.features):
+        few = "Too few samples, or for so many features: near ones are hardly nearer than others."
+        return Finding("not_applicable", few, evidence)
+    at_chance = 0.0 if is_number else run.chance
+    if run.nonfinite is not None or max(train, validation) <= at_chance + worse:
+        return Finding("not_applicable", f"Nothing was learned by heart: {reason}", evidence)
     # As a share of the validation errors: the gap in accuracy is small even where many labels are wrong.
     is_by_heart = ratio(train - validation, 1 - validation) > most and validation < agreeing + margin
     # Where training labels alone are wrong, the model is right about more of validation until it learned those by heart.

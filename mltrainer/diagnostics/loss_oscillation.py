@@ -23,10 +23,12 @@ def find(run: Run, *, swing: float, share: float) -> Finding:
     found = len(swings) / len(values)
     reason = (
         f"The training {what} fell back by at least {text(swing)} {len(swings)} times in {len(values)} "
-        f"evaluations ({percent(found)}; less than {percent(share)} expected)."
+        f"evaluations ({percent(found)}; at most {percent(share)} expected)."
     )
     evidence = {"curve": what, "swings": len(swings), "share": found}
-    return judged(found >= share, reason, evidence, FIGURES, since_step=run.step_at(swings[0]) if swings else None)
+    if run.beats_constant is False:
+        return Finding("clear", f"{reason} Nothing was learned that could swing: {run.beside_constant}.", evidence)
+    return judged(found > share, reason, evidence, FIGURES, since_step=run.step_at(swings[0]) if swings else None)
 
 
 def _curve(run: Run) -> tuple[str, list[float]]:

@@ -30,7 +30,9 @@ def find(run: Run, *, share: float, batches: float, spread: float) -> Finding:
 
 def _whole(run: Run) -> tuple[int, float]:
     """Return the number of classes and their entropy in nats, from all known counts; without them of a few samples."""
-    counts = [count for count in run.known_counts if count]
+    # Training's own: validation may well have its classes in other shares. What is no class, or one alone, tells nothing.
+    trained = [count for count in run.train_counts if count]
+    counts = trained if len(trained) > 1 else [count for count in run.class_counts if count]
     if len(counts) > 1:
         shares = [count / sum(counts) for count in counts]
         return len(counts), -sum(share * math.log(share) for share in shares)
@@ -49,7 +51,8 @@ def _of_numbers(run: Run, least: float) -> Finding:
     middle = median(mean for mean, _ in known)
     between = median(abs(mean - middle) for mean, _ in known) * OF_NORMAL
     together = math.hypot(between, median(spread for _, spread in known))
-    held_out = number(run.last_seen.target.spread) if run.last_seen.target else math.nan
-    found = ratio(median(spread for _, spread in known), max(finite([together, held_out])))
+    # The first samples of a stream tell nothing of the others, so that validation's stand for them.
+    whole = run.start.target if run.start and run.start_data else run.last_seen.target
+    found = ratio(median(spread for _, spread in known), max(finite([together, number(whole and whole.spread)])))
     reason = f"The first batches' targets spread over {percent(found)} of the spread of all (at least {percent(least)} expected)."
     return judged(found < least, reason, {"share": found, "since_step": 1}, FIGURES)

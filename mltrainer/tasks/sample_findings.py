@@ -26,6 +26,7 @@ MOST_SUMMED = 3  # features whose sum is looked at
 FEW = 3  # chosen by us: times as many features there are at least, of which those are a few
 EXACT = 1e-4  # chosen by us: the share of a target's variance that a sum may leave; what is measured leaves more
 SHOWN = 3  # features that are named
+ONE_TARGET = "the targets of all"  # begins a finding that a loss without targets makes void
 SINGLE = 256  # numbers of a part that are compared one by one; of more, as of an image, all together alone
 TOGETHER = "then write dataset(self, split), which keeps what belongs together in one split"
 
@@ -101,10 +102,10 @@ def _one_target(read: Reading, name: str) -> list[Finding]:
         return []
     shown = f"{read.target.values[0, 0]:g}" if read.target.size == 1 else "the same"
     what = "a loss that uses them learns nothing" if name == "training" else "a metric that uses them says nothing"
-    text = f"the targets of all {read.count} {name} samples are {shown}: {what}; look at how they are read"
+    text = f"{ONE_TARGET} {read.count} {name} samples are {shown}: {what}; look at how they are read"
     if name != "training" or not read.has_one_target:
         return [Finding("warning", text)]
-    return [Finding("error", f"{text}; where your loss uses no targets, give the inputs in their place")]
+    return [Finding("error", text)]
 
 
 def _constant_features(train: Reading) -> list[Finding]:

@@ -11,6 +11,7 @@ from mltrainer.configs.items import DataLimits
 MOST_INTERVALS = 20  # of a feature, in which classes are looked for
 MOST_TELLING = 0.5  # chosen by us: the share of the features that may tell the target; more are its nature
 CHANCE = 1e-3  # chosen by us: a score that one of the features reaches more often by chance says nothing
+RARE = 1 / 3  # chosen by us: a class of fewer rows, as a share of those that each of even classes has, is rare
 HONEST = 0.05  # chosen by us: a feature by which so many new rows may be wrong, for all that is known, is an honest one
 
 
@@ -28,6 +29,8 @@ def telling_score(feature: np.ndarray, target: np.ndarray, classes: int, limits:
         score, rules = _class_score(feature, target, classes, limits)
         # Of n rows without an error, 1 - 3/n is what is known of all others (Hanley and Lippman-Hand, 1983, JAMA 249(13)).
         if 1 - score + 3 / len(feature) > HONEST:
+            return 0.0
+        if not _is_few(np.array(len(np.unique(feature))), len(feature), limits) and _is_of_few_rows(feature, target, limits):
             return 0.0
         chance = _class_chance(target, 1 - score, rules)
     else:
@@ -92,6 +95,24 @@ def _class_score(feature: np.ndarray, labels: np.ndarray, classes: int, limits: 
         started = np.maximum.accumulate(best[:, None] - below, axis=0)
         best = (below + started).max(axis=1)
     return float(best[-1]), _log_choose(len(values) - 1, intervals - 1) + intervals * math.log(known)
+
+
+def _is_of_few_rows(feature: np.ndarray, labels: np.ndarray, limits: DataLimits) -> bool:
+    """Return True if intervals tell the classes of these rows alone, as they are laid for the few rows of a rare class.
+
+    The class of the nearest other row is wrong at most twice as often as the best rule (Cover and Hart, 1967, IEEE Transactions
+    on Information Theory 13(1)).
+    """
+    counts = np.bincount(labels)
+    if counts[counts > 0].min() >= RARE * counts[counts > 0].mean():
+        return False
+    order = np.argsort(feature, kind="stable")
+    values, classes = feature[order], labels[order]
+    gaps = np.concatenate([[np.inf], np.diff(values), [np.inf]])
+    below, above = gaps[:-1], gaps[1:]
+    is_right = ((below <= above) & (np.roll(classes, 1) == classes)) | ((above <= below) & (np.roll(classes, -1) == classes))
+    wrong = np.bincount(classes[~is_right], minlength=len(counts))
+    return float((wrong[counts > 0] / counts[counts > 0]).mean()) > 2 * (1 - limits.leak_score)
 
 
 def _class_chance(labels: np.ndarray, wrong: float, rules: float) -> float:

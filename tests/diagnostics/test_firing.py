@@ -262,3 +262,20 @@ def test_a_leak_in_hundreds_of_evaluations_is_found_though_some_of_them_free_mem
     found = judge("memory_growth", holding(*leak))
     assert (found.state, found.evidence["from_mb"], found.evidence["to_mb"]) == ("fired", leak[1], leak[-1])
     assert judge("memory_growth", holding(*[1000 + 40.0 * (nr % 5) for nr in range(300)])).state == "clear"
+
+
+def swinging(times: int, of: int, high: float = 0.8, low: float = 0.7) -> dict:
+    """Return a run of so many evaluations, in which the training accuracy falls back so often."""
+    swings = [high, low] * times
+    return curve([0.4] * of, [low, *swings, *[low + 0.001 * n for n in range(1, of - len(swings))]])
+
+
+def test_swings_at_the_very_share_that_is_allowed_are_none():
+    assert judge("loss_oscillation", swinging(4, 20)).state == "clear"
+    assert judge("loss_oscillation", swinging(5, 20)).state == "fired"
+
+
+def test_a_model_at_chance_does_not_swing():
+    found = judge("loss_oscillation", swinging(5, 20, high=0.5, low=0.45))
+    assert found.state == "clear"
+    assert "a constant answer reaches 0.5" in found.reason

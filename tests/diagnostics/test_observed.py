@@ -457,6 +457,44 @@ def test_a_sorted_stream_of_one_class_first_is_told_by_the_validation_samples() 
     assert say("unshuffled_data", run).state == "fired"
 
 
+def test_targets_of_validation_that_spread_more_widely_are_no_order_of_training() -> None:
+    run = of_sorted_numbers(spread=1.0)
+    seen = run["history"][-1]["signals"]["validation"]
+    seen["target"] = {**seen["target"], "spread": 30.0}
+    assert say("unshuffled_data", run).state == "clear"
+    run["signals"]["start"]["data"] = None  # of a stream the first samples tell nothing of the others
+    assert say("unshuffled_data", run).state == "fired"
+
+
+@pytest.mark.parametrize(("trained", "state"), [([950, 50], "clear"), ([500, 500], "fired")])
+def test_classes_of_validation_in_other_shares_are_no_order_of_training(trained: list[int], state: str) -> None:
+    even = {"confusion": [[90, 10], [10, 90]]}
+    run = observed(evaluation=even, signals__early__labels=[0.18] * 32, **{f"{DATA_AT}counts": trained})
+    assert say("unshuffled_data", run).state == state
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({}, "fired"),
+        ({"train_samples": 50, f"{DATA_AT}features": 4}, "not_applicable"),
+        ({"nonfinite": {"step": 9, "epoch": 2, "what": "loss", "samples": [1]}}, "not_applicable"),
+    ],
+    ids=["as many as that", "fifty samples", "a run that diverged"],
+)
+def test_few_samples_and_a_run_that_diverged_tell_no_noise(change: dict[str, Any], state: str) -> None:
+    heart = epochs(train={"loss": 0.1, "accuracy": 0.99}, validation={"loss": 2.0, "accuracy": 0.5})
+    assert say("label_noise", observed(**{f"{DATA_AT}neighbours": 0.6}, **heart, **change)).state == state
+
+
+@pytest.mark.parametrize(("train", "validation"), [(-5e6, -9e6), (0.05, -0.9), (-9e6, -5e6)])
+def test_numbers_that_no_model_learned_are_not_learned_by_heart(train: float, validation: float) -> None:
+    run = of_sorted_numbers()
+    for row in run["history"]:
+        row |= {"train": {"loss": 0.1, "r2": train}, "validation": {"loss": 1.0, "r2": validation}}
+    assert say("label_noise", run).state == "not_applicable"
+
+
 def test_noise_is_told_by_what_was_observed_where_the_task_has_no_accuracy() -> None:
     def own(train: float, validation: float) -> dict[str, Any]:
         run = observed(**{f"{DATA_AT}neighbours": 0.6})

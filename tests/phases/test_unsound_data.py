@@ -76,6 +76,17 @@ def test_the_record_of_a_planning_that_stopped_at_its_data_is_judged_as_any_othe
     assert any(row in reason for reason in check_gates(project)[0].stale)
 
 
+@pytest.mark.slow
+def test_targets_that_are_all_the_same_are_nothing_to_a_loss_that_looks_at_none(tmp_path: Path, cli: Cli) -> None:
+    alike = TASK.replace("int(self.y[i])", "0")
+    changes = ("nn.functional.cross_entropy(outputs, targets)", "(outputs - 1).square().mean()")
+    project = write_rings(tmp_path, alike.replace(*changes))
+    said = cli("phase", "run", "planning", "--project", project.root)
+    assert "the targets of all" not in said.out
+    evidence = json.loads((project.phase_dir("planning") / "record.json").read_bytes())["evidence"]
+    assert [found["what"] for found in evidence["data"]["findings"] if "targets" in found["what"]] == []
+
+
 @pytest.mark.parametrize("damage", [b"no picture", b"\x89PNG\r\n\x1a\n torn"])
 def test_a_damaged_picture_is_named_by_its_path(tmp_path: Path, cli: Cli, damage: bytes) -> None:
     for number in range(40):

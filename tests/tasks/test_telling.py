@@ -83,3 +83,11 @@ def test_classes_that_lie_far_apart_in_most_features_are_no_leak():
     assert found(clouds, labels, 2) == []
     assert found(np.concatenate([clouds[:, :1], clouds[:, 1:] % 1], axis=1), labels, 2) == [0]
     assert found(clouds[:, :1], labels, 2) == []  # a single feature is what is learned from
+
+
+@pytest.mark.parametrize(("apart", "told"), [(4.0, 0), (12.0, 20)])
+def test_a_rare_class_is_told_by_a_feature_that_parts_it_widely_and_by_no_honest_one(apart, told):
+    draw = np.random.default_rng(0)
+    labels = (np.arange(800) % 16 == 0).astype(int)  # 15 : 1
+    features = [draw.normal(size=800) + apart * labels for _ in range(20)]
+    assert sum(telling_score(feature, labels, 2, LIMITS) >= LIMITS.leak_score for feature in features) == told

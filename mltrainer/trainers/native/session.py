@@ -33,6 +33,7 @@ from mltrainer.reproducibility.numerics import libraries, numerics_class
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.opening import OpenTask, check_model, make_model, open_task
+from mltrainer.tasks.sample_findings import ONE_TARGET
 from mltrainer.tasks.task import Task
 from mltrainer.tools.program import Events
 from mltrainer.trainers.native.callbacks import Callbacks
@@ -53,7 +54,7 @@ from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike,
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.data import of_data
-from mltrainer.trainers.native.signals.observing import at_start
+from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
 from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.single_samples import single_samples_named
 from mltrainer.trainers.native.stages import Outcome, Sinks, Stage, Trainer, Until
@@ -169,9 +170,16 @@ class Session:
         if self.job.data_limits is None:
             return
         if self.ranks.writes:
-            self.facts = self.task.facts(DataLimits.model_validate(self.job.data_limits))
+            self.facts = self._judged(self.task.facts(DataLimits.model_validate(self.job.data_limits)))
         if any(self.ranks.gather(has_error(self.facts))):
             raise UnsoundDataError
+
+    def _judged(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return planning's record of the data, without what is said of targets that the loss does not look at."""
+        void = [row for row in facts["findings"] if row["what"].startswith(ONE_TARGET)]
+        if not void or self.ranks.size > 1 or looks_at_targets(self.task, self.config) is not False:
+            return facts
+        return {**facts, "findings": [row for row in facts["findings"] if row not in void]}
 
     def _reads(self, begun: float, done: int, count: int) -> None:
         """Send how far a reading of the training samples before the steps has come."""

@@ -14,7 +14,7 @@ FAULTS = (
     ),
     Fault(
         "the standard error is that of one sample less than a variance",
-        "mltrainer/diagnostics/overfitting.py",
+        "mltrainer/diagnostics/signals.py",
         "return math.sqrt(share * (1 - share) / samples)",
         "return share * (1 - share) / samples",
         "tests/diagnostics/test_overfitting.py",
@@ -69,6 +69,27 @@ FAULTS = (
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py tests/diagnostics/test_rules.py",
     ),
     Fault(
+        "a lead that chance explains counts as better than a constant answer",
+        "mltrainer/diagnostics/signals.py",
+        "is_apart = abs(lead) > SURE * error if",
+        "is_apart = abs(lead) > 0 * error if",
+        "tests/diagnostics/test_beside_constant.py",
+    ),
+    Fault(
+        "a run that no constant answer is behind is recommended",
+        "mltrainer/diagnostics/rules.py",
+        "if not faults and assessment.beats_constant is False:",
+        "if not faults and assessment.beats_constant is False and assessment.fit == 'unknown':",
+        "tests/diagnostics/test_beside_constant.py",
+    ),
+    Fault(
+        "one class that is taken for another is a numbering",
+        "mltrainer/diagnostics/class_numbering.py",
+        "if is_one_to_one else []",
+        "",
+        "tests/diagnostics/test_beside_constant.py",
+    ),
+    Fault(
         "the recall is a column's, the precision",
         "mltrainer/diagnostics/class_imbalance.py",
         "[ratio(row[place], sum(row)) for place, row in enumerate(run.confusion) if sum(row)]",
@@ -106,7 +127,7 @@ FAULTS = (
     Fault(
         "labels are judged where neighbours are far, in many features",
         "mltrainer/diagnostics/label_noise.py",
-        "number(run.result.train_samples) < samples * number(data.features)",
+        "count < samples * number(data.features)",
         "False",
         "tests/diagnostics/test_observed.py tests/diagnostics/test_firing.py",
     ),

@@ -140,6 +140,18 @@ def test_whether_a_loss_looks_at_its_targets(measure: Callable[[Any, Any], Tenso
     assert uses_targets(Measured(lambda outputs, targets: outputs.mean()), NOISE, None) is None
 
 
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        (nn.functional.cross_entropy, True),
+        (lambda outputs, targets: outputs.square().mean() + 0 * targets.sum(), False),
+    ],
+    ids=["classes", "none"],
+)
+def test_whether_a_loss_looks_at_targets_is_seen_where_these_are_all_the_same_too(measure, expected):
+    assert uses_targets(Measured(measure), torch.randn(32, 3), torch.zeros(32, dtype=torch.int64)) is expected
+
+
 class Told(Measured):
     """Two classes by a linear model."""
 

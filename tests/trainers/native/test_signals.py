@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -572,3 +573,41 @@ def test_no_answers_are_counted_of_tokens_that_come_next_of_inputs_given_back_an
     assert answered(pixels - 0.5, pixels, pixels.clone()) is None
     assert answered(torch.zeros(3, 1), torch.tensor([[0.1], [0.2], [1.0]]), torch.zeros(3, 5)) is None
     assert answered(torch.zeros(3, 40), torch.tensor([0, 1, 39]), torch.zeros(3, 5)) is None
+
+
+class _Twice(nn.Module):
+    """Calls one encoder for each half of its inputs, or one encoder of each."""
+
+    def __init__(self, *, shared: bool) -> None:
+        super().__init__()
+        one = nn.Sequential(nn.Linear(10, 4), nn.ReLU(), nn.Linear(4, 4))
+        self.encoders = nn.ModuleList([one, one if shared else copy.deepcopy(one)])
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.cat([encode(half) for encode, half in zip(self.encoders, x.chunk(2, 1), strict=True)], 1))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_zeros_of_the_data_are_no_dead_units_whichever_branch_reads_them(shared: bool) -> None:
+    model, x = _Twice(shared=shared), torch.rand(32, 20)
+    x[:, [*range(2, 10), *range(12, 20)]] = 0  # four fifths of each half
+    with Modules(model) as seen:
+        model(x)
+    assert {name: row["dead"] for name, row in seen.found().items() if row.get("dead", 0) > 0.5} == {}
+
+
+def test_units_that_died_behind_a_function_are_told_in_a_model_that_is_called_twice() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(5, 8), nn.Linear(8, 2)
+            nn.init.constant_(self.first.bias, -100.0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(torch.relu(self.first(x[:, :5]))) + self.second(torch.relu(self.first(x[:, 5:])))
+
+    model = Model()
+    with Modules(model) as seen:
+        model(torch.rand(32, 10))
+    assert seen.found()["second"]["dead"] == 1.0

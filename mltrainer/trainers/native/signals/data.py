@@ -19,6 +19,7 @@ from mltrainer.tasks.user_code import user_code
 from mltrainer.trainers.native.signals.observing import as_classes, is_classes
 
 ROWS = 500  # of which neighbours are looked for
+TELLING_NUMBERS = 1 << 21  # chosen by us: of at most 4096 rows, by which a feature is tried
 NEIGHBOURS = 5
 TELLING = 0.1  # chosen by us: so much more than the largest class neighbours by their tokens name, or the order of tokens decides
 MOST_FEATURES = 1024  # that are looked at one by one
@@ -43,7 +44,9 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     found |= {**_scale(rows), **task.repeated_shares()}
     if counts:
         is_whole = bool(torch.isfinite(rows).all())
-        found |= {"telling": telling(rows, labels), "neighbours": neighbours(rows, labels) if is_whole else None}
+        tried = torch.from_numpy(samples.spread(max(ROWS, min(4096, TELLING_NUMBERS // rows.shape[1]))))
+        told = telling(inputs[tried].flatten(1).double(), target[tried])
+        found |= {"telling": told, "neighbours": neighbours(rows, labels) if is_whole else None}
     else:
         found |= _of_numbers(rows, labels)
     return found

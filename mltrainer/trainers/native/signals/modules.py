@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from mltrainer.tasks.structures import tensors_in
 from mltrainer.trainers.native.signals.distributions import chosen_layers, some_of
 
 MOST = 64  # modules that are watched, the first and the last among them
@@ -35,11 +36,14 @@ class Modules:
         self._drawn = chosen_layers([name for name, module in self._chosen if _has_matrix(module)])
         self.activations: dict[str, Tensor] = {}  # some values of what each layer with a histogram gives
         self._channels = -1  # where the units of the newest layer lie
-        self._depth = 0  # weighted layers so far
+        self._is_deep = False  # whether a weighted layer was called
+        self._given: set[int] = set()  # where in memory the model's inputs lie
         self._rectified = False
         self.first = self.last = ""
+        self._model = model
 
     def __enter__(self) -> Self:
+        self._hooks.append(self._model.register_forward_pre_hook(self._note_given, with_kwargs=True))
         for name, module in self._chosen:
             self._hooks.append(module.register_forward_hook(self._hook(name)))
         return self
@@ -47,6 +51,9 @@ class Modules:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for hook in self._hooks:
             hook.remove()
+
+    def _note_given(self, module: nn.Module, given: Any, named: Any) -> None:
+        self._given |= {_place(one) for one in tensors_in((given, named))}
 
     def _hook(self, name: str) -> Any:
         def note(module: nn.Module, given: Any, output: Any) -> None:
@@ -72,12 +79,12 @@ class Modules:
         channels = -1 if isinstance(module, nn.Linear) else 1
         bits = torch.tensor(torch.finfo(output.dtype).bits)
         found = {"mean": output.mean(), "std": deviation(output), "largest": output.abs().max(), "bits": bits}
-        # What a ReLU module gave was counted there; the first layer's inputs are data, whose zeros are no dead units.
-        if self._depth and not self._rectified:
+        # What a ReLU module gave was counted there; the zeros of data, of any branch, are no dead units.
+        if self._is_deep and not self._rectified and _place(given) not in self._given:
             found |= {"dead": dead(given, channels), "lowest": given.min()}
-        self._found[name] = found
-        self._channels, self._rectified = channels, False
-        self._depth += 1
+        # A layer that is called again, for other inputs, is told as at its first call.
+        self._found.setdefault(name, found)
+        self._channels, self._rectified, self._is_deep = channels, False, True
 
     def found(self) -> dict[str, dict[str, float]]:
         """Return each module's statistics, by its name."""
@@ -87,6 +94,11 @@ class Modules:
                 # A number below 0 shows that no rectifier stood before it; a hook that asked for that would wait for the device.
                 row.pop("dead")
         return rows
+
+
+def _place(tensor: Tensor) -> int:
+    """Return where in memory a tensor's numbers lie: those of a slice or a view lie where the whole does."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _has_matrix(module: nn.Module) -> bool:

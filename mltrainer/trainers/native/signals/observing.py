@@ -18,7 +18,7 @@ from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
 from mltrainer.reproducibility import seeds
 from mltrainer.strategies.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.builtin import BuiltinTask
-from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.opening import OpenTask, make_model
 from mltrainer.tasks.structures import length, main_output, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_frame
@@ -97,6 +97,16 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
         "plain": plain,
         "reached": reached,
     }
+
+
+def looks_at_targets(task: OpenTask, config: TrainingConfig) -> bool | None:
+    """Return whether a new model's loss of some training samples changes with their targets; None where that cannot be asked."""
+    try:
+        model = make_model(task).to(config.device)
+        outputs, target, _ = _passed(task.task, model, config, _batch(task, config, "train", Watch(1, LEAST_SAMPLES)))
+        return uses_targets(task.task, outputs, target)
+    except Exception:  # training meets it, too, and tells it as what it is
+        return None
 
 
 def _reached(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> list[str] | None:

@@ -125,8 +125,10 @@ def uses_targets(task: Task, outputs: Any, targets: Any) -> bool | None:
         return None
     drawn = torch.Generator().manual_seed(0)
     moved = mapped(lambda one: _moved(one, drawn), outputs)
-    # Turned by one, and all as the first: of an even order one of them may be the same.
-    others = (mapped(lambda one: one.roll(1, 0) if one.dim() else one, targets), mapped(_first_for_all, targets))
+    # Turned by one, and all as the first: of an even order one of them may be the same; of targets that are all alike, both.
+    is_constant = all(torch.equal(one, _first_for_all(one)) for one in tensors)
+    changes = [_other] if is_constant else [lambda one: one.roll(1, 0) if one.dim() else one, _first_for_all]
+    others = [mapped(change, targets) for change in changes]
     losses = [_loss(task, moved, one) for one in (targets, targets, *others)]
     if losses[0] != losses[1] or not all(map(math.isfinite, losses)):  # a loss that draws, or refuses other targets
         return None
@@ -138,6 +140,11 @@ def _moved(tensor: Tensor, drawn: torch.Generator) -> Tensor:
         return tensor
     share = torch.rand(tensor.shape, generator=drawn).to(tensor)
     return tensor * (0.5 + 0.499 * share) + 1e-3 * share  # probabilities stay between 0 and 1
+
+
+def _other(tensor: Tensor) -> Tensor:
+    """Return other targets of the same kind: a class is 0, or where it was 0 it is 1."""
+    return tensor + 1 if tensor.is_floating_point() else (tensor == 0).to(tensor.dtype)
 
 
 def _first_for_all(tensor: Tensor) -> Tensor:
