@@ -9,6 +9,7 @@ from mltrainer.diagnostics.signals import Finding, Run, Trend, finite, judged, m
 FIGURES = ("update_layers.svg", "learning_curves.svg")
 USUAL_UPDATE = 1e-3  # |update| / |weight| of a healthy step (Karpathy, 2019)
 LEAST_ROWS = 8  # evaluations; fewer show no creeping
+MOST = 1.0  # chosen by us: a rate above it is no usual one of any optimizer
 FALLBACK = 1e-3  # the rate of the shipped template, where updates too short for the arithmetic tell no factor
 
 
@@ -53,4 +54,4 @@ def _proposed(run: Run, update: float) -> float:
     """Return the learning rate at which an update would have its usual size, in one significant digit."""
     lr = max(finite(number(row.lr) for row in run.history), default=math.nan)
     proposed = lr * USUAL_UPDATE / update if update > 0 else math.nan
-    return float(f"{proposed:.0e}") if math.isfinite(proposed) else FALLBACK
+    return float(f"{proposed:.0e}") if proposed <= MOST else FALLBACK

@@ -166,6 +166,7 @@ class Outcome:
         fit: good, overfitting, underfitting or unknown.
         value: The metric on validation; NaN where it failed.
         samples: Of how many rows the metric is a share; None where it is none, so that one seed tells nothing of its spread.
+        beats_constant: Whether the metric is better than a constant answer's; None where that is not known.
     """
 
     fired: tuple[str, ...]
@@ -173,6 +174,7 @@ class Outcome:
     fit: str
     value: float
     samples: int | None = None
+    beats_constant: bool | None = None
 
     @classmethod
     def of(cls, rows: Sequence[Diagnosis], run: Run, value: float) -> Self:
@@ -180,7 +182,8 @@ class Outcome:
         fired = [row for row in rows if row.state == "fired"]
         critical = tuple(row.id for row in fired if row.severity == "critical")
         samples = run.result.validation_samples if run.result.metric.name in SHARES else None
-        return cls(tuple(row.id for row in fired), critical, assess(rows, run).fit, value, samples or None)
+        found = assess(rows, run)
+        return cls(tuple(row.id for row in fired), critical, found.fit, value, samples or None, found.beats_constant)
 
 
 def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str, comparisons: int = 1) -> tuple[str, str]:
@@ -188,7 +191,7 @@ def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str,
 
     A change cures where none of the symptoms fires any more, nothing critical fires, the fit is good or the metric better, and
     the metric no worse. A metric is better or worse only outside of the interval that so few rows leave to chance; of a metric
-    that has none, one seed shows neither, and what looks worse is never said to help.
+    that has none, one seed shows neither, and what looks worse is never said to help, nor is what no constant answer is behind.
 
     Args:
         before: Of the unchanged config.
@@ -207,6 +210,8 @@ def verdict(before: Outcome, after: Outcome, symptoms: Sequence[str], mode: str,
     why = "; ".join(filter(None, (_listed("no more", gone), _listed("still", stay), _listed("new", fresh), f"metric {change}")))
     if change == "worse" or (fresh and change != "better"):
         return WORSE, why
+    if after.beats_constant is False:
+        return NOTHING, f"{why}; still no better than a constant answer"
     if change == UNTOLD and before.samples is None and not _is_larger(before.value, after.value, mode):
         return UNTOLD, why
     is_well = after.fit == "good" or (change == "better" and not math.isnan(before.value))

@@ -111,6 +111,7 @@ EXPLAINED = {  # a finding that explains others, and those that are then not tol
 }
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set
 SWITCHED_ON = ("clip", "early_stopping")  # groups of the config that null switches off, and that a change may switch on
+OWN = "own"  # the name of an optimizer or schedule that the task makes
 ONE_WAY = {  # a change never takes back a setting that already goes further
     "clip.norm": min,
     "early_stopping.patience": min,
@@ -341,22 +342,25 @@ def recommend(
     acceptance: Sequence[Acceptance],
     assessment: Assessment,
     beaten_by: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> tuple[str, list[str]]:
     """Recommend what to do with a run.
 
     `debug` if a critical finding fired, the run did not finish, nothing could be judged, the metric is no better than that of a
     constant answer, or gradients explode and nothing was learned; else `deploy` if there are criteria and all are met; else
     `optimize`. Without a criterion nothing says that a model is good enough, so that it is never deployed unasked. A plain model
-    that does better is reported among the reasons.
+    that does better is reported among the reasons, and so is what planning warned of.
 
     Returns:
         The recommendation, and the reasons, one sentence each.
     """
-    faults = _faults(rows, assessment)
+    faults, count = _faults(rows, assessment), f"{len(warnings)} warning{'' if len(warnings) == 1 else 's'}"
+    warned = [f"Planning has {count} of the data, the first: {warnings[0]}."] if warnings else []
     if faults:
-        return "debug", faults
+        return "debug", [*faults, *warned]
     others = [f"{row.id} fired: {row.reason}" for row in rows if row.state == "fired"]
     others += [f"The run is behind {' and '.join(beaten_by)} on the same validation rows."] if beaten_by else []
+    others += warned
     if not acceptance:
         return "optimize", ["No acceptance criterion is set, so nothing says that the model is good enough.", *others]
     decision = "deploy" if all(row.met for row in acceptance) else "optimize"
@@ -430,6 +434,8 @@ def _value(config: Mapping[str, Any], key: str, change: Any) -> Any:
     group, _, last = key.rpartition(".")
     if is_opaque(config) and key.partition(".")[0] not in OF_PROGRAMS:
         return None  # its trainer's own affair
+    if at(config, f"{group}.name") == OWN and last != "name":
+        return None  # the task's own affair, of which the config has at most a factor
     current = at(config, key)
     if any(at(config, f"{group}.{rival}") for rival in EXCLUSIVE.get(group, ()) if rival != last):
         return None

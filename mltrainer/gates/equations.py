@@ -321,7 +321,8 @@ def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, An
     rows = findings(judged, config, records.root)
     assessment, (metrics, split) = assess(rows, judged), _validated(baseline)
     acceptance = acceptance_rows(config["acceptance"], metrics, split)
-    recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by)
+    warnings = records.planning.data.warnings
+    recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by, warnings)
     return {
         "run_id": run.id,
         "evaluations": len(run.history),
@@ -336,6 +337,7 @@ def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, An
         "errors": run.errors,
         "mistakes": mistakes_of(run.task_evaluation),
         "program": run.program,
+        "warnings": warnings or None,
     }
 
 

@@ -16,10 +16,10 @@ def run(ctx: Context) -> Result:
     run, folds = baseline.run, baseline.folds
     judged = Run(run, baseline.references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
-    assessment = assess(rows, judged)
+    assessment, warnings = assess(rows, judged), ctx.planning.evidence.data.warnings
     metrics = (folds or run).metrics
     acceptance = acceptance_rows(config.acceptance, metrics, mean_of(folds))
-    recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by)
+    recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by, warnings)
     evidence = Diagnostics(
         run_id=run.id,
         evaluations=len(run.history),
@@ -35,6 +35,6 @@ def run(ctx: Context) -> Result:
         changes=changes_to_try(rows, config.model_dump()),
         errors=run.errors,
         mistakes=mistakes_of(run.task_evaluation),
-        **where_there_is(program=run.program, boosting=baseline.boosting),
+        **where_there_is(program=run.program, boosting=baseline.boosting, warnings=warnings or None),
     )
     return Result(evidence, ctx.baseline.source, [], [row.page for row in rows])

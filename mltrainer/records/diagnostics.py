@@ -75,7 +75,8 @@ class Diagnostics(Part):
 
     `changes` are what the findings suggest for this config. `evaluations` and `layers` count the run's, `numerics` is its
     profile; records that lack them hold the `run` itself. `errors` are the run's; `mistakes` the most frequent ones.
-    `program` is what trained, where that is one of its own. `boosting`: gradient boosting that is ahead of the run.
+    `program` is what trained, where that is one of its own. `boosting`: gradient boosting that is ahead of the run. `warnings`:
+    what planning warned of in the data.
     """
 
     run_id: str
@@ -95,6 +96,7 @@ class Diagnostics(Part):
     mistakes: list[Mistake] | None = None
     program: Program | None = None
     boosting: BoostingAhead | None = None
+    warnings: list[str] | None = None
 
     equations = not_negative("evaluations", "layers")
 

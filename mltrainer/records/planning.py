@@ -171,6 +171,11 @@ class Data(Part):
         Between("shape.*", 1),
     )
 
+    @property
+    def warnings(self) -> list[str]:
+        """What was found and is more than information; an error among it was waived, where later phases read it."""
+        return [found.what for found in self.findings if found.severity != "info"]
+
 
 class ProbeRun(Part):
     """One of the two probes."""

@@ -180,6 +180,7 @@ def test_the_rate_is_scaled_to_the_usual_update():
 
 def test_updates_lost_in_rounding_propose_the_templates_rate():
     assert proposed(stepping(FLAT, *[0.0] * 6)) == {"optimizer.lr": 1e-3}
+    assert proposed(stepping(FLAT, *[1e-8] * 6)) == {"optimizer.lr": 1e-3}  # not the rate of 100 that would come of it
 
 
 def proposed(run: dict[str, Any]) -> dict[str, Any]:

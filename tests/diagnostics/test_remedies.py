@@ -75,6 +75,14 @@ def test_gone_is_not_cured_unless_the_model_learns(after: Outcome, expected: str
     assert verdict(BEFORE, after, BOTH, "max")[0] == expected
 
 
+@pytest.mark.parametrize(("beats", "expected"), [(False, NOTHING), (True, HELPS), (None, HELPS)])
+def test_what_is_still_below_a_constant_answer_does_not_help(beats: bool | None, expected: str) -> None:
+    after = Outcome(("underfitting",), (), "underfitting", 0.6, MANY, beats)
+    word, why = verdict(BEFORE, after, BOTH, "max")
+    assert word == expected
+    assert ("still no better than a constant answer" in why) is (beats is False)
+
+
 def test_a_run_that_failed_is_cured_by_a_good_fit_not_by_having_a_metric() -> None:
     before = Outcome(("nan_loss",), ("nan_loss",), "unknown", NAN, MANY)
     assert verdict(before, Outcome((), (), "good", 0.9), ["nan_loss"], "max")[0] == CURES

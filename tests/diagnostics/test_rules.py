@@ -185,6 +185,17 @@ def test_a_metric_that_is_not_measured_or_nan_is_not_met():
     assert [(row.value, row.met) for row in rows] == [(0.95, True), (None, False), ("nan", False)]
 
 
+def test_what_planning_warned_of_stands_among_the_reasons_of_each_recommendation(healthy, broken):
+    what = "net tells the target almost by itself"
+    for run, expected in ((healthy, "deploy"), (broken, "debug")):
+        rows = diagnose(Run.of(run), None)
+        found, reasons = recommend(rows, met(0.95), assess(rows, Run.of(run)), (), [what])
+        assert (found, reasons[-1]) == (
+            expected,
+            f"Planning has 1 warning of the data, the first: {what}.",
+        )
+
+
 # --- changes ---
 
 
@@ -194,6 +205,14 @@ def test_a_tenth_of_the_current_rate_is_suggested_as_a_number(broken):
 
 def test_a_change_never_takes_back_a_stronger_setting(broken):
     assert "clip.norm" not in changes(broken, "nan_loss", {**CONFIG, "clip": {"norm": 0.5}})
+
+
+def test_the_rate_of_a_tasks_own_optimizer_is_left_to_it(broken, unlearned):
+    own = {**CONFIG, "optimizer": {"name": "own", "lr": 1.0}, "schedule": {"name": "own"}}
+    for run in (broken, unlearned):
+        rows = diagnose(Run.of(run), None)
+        assert "optimizer.lr" in {key for one in suggested_changes(rows, CONFIG) for key in one.set}
+        assert not {key for one in suggested_changes(rows, own) for key in one.set} & {"optimizer.lr", "schedule.warmup_epochs"}
 
 
 def test_a_warmup_in_steps_is_not_exchanged_for_one_in_epochs(broken):

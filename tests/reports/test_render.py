@@ -230,6 +230,15 @@ def test_a_student_that_was_never_trained_without_its_teacher_says_so_and_how() 
     assert "```sh\nmltrainer ablate 'strategies=[]'\n```" in found
 
 
+def test_what_planning_warned_of_stands_in_the_diagnostic_report_where_there_is_any() -> None:
+    made = records.diagnostics()
+    warned = report({**made, "evidence": {**made["evidence"], "warnings": ["net tells the target", "a|b holds NaN"]}})
+    section = warned.partition("### What planning warned of")[2].partition("\n### ")[0]
+    assert section.strip().split("\n") == ["- net tells the target", "- a\\|b holds NaN"]
+    assert "Planning warned of the data: 2." in warned
+    assert "lanning warned" not in report(made)
+
+
 def test_an_empty_checklist_is_no_gate_that_holds() -> None:
     assert "does not hold" in render(records.skip(), [], [])["tuning_results.md"].split("\n")[2]
 

@@ -119,7 +119,7 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
     job = job_of(project.root, planning.record, config, swaps, ON_OWN_SEED, PHASE)
     references = references_of(project, trial.run)
     sides = Measured.model_validate(tools.run(TOOL, job)).sides
-    unchanged, *others = (_training(project, side, references) for (side,) in sides)
+    unchanged, *others = (_training(project, side, trial.run, references) for (side,) in sides)
     # What the unchanged config does not show again, no change can be shown to cure.
     symptoms = [name for name in trial.fired if name in unchanged.fired]
     rows = [_row(config, one, unchanged, after, symptoms, len(asked)) for one, after in zip(asked, others, strict=True)]
@@ -129,15 +129,23 @@ def _tried(tools: Tools, trial: Trial, config: TrainingConfig, asked: list[Chang
     return trial.model_copy(update=found)
 
 
-def _training(project: Project, side: MeasuredRun, references: Mapping[str, Any] | None) -> Training:
-    """Return the outcome of a training: value, findings and fit; a process that died left no result to diagnose."""
+def _training(project: Project, side: MeasuredRun, run: str, references: Mapping[str, Any] | None) -> Training:
+    """Return the outcome of a training beside a run that plain models were compared with; one that died left no result."""
     told: dict[str, Any] = {"run": side.run, "value": side.value, "reason": side.reason, "wall_s": side.wall_s}
     result = result_of(project, side.run)
     if result is None:
         return Training(**told, fired=[], critical=[], fit="unknown", samples=None)
-    judged = Run.of(result, references)
+    judged = Run.of(result, references if side.run == run else _without_verdicts(references))
     shown = Outcome.of(diagnose(judged, project.root), judged, side.value)
-    return Training(**told, fired=list(shown.fired), critical=list(shown.critical), fit=shown.fit, samples=shown.samples)
+    judgement: dict[str, Any] = {"fit": shown.fit, "samples": shown.samples, "beats_constant": shown.beats_constant}
+    return Training(**told, fired=list(shown.fired), critical=list(shown.critical), **judgement)
+
+
+def _without_verdicts(references: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what plain models reach without the verdicts on the run that was compared with them: another one has its own."""
+    if references is None:
+        return None
+    return {**references, "rows": [{**row, "lead": None, "verdict": None} for row in references["rows"]]}
 
 
 def _row(config: TrainingConfig, one: Change, before: Training, after: Training, symptoms: list[str], changes: int) -> Candidate:
@@ -156,7 +164,7 @@ def _row(config: TrainingConfig, one: Change, before: Training, after: Training,
 
 def _outcome(side: Training) -> Outcome:
     value = float(side.value) if side.reason is None else math.nan
-    return Outcome(tuple(side.fired), tuple(side.critical), side.fit, value, side.samples)
+    return Outcome(tuple(side.fired), tuple(side.critical), side.fit, value, side.samples, side.beats_constant)
 
 
 def command(changes: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ class Training(Findings):
         critical: Those of them that are critical.
         fit: good, overfitting, underfitting or unknown.
         samples: Of how many rows the metric is a share; None where it is none.
+        beats_constant: Whether the metric is better than a constant answer's; None where that is not known.
     """
 
     run: str
@@ -38,6 +39,7 @@ class Training(Findings):
     critical: list[str]
     fit: str
     samples: int | None
+    beats_constant: bool | None = None
 
 
 class Candidate(Training):
