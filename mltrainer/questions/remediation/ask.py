@@ -142,7 +142,7 @@ def _training(project: Project, side: MeasuredRun, run: str, references: Mapping
 
 
 def _without_verdicts(references: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what plain models reach without the verdicts on the run that was compared with them: another one has its own."""
+    """Return a comparison with plain models without its verdicts, which are on the run that was compared: another has its own."""
     if references is None:
         return None
     return {**references, "rows": [{**row, "lead": None, "verdict": None} for row in references["rows"]]}

@@ -97,7 +97,7 @@ class Modules:
 
 
 def _place(tensor: Tensor) -> int:
-    """Return where in memory a tensor's numbers lie: those of a slice or a view lie where the whole does."""
+    """Return the address of a tensor's memory, which a slice or a view shares with the whole."""
     return tensor.untyped_storage().data_ptr()
 
 

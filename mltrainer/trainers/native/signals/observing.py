@@ -100,7 +100,7 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
 
 
 def looks_at_targets(task: OpenTask, config: TrainingConfig) -> bool | None:
-    """Return whether a new model's loss of some training samples changes with their targets; None where that cannot be asked."""
+    """Return True if a new model's loss of some training samples changes with their targets; None where that cannot be asked."""
     try:
         model = make_model(task).to(config.device)
         outputs, target, _ = _passed(task.task, model, config, _batch(task, config, "train", Watch(1, LEAST_SAMPLES)))
