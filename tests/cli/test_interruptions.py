@@ -35,7 +35,7 @@ def test_training_stopped_in_every_way_goes_on_to_the_same_bits(rings: Path, tmp
     assert (code, "stopped by SIGTERM at step" in said, "Traceback" in said) == (143, True, False)
     assert train_until(project, subprocess.Popen.kill)[0] == -signal.SIGKILL
     (lock,) = project.runs_dir.glob("*/lock")
-    wait_for(lambda: not is_locked(lock), 10)  # the tool has noticed that it is alone, has saved, and has ended
+    wait_for(lambda: not is_locked(lock))  # the tool has noticed that it is alone, has saved, and has ended
     (stopped,) = results(project).values()
     assert stopped["state"] == "interrupted"
     assert stopped["steps"] == max(row["step"] for row in stopped["checkpoints"])
