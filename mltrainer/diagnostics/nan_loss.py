@@ -18,7 +18,7 @@ OF_MOST = 2.0**64  # the same of float32, whose exponents bfloat16 has too
 def find(run: Run) -> Finding:
     """Fire on the first loss or gradient norm that is not finite."""
     if run.nonfinite is not None:
-        return _stopped(run.nonfinite)
+        return _stopped(run.nonfinite, run.is_broken_by_data)
     broken = _in_history(run)
     if broken is not None:
         return broken
@@ -30,7 +30,7 @@ def find(run: Run) -> Finding:
     return Finding("clear", f"All {values} recorded losses and gradient norms of {len(run.history)} evaluations are finite.")
 
 
-def _stopped(found: NonFinite) -> Finding:
+def _stopped(found: NonFinite, is_elsewhere: bool) -> Finding:
     what, located = found.what or "loss", found.located
     evidence = {
         "what": what,
@@ -43,10 +43,15 @@ def _stopped(found: NonFinite) -> Finding:
     if located:
         evidence |= {key: value for key in SHOWN_PLACE if (value := getattr(located, key)) is not None}
         reason += f" First not finite: {located_text(located)}."
+    if located and (far := located.outlier):
+        evidence |= {"culprit": far.sample}
+        reason += (
+            f" Sample {far.sample} of that batch reaches {text(number(far.reach))} in {far.tensor}, where half of the samples "
+            f"stay below {text(number(far.usual))}: look at it first."
+        )
     if located and (fix := line_fix(located)) is not None:
         evidence |= {"mend": fix}
-    figures, is_elsewhere = ("learning_curves.svg", "gradients.svg"), located is not None and located.kind == "data"
-    return Finding("fired", reason, evidence, figures, is_elsewhere)
+    return Finding("fired", reason, evidence, ("learning_curves.svg", "gradients.svg"), is_elsewhere)
 
 
 def _in_history(run: Run) -> Finding | None:

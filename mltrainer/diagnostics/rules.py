@@ -109,6 +109,7 @@ RULES: dict[str, Rule] = {
 EXPLAINED = {  # a finding that explains others, and those that are then not told
     "class_numbering": ("overfitting", "convergence_stall", "label_noise", "class_imbalance", "underfitting"),
 }
+OF_LARGE_STEPS = ("exploding_gradients", "divergence", "input_scale", "learning_rate_high", "loss_spike", "dead_units")
 HEALTHY_FITS = ("good", "overfitting")  # the model has learned at least its training set
 SWITCHED_ON = ("clip", "early_stopping")  # groups of the config that null switches off, and that a change may switch on
 OWN = "own"  # the name of an optimizer or schedule that the task makes
@@ -138,7 +139,14 @@ def diagnose(run: Run, project: Path | None) -> list[Diagnosis]:
     """
     rows = [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
     causes = {name: row.id for row in rows if row.state == "fired" for name in EXPLAINED.get(row.id, ())}
-    return [_explained(row, causes[row.id]) if row.id in causes else row for row in rows]
+    rows = [_explained(row, causes[row.id]) if row.id in causes else row for row in rows]
+    # Of steps that a number of the data made too large, no rate is the cause.
+    return [_unchanging(row) if run.is_broken_by_data and row.id in OF_LARGE_STEPS else row for row in rows]
+
+
+def _unchanging(row: Diagnosis) -> Diagnosis:
+    """Return a row with those suggestions alone that change nothing of the config."""
+    return row.model_copy(update={"suggestions": [one for one in row.suggestions if not one.set]})
 
 
 def _explained(row: Diagnosis, cause: str) -> Diagnosis:
@@ -402,9 +410,11 @@ def suggested_changes(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> l
 
 
 def changes_to_try(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Change]:
-    """Return `suggested_changes`, those of critical findings first, each with the `page` that explains it."""
+    """Return `suggested_changes`, those of critical findings first, each once and with the `page` that explains it."""
     by_severity = sorted(rows, key=lambda row: row.severity != "critical")
-    return [Change(why=one.why, set=one.set, page=row.page) for row in by_severity for one in suggested_changes([row], config)]
+    changes = [Change(why=one.why, set=one.set, page=row.page) for row in by_severity for one in suggested_changes([row], config)]
+    # Each once, by the finding that is told first.
+    return [one for place, one in enumerate(changes) if one.set not in [before.set for before in changes[:place]]]
 
 
 def fitting(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Diagnosis]:

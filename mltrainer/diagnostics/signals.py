@@ -197,6 +197,12 @@ class Run:
         return self.result.nonfinite
 
     @property
+    def is_broken_by_data(self) -> bool:
+        """Whether a number of the data ended the run: one that is not finite, or is far beyond those of the other samples."""
+        located = self.nonfinite.located if self.nonfinite is not None else None
+        return located is not None and (located.kind == "data" or located.outlier is not None)
+
+    @property
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return self.result.state == "finished"

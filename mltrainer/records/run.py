@@ -410,6 +410,15 @@ class Ranged(Part):
     holds: str | None
 
 
+class Outlier(Part):
+    """A sample of a batch that reaches far beyond the others: its largest number, and the one that half of them stay below."""
+
+    sample: int
+    tensor: str
+    reach: Measured
+    usual: Measured
+
+
 class Located(Ranged):
     """Where a number that was not finite arose, found by taking its step again; the tensor's own range is that of `Ranged`.
 
@@ -428,6 +437,7 @@ class Located(Ranged):
         inputs: What it was given.
         node: Of the backward pass, the node of autograd's graph.
         incoming: Of the backward pass, the gradients that it was given.
+        outlier: A sample of the batch whose inputs reach far beyond those of the others.
     """
 
     kind: str
@@ -444,6 +454,7 @@ class Located(Ranged):
     inputs: list[Ranged] = Field(default_factory=list)
     node: str | None = None
     incoming: list[Ranged] = Field(default_factory=list)
+    outlier: Outlier | None = None
 
 
 class Initial(Part):

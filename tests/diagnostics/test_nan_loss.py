@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mltrainer.diagnostics.nan_loss import find, line_fix
-from mltrainer.diagnostics.rules import diagnose
+from mltrainer.diagnostics.rules import changes_to_try, diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Located
@@ -103,3 +103,21 @@ def test_the_line_to_mend_is_part_of_the_finding(broken):
     located = {**OF_LOG, "inputs": given(0.0, 1.0)}
     assert nan_loss(broken, located).evidence["mend"] == line_fix(partial(Located, located))
     assert "mend" not in nan_loss(broken, OF_DATA).evidence
+
+
+CONFIG = {"optimizer": {"name": "adamw", "lr": 1e-3}, "clip": None, "schedule": {"name": "cosine", "warmup_epochs": 1}}
+LOCATED = {"kind": "forward", "replayed_from": 20, "shape": [64, 8], "dtype": "float32", "holds": "inf", "module_kind": "Linear"}
+OUTLIER = {"sample": 4711, "tensor": "inputs", "reach": 3e38, "usual": 1.5}
+
+
+def test_the_sample_that_explains_it_is_named_and_no_rate_is_proposed(broken):
+    broken["nonfinite"]["located"] = {**LOCATED, "outlier": OUTLIER}
+    broken["nonfinite"]["recent"] = {"losses": [0.7, 900.0], "norms": [1.0, 4000.0]}
+    rows = [row for row in diagnose(Run.of(broken), None) if row.state == "fired"]
+    assert {"nan_loss", "exploding_gradients"} <= {row.id for row in rows}
+    told = next(row for row in rows if row.id == "nan_loss")
+    assert "Sample 4711 of that batch reaches 3e+38 in inputs, where half of the samples stay below 1.5" in told.reason
+    assert changes_to_try(rows, CONFIG) == []
+    broken["nonfinite"]["located"]["outlier"] = None
+    changes = [one.set for one in changes_to_try(diagnose(Run.of(broken), None), CONFIG)]
+    assert changes.count({"optimizer.lr": 1e-4}) == 1

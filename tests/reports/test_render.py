@@ -348,6 +348,17 @@ def test_a_run_that_met_nan_shows_it_and_never_as_zero() -> None:
     assert "infinite" in found
 
 
+def test_the_page_and_the_numbers_of_what_fired_stand_in_the_report_of_a_baseline_that_failed() -> None:
+    made, (row, *_) = records.failed(), records.diagnostics()["evidence"]["diagnostics"]
+    told = {**row, "id": "nan_loss", "title": "NaN loss", "severity": "critical", "evidence": {"step": 71}, "figures": []}
+    found = report({**made, "evidence": {**made["evidence"], "diagnostics": [told]}})
+    section = found.partition("### NaN loss")[2]
+    assert all(
+        part in section for part in ("Severity: **critical**", "The model is too complex", "Likely causes", "- Regularize")
+    )
+    assert "step" in section.partition("| measured | threshold |")[2].partition("Likely causes")[0]
+
+
 def test_a_run_that_ended_at_once_still_has_a_report() -> None:
     found = report(records.broken_at_once())
     assert "There is no learning curve" in found

@@ -62,11 +62,15 @@ def _finding(record: Envelope[Baseline] | Envelope[Finalization]) -> dict[str, A
 
 
 def _to_mend(record: Envelope[Baseline] | Envelope[Finalization]) -> str | None:
-    """Return the fix for a run that did not end well: the line of code at fault, and the first suggested config change."""
+    """Return the fix for a run that did not end well: data that explains it, the line of code at fault, a suggested change."""
     located = record.evidence.run.nonfinite and record.evidence.run.nonfinite.located
-    line = line_fix(located) if located else None
+    line, data = line_fix(located) if located else None, None
+    if located and located.outlier:
+        data = f"look at training sample {located.outlier.sample}, then {RUN_PLANNING}"
+    elif any(row.id == "input_scale" and row.state == "fired" for row in record.evidence.diagnostics or []):
+        data = f"scale the inputs (mltrainer guide diagnostics/input_scale), then {RUN_PLANNING}"
     change = change_to_try(record.phase, record.evidence.changes)
-    return "; or ".join(filter(None, (line, change))) or None
+    return "; or ".join(filter(None, (data, line, change))) or None
 
 
 def change_to_try(phase: str, changes: Sequence[Change] | None) -> str | None:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from mltrainer.diagnostics.signals import Run
 from mltrainer.records.partial import partial
 from mltrainer.records.run import Located, NonFinite
 from mltrainer.tasks.task import Task
+from mltrainer.trainers.native.signals.nonfinite import outlier
 from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.workspace import plain
 from tests.trainers.native.digits_runs import TASK, job, make, part_of
@@ -198,3 +200,12 @@ def test_the_weights_are_those_before_the_step_whether_numbers_are_looked_at_or_
 def test_a_probe_takes_the_steps_that_planning_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = limited(tmp_path, monkeypatch, purpose="probe", max_steps=18)
     assert (result["steps"], result["state"], result["nonfinite"].get("located")) == (18, "failed", None)
+
+
+@pytest.mark.parametrize(("largest", "culprit"), [(3e38, 905), (1e4, None), (float("nan"), None)])
+def test_a_sample_that_reaches_far_beyond_the_others_is_the_culprit(largest: float, culprit: int | None) -> None:
+    inputs, ids = torch.rand(8, 3), np.arange(900, 908)
+    inputs[5, 1] = -largest
+    found = outlier((inputs, torch.arange(8)), ids)
+    assert (found and found["sample"]) == culprit
+    assert found is None or (found["tensor"], found["usual"] < 1) == ("inputs", True)

@@ -31,6 +31,7 @@ from mltrainer.trainers.native.stepping import Stepper, buffers_kept
 
 MOST_INPUTS = 4  # of an operation that are told
 Found = dict[str, Any]
+FAR = 1e6  # chosen by us: so many times the usual size, or 1, no scaled number is
 
 
 def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Found | None:
@@ -51,7 +52,23 @@ def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Fo
             stepper.clear()
             stepper.seed(number, shard)
             if (found := _of_batch(stepper, micro, own, root)) is not None:
-                return found
+                return {**found, "outlier": outlier(micro, own)}
+    return None
+
+
+def outlier(batch: Batch, ids: np.ndarray) -> Found | None:
+    """Return the sample whose numbers reach far beyond those of the others, as `Outlier` holds it; None where none does.
+
+    Args:
+        batch: In which the samples are.
+        ids: Theirs.
+    """
+    parts = [(name, one) for name, one in _named(batch) if one.is_floating_point() and one.dim() and 2 < len(one) == len(ids)]
+    for name, tensor in parts:
+        reach = torch.nan_to_num(tensor.detach().double(), nan=0.0, posinf=0.0, neginf=0.0).abs().flatten(1).amax(1)
+        usual, worst = float(reach.median()), int(reach.argmax())
+        if float(reach[worst]) > FAR * max(usual, 1.0):
+            return {"sample": int(ids[worst]), "tensor": name, "reach": float(reach[worst]), "usual": usual}
     return None
 
 
