@@ -19,6 +19,7 @@ TIMES = 5.0  # chosen by us: sizes and spreads that are both so many times the o
 UNIT = 2.0  # chosen by us: enough, where both are the same number of times; a kilogram is 2.2 pounds, an inch 2.54 cm
 SAME = 1.25  # chosen by us: by which factor these two may differ, as a hundred values tell them
 APART = 5.0  # chosen by us: medians so many times the range of the middle half apart are no trend over both splits
+END = 0.99  # of the sizes of all numbers: below it lie all but a few that are far off
 SHOWN = 3  # features that are named
 MEND = "are both in the same units? Scale both splits by what the training split tells"
 
@@ -67,8 +68,12 @@ def other_units(train: np.ndarray, held_out: np.ndarray, looked_at: int = 1) -> 
 def other_units_of_all(train: np.ndarray, held_out: np.ndarray) -> tuple[Scale, Scale] | None:
     """Return the scales of all numbers of samples, [samples, features], where those of held-out samples have other units.
 
-    What chance explains is judged by the mean size of each sample's numbers, as these know of one another.
+    What chance explains is judged by the mean size of each sample's numbers, as these know of one another. In other units the
+    largest numbers are others, too: not so in a part of the same pictures, of which the background is left out.
     """
+    ends = [float(np.quantile(np.abs(_known(part.ravel(), NUMBERS)), END)) for part in (train, held_out)]
+    if max(ends) < UNIT / SAME * min(ends):
+        return None
     if not _is_beyond_chance(_known(np.abs(train).mean(axis=1)), _known(np.abs(held_out).mean(axis=1)), 1):
         return None
     return _scales(*_varied(_known(train.ravel(), NUMBERS), _known(held_out.ravel(), NUMBERS)))

@@ -528,3 +528,26 @@ def test_copies_that_have_numbers_of_their_own_are_told(way):
     told = found(*halves(way, np.c_[np.arange(450), copied], target))
     assert any(one.startswith("but for inputs[0], ") and "are in the training split too" in one for one in told)
     assert found(*halves(way, np.c_[np.arange(300), x], y)) == []
+
+
+def pictures():
+    """Return pictures with a bright middle before a dark background, with classes."""
+    draw = np.random.default_rng(0)
+    rows = draw.uniform(0, 0.1, (120, 8, 8))
+    rows[:, 2:6, 2:6] += draw.uniform(0, 0.9, (120, 4, 4))
+    return rows.astype(np.float32), np.arange(120) % 2
+
+
+OTHER_PICTURES = {
+    "their middle alone, enlarged": (lambda rows: rows[:, 2:6, 2:6].repeat(2, 1).repeat(2, 2), False),
+    "turned": (lambda rows: np.roll(rows, 3, axis=2), False),
+    "in other units": (lambda rows: 255 * rows, True),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), OTHER_PICTURES.values(), ids=OTHER_PICTURES)
+def test_a_crop_and_pictures_that_lie_otherwise_are_no_other_scale(way, change, told):
+    rows, labels = pictures()
+    texts = found(way(rows, labels), way(change(rows[:60]).astype(np.float32), labels[:60]))
+    assert any("another scale than training: inputs: median" in text for text in texts) is told
+    assert any("another scale than training" in text for text in texts) is told
