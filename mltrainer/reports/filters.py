@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from mltrainer.configs.loading import at
+from mltrainer.configs.project import ACCEPTED
 from mltrainer.records.common import Cause
 from mltrainer.records.planning import Distribution
 from mltrainer.reports import markdown as md
@@ -246,6 +247,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "basename": lambda path: str(path).rsplit("/", 1)[-1],
     "start_values": lambda paths: [path for path in paths if _is_template(path)],
     "criteria": lambda rows: [row for row in rows if row["key"].partition(".")[0] in JUDGED_BY],
+    "accepted": lambda rows: [row for row in rows if ACCEPTED in row["what"]],
     "own_pages": lambda paths: [path for path in paths if not _is_template(path)],
     "editable": views.of_models(Distribution, lambda rows: [row.name for row in rows if row.editable]),
     "combined_how": _word_filter(COMBINED),

@@ -10,7 +10,7 @@ import numpy as np
 
 from mltrainer.checkpointing.inference_script import DATES
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.project import PLACEHOLDER
+from mltrainer.configs.project import ACCEPTED, PLACEHOLDER
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.ambiguities import as_key
@@ -111,7 +111,7 @@ def leakage_findings(
 def _asked(leaks: Sequence[Leak], answers: Answers) -> list[Finding]:
     answered = [leak for leak in leaks if _named([leak]) <= answers.accepted.keys()]
     found = [
-        Finding("warning", f"accepted: {leak}, because: {'; '.join(answers.accepted[name] for name in leak.columns)}")
+        Finding("warning", f"{ACCEPTED}{leak}, because: {'; '.join(answers.accepted[name] for name in leak.columns)}")
         for leak in answered
     ]
     asked = [leak for leak in leaks if leak not in answered]

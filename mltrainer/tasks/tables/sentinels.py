@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mltrainer.configs.project import PLACEHOLDER
+from mltrainer.configs.project import ACCEPTED, PLACEHOLDER
 from mltrainer.tasks.content import Table
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.tables.ambiguities import as_key
@@ -57,7 +57,7 @@ class Sentinel:
             accepted: The columns in which such a number is a value, each with the reason.
         """
         if self.column in accepted:
-            return Finding("warning", f"accepted: {self._what}, because: {accepted[self.column]}")
+            return Finding("warning", f"{ACCEPTED}{self._what}, because: {accepted[self.column]}")
         if self.column not in targets or self.value == 0:
             return Finding("warning", self.question)
         entry = f"{as_key(self.column)}: {PLACEHOLDER}"
