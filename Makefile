@@ -122,6 +122,7 @@ diagnostics-bench: $(STAMP)  ## the diagnostics on runs with labels, faulty and 
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set second --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set third --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set published --jobs $(JOBS) --write
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_diagnostics.py --set causes --jobs $(JOBS) --write
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/bench_cures.py --jobs $(JOBS) --write
 
 mutations: $(STAMP)  ## planted faults, which the tests must notice

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ from mltrainer.diagnostics import (
     unshuffled_data,
     unused_precision,
     vanishing_gradients,
+    wrong_setup,
 )
+from mltrainer.diagnostics.causes import causes_of, with_causes
 from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
 from mltrainer.errors import InputError
 from mltrainer.records.common import Acceptance, Metrics
@@ -65,6 +68,7 @@ from mltrainer.records.run import WITHOUT_STEPS
 from mltrainer.workspace import plain
 
 RULES: dict[str, Rule] = {
+    "wrong_setup": wrong_setup.find,
     "nan_loss": nan_loss.find,
     "overfitting": overfitting.find,
     "exploding_gradients": exploding_gradients.find,
@@ -132,16 +136,18 @@ def diagnose(run: Run, project: Path | None) -> list[Diagnosis]:
         project: The project's folder, whose own pages override the shipped ones; None outside a project.
 
     Returns:
-        One row per rule, in the order of `RULES`.
+        One row per rule, in the order of `RULES`; one that fired has the causes that the run shows before those of its page.
 
     Raises:
         InputError: A page of the project is not valid, or its thresholds are not those that the rule reads.
     """
+    told = causes_of(run)
     rows = [_row(rule, run, diagnostic_page(name, project), name, project) for name, rule in RULES.items()]
     causes = {name: row.id for row in rows if row.state == "fired" for name in EXPLAINED.get(row.id, ())}
     rows = [_explained(row, causes[row.id]) if row.id in causes else row for row in rows]
     # Of steps that a number of the data made too large, no rate is the cause.
-    return [_unchanging(row) if run.is_broken_by_data and row.id in OF_LARGE_STEPS else row for row in rows]
+    rows = [_unchanging(row) if run.is_broken_by_data and row.id in OF_LARGE_STEPS else row for row in rows]
+    return [with_causes(row, told) for row in rows]
 
 
 def _unchanging(row: Diagnosis) -> Diagnosis:
@@ -156,7 +162,7 @@ def _explained(row: Diagnosis, cause: str) -> Diagnosis:
 
 def findings(run: Run, config: Mapping[str, Any], project: Path | None) -> list[Diagnosis]:
     """Return the rows that a phase records of its run: every rule's, with suggestions that fit the config of the run."""
-    return fitting(diagnose(run, project), config)
+    return fitting(diagnose(replace(run, config=config), project), config)
 
 
 def page_path(name: str) -> str:

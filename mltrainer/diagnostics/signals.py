@@ -173,16 +173,23 @@ class Run:
     Args:
         result: Its result, which may lack anything.
         references: The plain models that it was compared with, which give the rules a point of reference; None where it was not.
+        config: Its training config as nested plain values; empty where it is not known.
     """
 
     result: TrainingResult
     references: References | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, result: Mapping[str, Any], references: Mapping[str, Any] | None = None) -> Run:
+    def of(
+        cls,
+        result: Mapping[str, Any],
+        references: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Run:
         """Return the view of a result, and of references, as they stand in a file: whole or not."""
         beside = None if references is None else partial(References, references)
-        return cls(partial(TrainingResult, result), beside)
+        return cls(partial(TrainingResult, result), beside, config or {})
 
     # --- plain parts ---
 

@@ -101,4 +101,4 @@ def so_far(folder: Path, config: Mapping[str, Any]) -> Run:
         config: Its config.
     """
     asked = {"state": "running", "metric": config["metric"], "batch_size": config["batch_size"]}
-    return Run.of({**asked, "history": read_rows(folder), **read_signals(folder)})
+    return Run.of({**asked, "history": read_rows(folder), **read_signals(folder)}, config=config)

@@ -169,6 +169,24 @@ class Seen(Part):
     )
 
 
+class Overlooked(Part):
+    """What the loss of a task overlooks though its metric counts it.
+
+    Attributes:
+        share: Of the answers.
+        metrics: Those that change with them.
+        classes: Of whose answers the loss looks at none; empty where the classes do not tell.
+        seen: Of whose answers it looks at some.
+    """
+
+    share: Measured
+    metrics: list[str]
+    classes: list[int]
+    seen: list[int]
+
+    equations = shares("share")
+
+
 class SeenAtStart(Seen):
     """The untrained model.
 
@@ -187,6 +205,11 @@ class SeenAtStart(Seen):
         plain: What plain answers reach; None of a built-in task, and where the loss cannot be asked.
         trained_share: Of all parameters, those that are trained.
         reached: Of a run in fp16, the parameters that have a gradient other than zero in fp32; None of other runs.
+        held: Matrices that are not trained, the largest first.
+        dropped: The largest share that a dropout takes in training mode; None where nobody looked.
+        part: The largest difference that it makes to answers, beside their spread, that half of the batch is left out; None
+            where that could not be asked.
+        overlooks: What the loss overlooks, though a metric counts it; None of nothing, and of a built-in task.
     """
 
     shuffled_loss: Measured | None
@@ -203,8 +226,12 @@ class SeenAtStart(Seen):
     plain: Plain | None = None
     trained_share: Measured | None = None
     reached: list[str] | None = None
+    held: list[str] = Field(default_factory=list)
+    dropped: Measured | None = None
+    part: Measured | None = None
+    overlooks: Overlooked | None = None
 
-    equations = (*Seen.equations, *shares("trained_share"), *not_negative("weights.*"))
+    equations = (*Seen.equations, *shares("trained_share", "dropped"), *not_negative("weights.*", "part"))
 
 
 class InMode(Part):
@@ -249,6 +276,8 @@ class DataSeen(Part):
         telling: How well the best single feature names the class, far beyond chance; 0 where none does.
         neighbours: How often the nearest samples vote for a sample's own class.
         neighbour_r2: Of targets that are one number, the R2 of the mean of the nearest samples' targets.
+        outliers: Targets that are one number and lie far outside of the others.
+        outlying: Their share of the targets' variance.
     """
 
     not_finite: int
@@ -261,22 +290,28 @@ class DataSeen(Part):
     telling: Measured | None = None
     neighbours: Measured | None = None
     neighbour_r2: Measured | None = None
+    outliers: int | None = None
+    outlying: Measured | None = None
 
     equations = (
-        *not_negative("not_finite", "features", "counts.*", "largest", "spread"),
-        *shares("shared", "repeated", "neighbours"),
+        *not_negative("not_finite", "features", "counts.*", "largest", "spread", "outliers"),
+        *shares("shared", "repeated", "neighbours", "outlying"),
     )
 
 
 class Start(Part):
     """Before the first step.
 
-    `clip_norm`: to which all gradients are clipped, where an optimizer's steps are as long as they are large.
+    `clip_norm`: to which all gradients are clipped, where an optimizer's steps are as long as they are large. `as_given`: how
+    often the nearest samples vote for a sample's own class, by what the model gets of training and of validation samples.
     """
 
     model: SeenAtStart
     data: DataSeen | None
     clip_norm: Measured | None = None
+    as_given: list[Measured] | None = None
+
+    equations = shares("as_given.*")
 
 
 class Early(Part):

@@ -19,7 +19,8 @@ from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.content import Source, file_row
 from mltrainer.tasks.data_findings import Finding
 from mltrainer.tasks.ids import consecutive
-from mltrainer.tasks.reading import NO_HASHES, Reading, planning_budget, read_split
+from mltrainer.tasks.order_leaks import IN_ORDER
+from mltrainer.tasks.reading import NO_HASHES, Budget, Reading, planning_budget, read_split
 from mltrainer.tasks.samples import (
     Samples,
     chosen_hashes,
@@ -224,10 +225,20 @@ class _UserTaskAdapter(DataAdapter):
 
     def findings(self, limits: DataLimits) -> list[Finding]:
         train, held_out = self._reading("train"), self._reading("validation")
-        found = [*self._classes(limits), *sample_findings.findings_of(train, held_out, limits)]
+        found = [*self._classes(limits), *sample_findings.findings_of(train, held_out, limits), *self._in_order(train)]
         if self.parts.train.tensors is not None:
             return [*_nonfinite(self.parts), *found]
         return [*sample_findings.nonfinite(train, "train"), *sample_findings.nonfinite(held_out, "validation"), *found]
+
+    def _in_order(self, train: Reading) -> list[Finding]:
+        """Return warnings of features that are made of the targets around them, where neighbouring samples were read."""
+        samples = self.parts.train
+        if not train.is_complete:
+            if samples.tensors is None:
+                return []
+            samples = pick(samples, np.arange(min(len(samples), IN_ORDER)))
+            train = read_split(samples, self.task.target_key, self._seed, Budget(IN_ORDER, 0))
+        return sample_findings.in_order(train, np.asarray(samples.ids[train.places])) if len(train.places) else []
 
     def _classes(self, limits: DataLimits) -> list[Finding]:
         """Return warnings of classes, where those of all samples are known."""

@@ -8,6 +8,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.data_findings import Finding, row_hashes, telling_finding
 from mltrainer.tasks.encoded import is_decided, is_encoded
 from mltrainer.tasks.near_groups import near_group_finding
+from mltrainer.tasks.order_leaks import made_of_neighbours
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.telling import MOST_TELLING, telling_features
 from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_findings
@@ -237,6 +238,23 @@ def _made_of_target(train: Reading, validation: Reading) -> list[Finding]:
         return []
     text = f"{_listed(names[found])} of a sample is the mean of the target over the samples that share it, its own among them"
     return [Finding("warning", f"{text}: leave it out of the inputs, or make it of other samples alone")]
+
+
+def in_order(train: Reading, ids: np.ndarray) -> list[Finding]:
+    """Return a warning of features that are made of the targets of their own row or of later ones.
+
+    Args:
+        train: Of samples that lie beside one another.
+        ids: Their places in the order in which the task gives its samples.
+    """
+    target, columns = _one_number(train), train.rows.T
+    if target is None or not 1 < len(columns) <= SINGLE:
+        return []
+    told = made_of_neighbours([*columns], target, ids)
+    if not told:
+        return []
+    text = f"{_listed(np.array(train.names, dtype=object)[[*told]])} of a training sample {next(iter(told.values()))}"
+    return [Finding("warning", f"{text}: leave it out of the inputs, or make it of earlier rows alone")]
 
 
 def _one_number(read: Reading) -> np.ndarray | None:

@@ -5,7 +5,8 @@ of a case must be found, or may be said too; any other is wrong, and so is any o
 another author, on other data, models and optimizers, by which no rule was made.
 
 `--set third` takes faults of one's own code on tokens, Datasets, streams and tables; there a label counts as found, too,
-where planning's checks of the data tell it. `--set published` takes faults that others published, rebuilt.
+where planning's checks of the data tell it. `--set published` takes faults that others published, rebuilt; `--set causes` asks
+that the cause itself is named at what fires, of faults that only look like underfitting, with a twin without the fault each.
 
     python tests/benchmarks/bench_diagnostics.py [--set second] [--seeds 11 12 ...] [--only F01,H03] [--jobs 2] [--again]
         [--write]
@@ -28,7 +29,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.diagnostics import first, published, second, third
+from tests.benchmarks.diagnostics import causes, first, published, second, third
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.data_checks import checked
 from tests.benchmarks.diagnostics.judging import Verdict, by_case, by_label, judged, totals
@@ -37,11 +38,17 @@ from tests.benchmarks.scorecard.table import placed
 
 PAGE = Path(__file__).parents[2] / "docs" / "DIAGNOSTICS.md"
 KEPT = Path(tempfile.gettempdir()) / "diagnostics-bench"
-SETS = {"first": first.CASES, "second": second.CASES, "third": third.CASES, "published": published.CASES}
-SEEDS = {"first": [11, 12, 13, 14, 15], "second": [11, 12, 13, 14, 15], "third": [21, 22, 23], "published": [31, 32, 33]}
+SETS = {"first": first.CASES, "second": second.CASES, "third": third.CASES, "published": published.CASES, "causes": causes.CASES}
+SEEDS = {
+    "first": [11, 12, 13, 14, 15],
+    "second": [11, 12, 13, 14, 15],
+    "third": [21, 22, 23],
+    "published": [31, 32, 33],
+    "causes": [41, 42],
+}
 TWINS = "twins"  # the third set with its faulty cases' correct twins, which bench_twins.py measures
 KNOWN = {**SETS, TWINS: [*third.CASES, *(one.twin for one in third.PAIRS)]}
-TOLD = frozenset(["first", "published"])  # sets of whose single cases the page tells
+TOLD = frozenset(["first", "published", "causes"])  # sets of whose single cases the page tells
 CHECKED = frozenset(["third"])  # sets whose data planning's checks are asked about
 MARKS = {name: (f"<!-- {name}: written by `make diagnostics-bench` -->", f"<!-- {name}: end -->") for name in SETS}
 Run = tuple[Case, int]

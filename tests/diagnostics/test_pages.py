@@ -102,7 +102,7 @@ def test_every_threshold_decides_something(name):
         holding(*[100.0 + 4 * nr for nr in range(8)], what="allocated_mb"),
         *FIRING.values(),
     ]:
-        RULES[name](Run.of(run), **thresholds)
+        RULES[name](Run.of(run, config=CONFIG), **thresholds)
     assert [key for key, threshold in thresholds.items() if not threshold.is_used] == []
 
 

@@ -87,9 +87,9 @@ suggestions: [{why: none}]
 def test_a_projects_own_page_sets_the_threshold(tmp_path, healthy):
     for one in healthy["history"]:
         one["train"]["accuracy"], one["validation"]["accuracy"] = 1.0, 0.7
-    row = diagnose(Run.of(healthy), page(tmp_path, OWN))[1]
+    row = next(row for row in diagnose(Run.of(healthy), page(tmp_path, OWN)) if row.id == "overfitting")
     assert (row.title, row.state, row.thresholds["gap"]) == ("Ours", "clear", 0.4)
-    assert diagnose(Run.of(healthy), None)[1].state == "fired"
+    assert "overfitting" in [row.id for row in diagnose(Run.of(healthy), None) if row.state == "fired"]
 
 
 @pytest.mark.parametrize(("old", "new"), [("gap: 0.4, ", ""), ("gap:", "gab:"), ("rise: 1.1", "rise: 1.1, more: 1")])

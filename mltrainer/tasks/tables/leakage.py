@@ -12,15 +12,14 @@ from mltrainer.checkpointing.inference_script import DATES
 from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import ACCEPTED, PLACEHOLDER
 from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.order_leaks import IN_ORDER, made_of_neighbours
 from mltrainer.tasks.spacing import evenly_spaced
 from mltrainer.tasks.tables.ambiguities import as_key
 from mltrainer.tasks.tables.columns import CODED, NUMERIC_SHARE, Column
-from mltrainer.tasks.tables.held_out import LEAST_ROWS, HeldOutRows
+from mltrainer.tasks.tables.held_out import HeldOutRows
 from mltrainer.tasks.tables.leak_formulas import MOST_COLUMNS, formulas
 
 EXACT = 1e-9  # share of the target's variance that rounding may leave unexplained
-ROUNDED = 1e-4  # likewise, of values that were averaged and rounded
-CENTRED = (3, 5, 7, 9, 11, 15, 21, 31)  # rows of a mean around each row
 LOOKED_AT = 100_000  # training rows, evenly spaced, that are looked at for copies
 JUDGED = (2_000, 20_000)  # rows that rules are fitted and judged on, of many columns and of few
 JUDGED_CELLS = 300_000  # cells in them
@@ -84,7 +83,7 @@ def leakage_findings(
     train: np.ndarray,
     limits: DataLimits,
     answers: Answers,
-    in_time: np.ndarray | None = None,
+    in_time: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> list[Finding]:
     """Return the findings on columns that give the target: one error that asks about all of them, and a warning for each answer.
 
@@ -94,11 +93,11 @@ def leakage_findings(
         train: The training rows.
         limits: Hold how well a rule must give the target.
         answers: What the config says already.
-        in_time: The training rows in the order of time, where the split is by time.
+        in_time: The training rows in the order of time, and the place of each in it; None: the order of the file.
     """
     leaks = [leak for column in columns if (leak := _copied(column, wanted, evenly_spaced(train, LOOKED_AT))) is not None]
-    if in_time is not None and not wanted.classes:
-        leaks += [leak for column in _without(columns, leaks) if (leak := _of_later(column, wanted.target, in_time)) is not None]
+    if not wanted.classes:
+        leaks += _in_order(_without(columns, leaks), wanted.target, *(one[:IN_ORDER] for one in in_time or [np.sort(train)] * 2))
     judged = _Judged(_without(columns, leaks), wanted, train, limits.leak_accuracy if wanted.classes else limits.leak_r2)
     leaks += judged.alone()
     leaks += judged.together()
@@ -169,26 +168,11 @@ def _is_scaled(column: Column, target: Column, train: np.ndarray) -> bool:
     return bool(1 - np.corrcoef(values, wanted)[0, 1] ** 2 < EXACT)
 
 
-def _of_later(column: Column, target: Column, in_time: np.ndarray) -> Leak | None:
-    """Return the leak of a column that holds the target of the next row in time, or a mean over rows before and after."""
-    if column.values.dtype != np.float64:
-        return None
-    values, wanted = column.values[in_time], target.values[in_time]
-    if _agree(values[:-1], wanted[1:]):
-        return Leak((column.name,), "is the target of the next row in time")
-    sums = np.concatenate([[0.0], np.cumsum(wanted - wanted.mean())])
-    for window in CENTRED:
-        if _agree(values[window // 2 : len(values) - window // 2], sums[window:] - sums[:-window]):
-            return Leak((column.name,), f"is the mean of the target over {window} rows in time, later ones among them")
-    return None
-
-
-def _agree(values: np.ndarray, wanted: np.ndarray) -> bool:
-    known = ~np.isnan(values)
-    values, wanted = values[known], wanted[known]
-    if len(values) < max(LEAST_ROWS, KNOWN * len(known)) or values.std() == 0 or wanted.std() == 0:
-        return False
-    return bool(1 - np.corrcoef(values, wanted)[0, 1] ** 2 < ROUNDED)
+def _in_order(columns: list[Column], target: Column, rows: np.ndarray, places: np.ndarray) -> list[Leak]:
+    """Return the leaks of columns that are made of the targets of their own row or of later ones."""
+    numbers = [column for column in columns if column.values.dtype == np.float64]
+    found = made_of_neighbours([column.values[rows] for column in numbers], target.values[rows], places)
+    return [Leak((numbers[place].name,), how) for place, how in found.items()]
 
 
 # --- rules, judged on held-out rows ---------------------------------------------------------------

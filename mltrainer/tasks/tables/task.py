@@ -205,14 +205,14 @@ class Tabular(BuiltinTask):
         """Return the targets, as columns that tell them are looked for."""
         return [Target(self._schema.target, self.labels, len(self.classes or []), self.classes or [])]
 
-    def _in_time(self, train: np.ndarray) -> np.ndarray | None:
-        """Return the training rows in the order of time; None where the split is not by time."""
+    def _in_time(self, train: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the training rows in the order of time, with their places in it; None where the split is not by time."""
         name = self._config.split.time
         if name is None:
             return None
         kinds = self._config.data.columns if self._config.data is not None else {}
         when = schema.column_of(self._schema.table, name, kinds.get(name)).values[self._schema.used_rows]
-        return train[np.argsort(when[train], kind="stable")]
+        return train[np.argsort(when[train], kind="stable")], np.arange(len(train))
 
     def _answers(self) -> Answers:
         """Return the config's answers about columns that may give the target."""

@@ -89,7 +89,7 @@ class Fit:
 
     def diagnose(self) -> list[dict[str, Any]]:
         """Return every diagnostic's row: `id`, `state`, `reason` and more."""
-        return [row.model_dump() for row in diagnose(Run.of(self.result), None)]
+        return [row.model_dump() for row in diagnose(Run.of(self.result, config=self.config.model_dump()), None)]
 
     def __repr__(self) -> str:
         """Return in a line what was trained and how it went; `result` and `config` hold the rest."""

@@ -18,7 +18,9 @@ from mltrainer.checkpointing.manifest import START_FOLDER, folders, newest_intac
 from mltrainer.checkpointing.registry import protected_steps
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.items import DataLimits
+from mltrainer.diagnostics.causes import causes_of
 from mltrainer.diagnostics.nan_loss import located_text
+from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
 from mltrainer.observe.file_rows import require_as_recorded
@@ -54,13 +56,14 @@ from mltrainer.trainers.native.ranks import Ranks, measure_alone, require_alike,
 from mltrainer.trainers.native.recording import GRADIENTS_FILE, EvaluationRow, Recorder, gradient_row
 from mltrainer.trainers.native.saving import Checkpoints, Due
 from mltrainer.trainers.native.signals.data import of_data
+from mltrainer.trainers.native.signals.given_inputs import as_given
 from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
 from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.single_samples import single_samples_named
 from mltrainer.trainers.native.stages import Outcome, Sinks, Stage, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import UnsoundDataError, has_error, require_planned_data, resident_mb
-from mltrainer.workspace import Project, append_json_lines, read_if_whole, read_json, write_json
+from mltrainer.workspace import Project, append_json_lines, plain, read_if_whole, read_json, write_json
 
 INITIAL_FILE = "initial.json"
 PROGRESS_S = 0.5  # progress is sent at most twice a second
@@ -101,7 +104,7 @@ class Session:
         self.earlier_causes: list[Interruption] = []
         self.not_restored: list[Call] = []  # by a probe that is resumed
         self.facts: dict[str, Any] = {}  # planning's record of the data, where the job asks for it
-        self.loss_findings: list[Finding] = []  # by a probe that rehearses
+        self.setup_findings: list[Finding] = []  # by a probe that rehearses
         self.earlier_s = 0.0  # what earlier processes worked on this run
         self._began = time.perf_counter()
         self._progress_at = 0.0
@@ -302,7 +305,8 @@ class Session:
         model = at_start(self.task, self.model, self.config, self.trainer.watch, compares=is_alone)
         # Of other optimizers the steps are as long whatever the gradients' size is.
         clip = self.config.clip.norm if self.config.clip is not None and self.config.optimizer.name in SCALED else None
-        return {"model": model, "data": data, "clip_norm": clip}
+        given = as_given(self.task, self.model, self.config) if is_alone else None
+        return {"model": model, "data": data, "clip_norm": clip, "as_given": given}
 
     def _expected_chain(self) -> list[str]:
         """Return the lines of the run that is reproduced; empty where there is none."""
@@ -539,15 +543,21 @@ class Session:
             return
         begun = time.perf_counter()
         if self.config.signals:
-            self._observed_start()
+            self.setup_findings = self._wrong_setup(self._observed_start())
         if not self.trainer.history:
             self.callbacks.evaluation(self.trainer.rehearsed_row(self._measured))
         samples = self.task.split("train")
-        self.loss_findings = require_mean(self.task.task, self.model, samples, self.config)
+        self.setup_findings += require_mean(self.task.task, self.model, samples, self.config)
         self.trainer.held.enter(1)  # evaluations leave all modules in training mode
         with single_samples_named(len(samples), self.config.batch_size):
             try_last_batch(self.task.task, self.model, samples, self.config)
         outcome.evaluate_s += time.perf_counter() - begun
+
+    def _wrong_setup(self, start: dict[str, Any]) -> list[Finding]:
+        """Return a warning of each cause of a bad training that is wrong in itself, by what config and untrained model show."""
+        plan = {"planned_steps": self.plan.steps, "planned_epochs": self.plan.epochs, "signals": {"start": plain(start)}}
+        told = causes_of(Run.of(plan, config=self.config.model_dump()))
+        return [Finding("warning", f"{one.found.sentence} {one.cause.cure}.") for one in told if one.cause.is_wrong]
 
     def _located(self, step: int) -> Located | None:
         """Return the origin of the number that was not finite; a failure here costs no result, because the run has ended."""

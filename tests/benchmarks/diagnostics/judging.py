@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mltrainer.diagnostics.causes import CAUSES, causes_of
 from mltrainer.diagnostics.rules import diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.records.diagnostics import Diagnosis
 from tests.benchmarks.diagnostics.case import Case
+from tests.benchmarks.diagnostics.training import values_of
 
 NOT_FINITE = "NAN_LOSS"
 LABELS = {  # of each diagnostic; one that is not here counts under its own name
@@ -54,7 +56,10 @@ LABELS = {  # of each diagnostic; one that is not here counts under its own name
     "memory_growth": "MEMORY",
     "clip_too_small": "CLIP_TOO_SMALL",
     "unused_precision": "PRECISION_UNUSED",
+    "wrong_setup": "WRONG_SETUP",
+    "class_numbering": "CLASS_NUMBERING",
 }
+CAUSE_NAMES = frozenset(cause.name for cause in CAUSES)
 BATCH_STATS = "BATCH_STATS"
 UNNAMED = {  # labels without a diagnostic, and who ought to tell
     "NOT_SHIFTED": "planning's check of tokens",
@@ -121,10 +126,20 @@ def judged(case: Case, seed: int, result: Mapping[str, Any], checked: frozenset[
     """
     if "refused" in result:
         return Verdict(case, seed, frozenset(), refused=str(result["refused"]))
-    fired = [row for row in diagnose(Run.of(result), None) if row.state == "fired"]
+    run = Run.of(result, config=values_of(case))
+    fired = [row for row in diagnose(run, None) if row.state == "fired"]
     since = {_label(row): float(step) / result["planned_steps"] for row in fired if (step := row.evidence.get("since_step"))}
     may = frozenset([NOT_FINITE] if result.get("nonfinite") and case.is_faulty else [])
-    return Verdict(case, seed, frozenset(map(_label, fired)), since, may=may, checked=checked)
+    said = frozenset(map(_label, fired))
+    # Of other faulty cases nobody has labelled the causes.
+    said |= _causes(run, fired) if case.must & CAUSE_NAMES or not case.is_faulty else frozenset()
+    return Verdict(case, seed, said, since, may=may, checked=checked)
+
+
+def _causes(run: Run, fired: Sequence[Diagnosis]) -> frozenset[str]:
+    """Return the names of the causes that stand at a diagnostic which fired."""
+    shown = {sentence for row in fired for sentence in row.causes}
+    return frozenset(one.cause.name for one in causes_of(run) if one.found.sentence in shown)
 
 
 def _label(row: Diagnosis) -> str:
@@ -170,7 +185,7 @@ def by_label(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
         "wrong": _counted(one.wrong for one in run),
         "wrong_of_healthy": _counted(one.wrong for one in run if not one.case.is_faulty),
     }
-    order = list(dict.fromkeys([*LABELS.values(), *UNNAMED, *sorted(counts["wrong"])]))
+    order = list(dict.fromkeys([*LABELS.values(), *(cause.name for cause in CAUSES), *UNNAMED, *sorted(counts["wrong"])]))
     return [
         {
             "label": label,

@@ -46,6 +46,11 @@ def code_sha256(cases: str) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in [*files, *own, Path(cases)])).hexdigest()
 
 
+def values_of(case: Case) -> dict[str, Any]:
+    """Return what the training config of a case holds beside its task, as plain values."""
+    return overlay(baseline_template(None), {**BASE, **case.config})
+
+
 def config_of(case: Case, seed: int, task: Any) -> TrainingConfig:
     """Return the training config of a case, complete."""
     mode = {"name": task.metric, "mode": "max"}

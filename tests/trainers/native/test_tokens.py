@@ -264,7 +264,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
         }
         config = TrainingConfig.model_validate(given)
         task = open_task(config, tmp_path)
-        of_model = {"model": task.task.model(), "ties": [], "loss_findings": []}
+        of_model = {"model": task.task.model(), "ties": [], "setup_findings": []}
         return SimpleNamespace(
             task=task, facts=task.facts(DataLimits()), config=config, ranks=SimpleNamespace(size=1), **of_model
         )

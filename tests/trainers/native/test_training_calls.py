@@ -57,3 +57,19 @@ def test_a_model_that_evaluates_as_it_should_is_silent(compute: Callable[[Tensor
 
 def test_an_encoder_layer_in_training_mode_is_told() -> None:
     assert "dropout of 0.1" in calls_of(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True))
+
+
+@pytest.mark.parametrize(
+    ("compute", "dropped"),
+    [
+        (nn.Sequential(nn.Dropout(0.2), nn.Dropout(0.9)), 0.9),
+        (nn.Dropout(0.9).eval(), 0.0),
+        (lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.4), 0.4),
+        (torch.relu, 0.0),
+    ],
+)
+def test_the_largest_share_that_is_dropped(compute: Callable[[Tensor], object], dropped: float) -> None:
+    calls = TrainingCalls()
+    with calls, torch.no_grad():
+        compute(X)
+    assert calls.dropped == pytest.approx(dropped)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.builtin import BuiltinTask
+from mltrainer.tasks.data_findings import row_hashes
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.reading import Budget, read_split
 from mltrainer.tasks.sample_findings import classes_of
@@ -23,6 +24,8 @@ TELLING_NUMBERS = 1 << 21  # chosen by us: of at most 4096 rows, by which a feat
 NEIGHBOURS = 5
 TELLING = 0.1  # chosen by us: so much more than the largest class neighbours by their tokens name, or the order of tokens decides
 MOST_FEATURES = 1024  # that are looked at one by one
+FAR = 20  # chosen by us: standard deviations, by the median distance from the median, from which on a target is an outlier
+OF_NORMAL = 1.4826  # the deviation of normal numbers over that distance
 
 
 def of_data(task: OpenTask) -> dict[str, Any] | None:
@@ -37,6 +40,7 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
     inputs, target = samples.tensors[0], as_classes(samples.tensors[-1])
     counts = {"counts": [int(n) for n in target.bincount()]} if is_classes(target) else {}
     found = {"not_finite": int((~torch.isfinite(inputs)).sum()), "features": inputs[0].numel(), **counts}
+    found |= outliers(samples.tensors[-1])
     if isinstance(task.task, BuiltinTask):
         return found  # what its inputs hold is encoded: planning judges the data itself, and the model scales it
     places = torch.from_numpy(samples.spread(ROWS))
@@ -63,8 +67,12 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
     bad = int((~torch.isfinite(rows)).sum())
     # Whole numbers are tokens or pixels, whose scale is the model's affair.
     found = {"not_finite": bad, "features": first.size, **({} if first.is_whole else _scale(rows))}
+    if read.drawn is None:
+        found |= {"repeated": 1 - len(np.unique(row_hashes([read.rows]))) / len(rows)}
     if labels is not None:
         found |= {"counts": np.bincount(labels).tolist()}
+    elif read.target is not None:
+        found |= outliers(torch.from_numpy(read.target.values))
     # Samples with like tokens at like places are not alike; those of an image have several indices.
     is_comparable = not first.is_whole or "][" in first.names[-1]
     if bad or len(rows) <= NEIGHBOURS or read.target is None:
@@ -91,6 +99,18 @@ def _of_numbers(rows: Tensor, targets: Tensor) -> dict[str, float]:
         return {}
     told = neighbour_r2(rows, targets.flatten().double())
     return {"neighbour_r2": told} if math.isfinite(told) else {}
+
+
+def outliers(targets: Tensor) -> dict[str, float]:
+    """Return the count of targets, one number each, far outside of the others, and their share of the variance; else nothing."""
+    if not targets.is_floating_point() or targets.numel() != len(targets) or not bool(torch.isfinite(targets).all()):
+        return {}
+    distances = (targets.flatten().double() - targets.double().median()).abs()
+    is_far = distances > FAR * OF_NORMAL * distances.median()
+    if not distances.median() > 0:
+        return {}
+    squares = distances.square()
+    return {"outliers": int(is_far.sum()), "outlying": float(squares[is_far].sum() / squares.sum())}
 
 
 def _scale(rows: Tensor) -> dict[str, float | None]:

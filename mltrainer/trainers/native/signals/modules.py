@@ -155,3 +155,9 @@ def trained_share(model: nn.Module) -> float:
     """Return the share of a model's parameters that are trained; of an adapter beside frozen weights it is small."""
     sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
     return sum(size for size, is_trained in sizes if is_trained) / max(1, sum(size for size, _ in sizes))
+
+
+def held(model: nn.Module) -> list[str]:
+    """Return the matrices of a model that are not trained, the largest first."""
+    matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.dim() > 1 and not p.requires_grad]
+    return [name for _, name in sorted(matrices, key=lambda one: -one[0])[:MOST]]

@@ -27,7 +27,8 @@ from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full
 from mltrainer.trainers.native.signals.distributions import histograms, weights_of
 from mltrainer.trainers.native.signals.memory import memory_mb
-from mltrainer.trainers.native.signals.modules import Modules, spread, symmetric, trained_share
+from mltrainer.trainers.native.signals.modules import Modules, held, spread, symmetric, trained_share
+from mltrainer.trainers.native.signals.overlooked import overlooked
 from mltrainer.trainers.native.signals.plain import Probe, block_losses, plain_answers, probe_of, uses_targets
 from mltrainer.trainers.native.signals.training_calls import TrainingCalls
 from mltrainer.workspace import MACHINE_ERRNOS
@@ -40,6 +41,7 @@ SHIFTS = range(-3, 4)  # places by which targets may be shifted against the toke
 MOST_ONE_HOT = 1000  # classes of a target that has a number for each
 LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
 FITTED = 128  # training samples, at least, to which plain answers are fitted
+LEAST_SPREAD = 1e-3  # of outputs, beside the largest: below, differences are rounding
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,30 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
         compares: Whether plain answers are fitted, beside which the run is judged.
     """
     with _as_added(task.root):
-        batch = _batch(task, config, "train", watch)
+        batch = batch_of(task, config, "train", watch)
         found, outputs, target = _observed(task.task, model, config, batch)
-        _, _, training_loss = _passed(task.task, model, config, batch, training=True)
-        calls = None if config.compile else _training_calls(task, model, config)  # of compiled code no call is seen
+        _, _, training_loss = passed(task.task, model, config, batch, training=True)
+        # Of compiled code no call is seen.
+        calls, in_training = (None if config.compile else _calls(task, model, config, mode) for mode in (False, True))
         has_targets = uses_targets(task.task, outputs, target)
         is_compared = compares and has_targets is not False and next(tensors_in(target), None) is not None
         plain = _plain(task, model, config, watch) if is_compared else None
         reached = _reached(task.task, model, config, batch)
-    modes = {"training_loss": training_loss, "training_calls": calls}
-    weights = {"symmetric": symmetric(model), "weights": spread(model), "trained_share": trained_share(model)}
+        overlooks = None if isinstance(task.task, BuiltinTask) else _overlooks(task, model, config)
+        # Dropout, or the batch's own statistics, change an answer by themselves, and have a diagnostic.
+        part = None if calls is None or calls.found else _difference_of_part(task.task, model, config, batch)
+    modes = {
+        "training_loss": training_loss,
+        "training_calls": calls and calls.found,
+        "dropped": in_training and in_training.dropped,
+        "part": part,
+    }
+    weights = {
+        "symmetric": symmetric(model),
+        "weights": spread(model),
+        "trained_share": trained_share(model),
+        "held": held(model),
+    }
     return {
         **found,
         **_tried(task.task, outputs, target),
@@ -96,6 +112,7 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
         "uses_targets": has_targets,
         "plain": plain,
         "reached": reached,
+        "overlooks": overlooks,
     }
 
 
@@ -103,7 +120,7 @@ def looks_at_targets(task: OpenTask, config: TrainingConfig) -> bool | None:
     """Return True if a new model's loss of some training samples changes with their targets; None where that cannot be asked."""
     try:
         model = make_model(task).to(config.device)
-        outputs, target, _ = _passed(task.task, model, config, _batch(task, config, "train", Watch(1, LEAST_SAMPLES)))
+        outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, LEAST_SAMPLES)))
         return uses_targets(task.task, outputs, target)
     except Exception:  # training meets it, too, and tells it as what it is
         return None
@@ -132,8 +149,8 @@ def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watc
     try:
         # Once, and with a single pass: on fewer training samples nothing is fitted.
         batches = (
-            _batch(task, config, "train", Watch(1, max(watch.samples, FITTED))),
-            _batch(task, config, "validation", watch.held_out),
+            batch_of(task, config, "train", Watch(1, max(watch.samples, FITTED))),
+            batch_of(task, config, "validation", watch.held_out),
         )
         probes = [_asked(task.task, model, config, one) for one in batches]
     except MltrainerError:
@@ -148,28 +165,57 @@ def _asked(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> 
     # A hook would compile a compiled model anew.
     handle = None if config.compile else model.register_forward_pre_hook(lambda _, *got: given.append(got), with_kwargs=True)
     try:
-        outputs, target, _ = _passed(task, model, config, batch)
+        outputs, target, _ = passed(task, model, config, batch)
     finally:
         if handle is not None:
             handle.remove()
     return probe_of(given[0] if given else (), outputs, target)
 
 
-def _training_calls(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[str]:
-    """Return the calls that are for training alone and are made in evaluation mode, in words."""
+def _overlooks(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any] | None:
+    """Return the answers that a loss overlooks, of as many samples as show a class that is rare."""
+    outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, FITTED)))
+    return overlooked(task.task, outputs, target)
+
+
+def _calls(task: OpenTask, model: nn.Module, config: TrainingConfig, training: bool) -> TrainingCalls:
+    """Return the calls that are for training alone and are made in one of the modes."""
     # On few samples, apart: some modules take a slower way, with other last bits, where their calls are seen.
     calls = TrainingCalls()
     with calls:
-        _passed(task.task, model, config, _batch(task, config, "train", Watch(1, LEAST_SAMPLES)))
-    return calls.found
+        passed(task.task, model, config, batch_of(task, config, "train", Watch(1, LEAST_SAMPLES)), training)
+    return calls
+
+
+def _difference_of_part(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> float | None:
+    """Return the largest difference that it makes to answers, beside their spread, that half of the batch is left out.
+
+    None where the model takes no part of it, gives no answer for each sample, or draws its answers.
+    """
+    config, count = config.model_copy(update={"precision": "fp32"}), length(batch)
+    # The second one: what goes from sample to sample reaches none before it.
+    half = mapped(lambda one: one[count // 2 :] if one.dim() and len(one) == count else one, batch)
+    try:
+        asked = ((config, batch), (config, half), (config.model_copy(update={"seed": config.seed + 1}), half))
+        whole, part, drawn = (main_output(passed(task, model, how, one)[0]) for how, one in asked)
+        whole = whole[count // 2 :]
+        if part.shape != whole.shape or not torch.equal(part, drawn):
+            return None
+        scale = torch.maximum(whole.std(), LEAST_SPREAD * whole.abs().max())
+        found = float((whole - part).abs().max() / scale)
+    except Exception as error:  # of the user's model, which may refuse another number of samples
+        if is_out_of_memory(error):
+            raise
+        return None
+    return found if math.isfinite(found) else None
 
 
 def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:
     """Return a model's signals between two steps: of validation samples, and of training samples in both modes."""
     with _as_added(task.root):
-        batch = _batch(task, config, "train", watch)
+        batch = batch_of(task, config, "train", watch)
         found = {name: _in_mode(task, model, config, batch, mode) for name, mode in (("evaluating", False), ("training", True))}
-        held_out = _batch(task, config, "validation", watch.held_out)
+        held_out = batch_of(task, config, "validation", watch.held_out)
         validation, outputs, target = _observed(task.task, model, config, held_out)
         if not isinstance(task.task, BuiltinTask):
             validation["losses"] = block_losses(task.task, outputs, target)
@@ -178,7 +224,7 @@ def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watc
 
 
 def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> dict[str, Any]:
-    outputs, target, loss = _passed(task.task, model, config, batch, training)
+    outputs, target, loss = passed(task.task, model, config, batch, training)
     return {"loss": loss, "accuracy": accuracy(main_output(outputs), target)}
 
 
@@ -240,7 +286,7 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
         task: Whose forward pass and loss.
         model: On its device.
         config: Seed and precision.
-        batch: As `_batch` gives it.
+        batch: As `batch_of` gives it.
 
     Returns:
         `loss`; `accuracy`, `by_class` and `answered`, None where the targets are no classes; `output`, `target`, `modules`;
@@ -249,7 +295,7 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
-        outputs, target, loss = _passed(task, model, config, batch)
+        outputs, target, loss = passed(task, model, config, batch)
     output = main_output(outputs)
     classes = by_class(output, target)
     found = {
@@ -268,14 +314,14 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
 
 
 @torch.no_grad()
-def _passed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool = False) -> tuple[Any, Any, float]:
+def passed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, training: bool = False) -> tuple[Any, Any, float]:
     """Return outputs as the loss gets them, targets and loss of one batch; in training mode, too, buffers stay as they are."""
     with _forward(task, model, config, batch, training) as (outputs, target):
         loss = task.loss(full(outputs), target)
     return full(outputs), target, float(loss)
 
 
-def _batch(task: OpenTask, config: TrainingConfig, split: str, watch: Watch) -> Any:
+def batch_of(task: OpenTask, config: TrainingConfig, split: str, watch: Watch) -> Any:
     """Return one batch of a split, always the same one: the first samples of a stream, else evenly spaced ones."""
     samples = task.split(split)
     batch, *_ = evaluation_batches(samples, samples.spread(watch.samples), config, split)

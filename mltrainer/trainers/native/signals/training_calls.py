@@ -41,28 +41,36 @@ class TrainingCalls(TorchFunctionMode):
 
     Attributes:
         found: Each kind once, in words.
+        dropped: The largest share that a dropout took, 0 without one.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.dropped = 0.0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do a call, and note it where it is for training."""
         kwargs = kwargs or {}
+        self.dropped = max(self.dropped, _dropped(func, args, kwargs))
         told = _told(func, args, kwargs)
         if told is not None and told not in self.found:
             self.found.append(told)
         return func(*args, **kwargs)
 
 
+def _dropped(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Return the share that a call drops; 0 of any other call, and of one that is switched off."""
+    if (found := DROPOUTS.get(func)) is None:
+        return 0.0
+    rate, training = found
+    return float(rate.of(args, kwargs) or 0.0) if training is None or training.of(args, kwargs) else 0.0
+
+
 def _told(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Return a call for training in words; None of any other."""
-    if (found := DROPOUTS.get(func)) is not None:
-        rate, training = found
-        share = rate.of(args, kwargs) or 0.0
-        is_on = training is None or training.of(args, kwargs)
-        return f"dropout of {share:g}" if is_on and share else None
+    if share := _dropped(func, args, kwargs):
+        return f"dropout of {share:g}"
     if (norm := BATCH_NORMS.get(func)) is not None:
         running, training = norm
         if not training.of(args, kwargs):

@@ -1,0 +1,166 @@
+"""The table of causes: each named with its figures where config and record show it, and by nothing that only looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mltrainer import handbook
+from mltrainer.diagnostics.causes import ALONE, CAUSES, causes_of
+from mltrainer.diagnostics.rules import diagnose, findings, suggested_changes
+from mltrainer.diagnostics.signals import Run
+from tests.benchmarks.diagnostics.case import Case
+from tests.benchmarks.diagnostics.causes import CASES
+from tests.benchmarks.diagnostics.judging import judged
+from tests.benchmarks.diagnostics.training import trained
+from tests.diagnostics.observed import observed
+
+MODEL, DATA = "signals__start__model__", "signals__start__data__"
+LENGTH = {"planned_steps": 200, "planned_epochs": 10}
+CONFIG = {
+    "optimizer": {"name": "adam", "lr": 1e-3},
+    "schedule": {"name": "cosine", "warmup_epochs": 1},
+    "model": {"dropout": 0.1},
+    "label_smoothing": 0.1,
+}
+PLAIN = {"floor": 0.0, "losses": {"constant": [2.3] * 16}}
+
+
+def rates(*used: float, first: float = 1e-3) -> dict[str, Any]:
+    """Return a run whose own scheduler set these rates at its evaluations."""
+    run = observed(groups=[{"lr": first, "weight_decay": 0.0, "parameters": []}], **LENGTH)
+    for row, rate in zip(run["history"], used, strict=True):
+        row["lr"] = rate
+    return run
+
+
+def run_of(changes: dict[str, Any] | None = None, **config: Any) -> Run:
+    return Run.of(observed(**LENGTH, **(changes or {})), config={**CONFIG, **config})
+
+
+def own(run: dict[str, Any], name: str = "own") -> Run:
+    return Run.of(run, config={**CONFIG, "optimizer": {"name": "own", "lr": 1e-3}, "schedule": {"name": name}})
+
+
+def blocks(whole: float, part: float) -> dict[str, Any]:
+    """Return a loss of all samples that were looked at, and that of parts of them."""
+    return {"history__0__signals__validation__loss": whole, "history__0__signals__validation__losses": [part] * 16}
+
+
+LONG = {"name": "constant", "warmup_steps": 20_000}
+SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
+UNLEARNED = {"unlearned": True}
+GIVEN = "signals__start__as_given"
+HELD = {f"{MODEL}held": ["0.weight"], f"{MODEL}trained_share": 0.03}
+OVERLOOKS = {"share": 0.1, "metrics": ["accuracy"], "classes": [3], "seen": [0, 1, 2]}
+PADDING_ALONE = {"share": 0.7, "metrics": ["accuracy"], "classes": [1, 2, 3], "seen": [0]}
+
+NAMED: list[tuple[str, str, Run]] = [
+    ("rate_gone", "After 10 % of the run", run_of(schedule={"name": "exponential", "gamma": 1e-3})),
+    ("rate_gone", "at the end: the schedule (own)", own(rates(*[1e-9] * 10))),
+    ("rate_rising", "takes 20,000 steps and the run has 200", run_of(schedule=LONG)),
+    ("rate_rising", "takes 160 steps and the run has 200", run_of(schedule={"name": "cosine", "warmup_epochs": 8})),
+    ("rate_rising", "rose to the end of the run", own(rates(*[n * 1e-6 for n in range(1, 11)], first=5e-8))),
+    ("labels_smoothed_away", "leaves the right one of 10 classes 0.145", run_of(label_smoothing=0.95)),
+    ("loss_unlearnable", "reach a loss of 2.2", run_of({f"{MODEL}plain": {**PLAIN, "floor": 2.2}})),
+    ("loss_overlooks", "at 10 % of the answers, all those of class 3, which", run_of({f"{MODEL}overlooks": OVERLOOKS})),
+    ("loss_overlooks", "It looks at class 0 alone", run_of({f"{MODEL}overlooks": PADDING_ALONE})),
+    ("batch_dependent", "differ by 0.4 times", run_of({f"{MODEL}part": 0.4})),
+    ("inputs_destroyed", "as the model gets them, of 12 %", run_of({GIVEN: [0.12, 0.9], **UNLEARNED})),
+    ("units_dropped", "Dropout of 0.97 leaves 3 %", run_of({f"{MODEL}dropped": 0.97})),
+    ("units_dropped", "Dropout of 0.95", run_of(model={"dropout": 0.95})),
+    ("loss_scaled", "divided by the number of samples once more", run_of(blocks(0.01, 0.16), **SGD)),
+    ("loss_scaled", "a sum over the samples", run_of(blocks(160.0, 10.0), **SGD)),
+    ("loss_scaled", "it is divided by 64", run_of({f"{MODEL}loss": 2.31 / 64, f"{MODEL}plain": PLAIN}, **SGD)),
+    ("weights_held", "3 % of the parameters are trained: 0.weight is held", run_of({**HELD, **UNLEARNED})),
+    ("target_outliers", "5 of the training targets", run_of({f"{DATA}outliers": 5, f"{DATA}outlying": 0.99})),
+    ("rows_repeated", "96 % of the training samples", run_of({f"{DATA}repeated": 0.96})),
+]  # fmt: skip
+
+SOUND: list[tuple[str, Run]] = [
+    ("a step decay late in the run", run_of(schedule={"name": "step", "every_n_epochs": 3, "gamma": 0.1})),
+    ("a schedule of a task's own", own(rates(*[1e-3 * 0.8**n for n in range(10)]))),
+    ("a scheduler's warm-up of a tenth", own(rates(*[1e-3] * 10, first=1e-5))),
+    ("restarts", run_of(schedule={"name": "cosine_restarts", "first_epochs": 1, "growth": 1.0})),
+    ("a warm-up of a tenth", run_of(schedule={"name": "constant", "warmup_steps": 20})),
+    ("a program, whose schedule is its own", run_of(task={"script": ["python"]}, schedule=LONG)),
+    ("usual label smoothing", run_of(label_smoothing=0.3)),
+    ("a floor of usual label smoothing", run_of({f"{MODEL}plain": {**PLAIN, "floor": 0.5}})),
+    ("rounding of answers", run_of({f"{MODEL}part": 1e-4})),
+    ("an augmentation that leaves the classes", run_of({GIVEN: [0.6, 0.9], **UNLEARNED})),
+    ("an augmentation by which a model learned", run_of({GIVEN: [0.12, 0.9]})),
+    ("classes that no neighbours tell", run_of({GIVEN: [0.1, 0.15], **UNLEARNED})),
+    ("dropout of a half", run_of({f"{MODEL}dropped": 0.5})),
+    ("a small loss for Adam", run_of(blocks(0.01, 0.16))),
+    ("a contrastive loss, which grows with the batch", run_of(blocks(5.5, 2.8), **SGD)),
+    ("an adapter beside held weights", run_of({**HELD, **UNLEARNED}, strategies=[{"name": "lora"}])),
+    ("a head on a held body that learned", run_of(HELD)),
+    ("a long tail", run_of({f"{DATA}outliers": 30, f"{DATA}outlying": 0.5})),
+    ("rows of few values", run_of({f"{DATA}repeated": 0.2})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "told", "run"), NAMED, ids=[f"{name}: {told}" for name, told, _ in NAMED])
+def test_a_cause_is_named_alone_and_with_its_figures(name: str, told: str, run: Run) -> None:
+    (found,) = causes_of(run)
+    assert found.cause.name == name
+    assert told in found.found.sentence
+
+
+@pytest.mark.parametrize("run", [run for _, run in SOUND], ids=[what for what, _ in SOUND])
+def test_what_only_looks_like_a_cause_is_none(run: Run) -> None:
+    assert causes_of(run) == []
+
+
+def test_every_cause_is_shown_by_a_run_and_described_on_the_page() -> None:
+    assert {name for name, _, _ in NAMED} == {cause.name for cause in CAUSES}
+    body = handbook.read_page(f"diagnostics/{ALONE}.md", None).body
+    by_itself, beside = body.split("Some causes explain a finding")
+    for cause in CAUSES:
+        assert f"| `{cause.name}` |" in (by_itself if cause.is_wrong else beside)
+
+
+def fired(run: Run) -> dict[str, Any]:
+    return {row.id: row for row in diagnose(run, None) if row.state == "fired"}
+
+
+def test_what_is_wrong_in_itself_is_told_of_a_run_that_learned_and_other_causes_are_not() -> None:
+    wrong, other = run_of(label_smoothing=0.95), run_of({f"{DATA}repeated": 0.96})
+    assert [*fired(wrong)] == [ALONE]
+    assert fired(other) == {}
+    assert fired(run_of()) == {}
+
+
+def test_a_finding_has_the_cause_first_and_its_cure_as_the_first_to_try() -> None:
+    run = run_of({f"{DATA}repeated": 0.96, **UNLEARNED}, label_smoothing=0.95, model={"dropout": 0.95, "name": "mlp"})
+    found = fired(run)["underfitting"]
+    assert [cause.partition(" ")[0] for cause in found.causes[:3]] == ["label_smoothing:", "Dropout", "96"]
+    assert found.suggestions[0].set == {"label_smoothing": 0.1}
+    assert [change.set for change in suggested_changes([found], run.config)][:2] == [
+        {"label_smoothing": 0.1},
+        {"model.dropout": 0.19},
+    ]
+    assert "96 %" not in " ".join(fired(run)[ALONE].causes), "what is no fault by itself stands at the symptom alone"
+
+
+def test_a_phase_gives_the_rules_the_config_of_its_run() -> None:
+    rows = {row.id: row for row in findings(Run.of(observed(**LENGTH)), {**CONFIG, "label_smoothing": 0.95}, None)}
+    assert rows[ALONE].evidence["causes"] == ["labels_smoothed_away"]
+    assert diagnose(Run.of(observed()), None)[0].state == "not_applicable"
+
+
+def test_a_warm_up_is_cut_to_a_twentieth_of_the_run() -> None:
+    run = run_of(schedule=LONG)
+    (change, *_) = suggested_changes([fired(run)[ALONE]], run.config)
+    assert change.set == {"schedule.warmup_steps": 10}
+
+
+FIRST = [case for case in CASES if case.id.endswith("a") or not case.is_faulty]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FIRST, ids=[f"{case.id} {case.what}" for case in FIRST])
+def test_a_training_is_told_its_cause_and_its_twin_none(case: Case) -> None:
+    found = judged(case, 41, trained(case, 41))
+    assert (found.missed, found.wrong) == (frozenset(), frozenset())
