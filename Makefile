@@ -190,7 +190,7 @@ $(DRAWING)/.installed: $(STAMP)
 	@touch $@
 
 pictures: $(DRAWING)/.installed  ## the pictures of docs/START.md and the charts of docs/, drawn by Chromium; about a minute
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.pictures $(DRAWING) $(DRAWING)/mermaidx/assets/mermaid.js
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.pictures $(DRAWING)/mermaidx/assets/mermaid.js
 
 clean:  ## remove what was built, measured and cached; .venv stays
 	rm -rf build dist htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,17 +1,17 @@
 """The pictures of the documents, made anew by `make pictures`: Chromium draws what the commands print and write.
 
-    python -m tests.pictures FOLDER MERMAID_JS
+    python -m tests.pictures MERMAID_JS
 
-FOLDER gets the project that is shown; MERMAID_JS is Mermaid as one file.
+MERMAID_JS is Mermaid as one file. The project that is shown is made anew, and trained.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import markdown
@@ -22,7 +22,7 @@ from docs.site import CHART, drawing
 from tests.browser import Page, browser
 
 DOCS = Path(__file__).parents[1] / "docs"
-COLUMNS, WIDTH, HEIGHT = 100, 1000, 900
+COLUMNS, WIDTH, HEIGHT = 110, 1000, 900
 STYLE = """<meta charset="utf-8"><style>body {font: 15px/1.5 sans-serif; margin: 24px 32px}
 table {border-collapse: collapse; font-size: 13px} td, th {border: 1px solid #ccc; padding: 3px 9px; text-align: left}
 code {background: #f2f2f2; font-size: 13px}</style>"""
@@ -62,13 +62,12 @@ def show(page: Page, report: Path, picture: Path) -> None:
 
 def main() -> None:
     """Make all pictures."""
-    project, library = Path(sys.argv[1]) / "digits", Path(sys.argv[2])
     (DOCS / "drawn").mkdir(exist_ok=True)
-    shutil.rmtree(project, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "mltrainer", "init", project, "--example", "digits"], check=True)
-    (DOCS / "drawn/session.svg").write_text(terminal(project, "mltrainer run", "mltrainer gate check"), "utf-8")
-    with browser() as page:
-        draw_charts(page, library.read_text("utf-8"))
+    with tempfile.TemporaryDirectory() as folder, browser() as page:
+        draw_charts(page, Path(sys.argv[1]).read_text("utf-8"))
+        project = Path(folder) / "digits"
+        subprocess.run([sys.executable, "-m", "mltrainer", "init", project, "--example", "digits"], check=True)
+        (DOCS / "drawn/session.svg").write_text(terminal(project, "mltrainer run", "mltrainer gate check"), "utf-8")
         show(page, project / "phases/02_baseline/baseline_results.md", DOCS / "drawn/report.png")
 
 

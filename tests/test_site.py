@@ -64,10 +64,13 @@ def test_a_reader_fetches_nothing_from_elsewhere(site: Path) -> None:
     assert not [path for path in site.rglob("*.html") if re.search(fetched, path.read_text("utf-8"))]
 
 
-def test_the_pictures_of_a_page_are_there(site: Path) -> None:
-    shown = re.findall(r'<img[^>]+src="([^"]+)"', page(site, "docs/MONITOR.md"))
+@pytest.mark.parametrize("path", ["README.md", "docs/START.md", "docs/DESIGN.md", "docs/MONITOR.md"])
+def test_the_pictures_of_a_page_are_there(site: Path, path: str) -> None:
+    text = page(site, path)
+    shown = re.findall(r'<img[^>]+src="([^"]+)"', text)
     assert shown
-    assert all((site / "docs/MONITOR" / path).is_file() for path in shown)
+    assert all((site / path.removesuffix(".md").removesuffix("README") / picture).is_file() for picture in shown)
+    assert "flowchart" not in text  # a chart is drawn, and not shown as its source
 
 
 def test_every_page_of_the_handbook_stands_in_the_navigation() -> None:
