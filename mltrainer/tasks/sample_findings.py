@@ -333,8 +333,8 @@ def _units(train: Reading, validation: Reading) -> list[Finding]:
     for name, one, other in known:
         single = differing(_columns(name, one), _columns(name, other)) if one.size <= SINGLE else {}
         whole = other_units_of_all(one.values, other.values)
-        # The numbers of an image or a sequence are of one kind, at whatever places they lie; of others most must differ, before all
-        # of them are named.
+        # The numbers of an image or a sequence are of one kind, at whatever places they lie; of others most must differ, before
+        # all of them are named.
         is_one_kind = one.size > SINGLE or "][" in one.names[-1] or 2 * len(single) > one.size
         found |= single if not is_one_kind else {} if whole is None else {name: whole}
     return unit_findings(found)
