@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from mltrainer import handbook
 from mltrainer.diagnostics.causes import ALONE, CAUSES, causes_of
 from mltrainer.diagnostics.rules import diagnose, findings, suggested_changes
 from mltrainer.diagnostics.signals import Run
+from mltrainer.trainers.native.session import Session
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.causes import CASES
 from tests.benchmarks.diagnostics.judging import judged
@@ -154,6 +156,13 @@ def test_a_warm_up_is_cut_to_a_twentieth_of_the_run() -> None:
     run = run_of(schedule=LONG)
     (change, *_) = suggested_changes([fired(run)[ALONE]], run.config)
     assert change.set == {"schedule.warmup_steps": 10}
+
+
+def test_planning_warns_of_what_is_wrong_in_itself_and_of_nothing_else() -> None:
+    planned: Any = SimpleNamespace(plan=SimpleNamespace(steps=200, epochs=10), config=SimpleNamespace(model_dump=lambda: CONFIG))
+    start = {"model": {"dropped": 0.97, "held": ["0.weight"]}, "data": {"not_finite": 0, "features": 1, "repeated": 0.96}}
+    (warning,) = Session._wrong_setup(planned, start)
+    assert warning == ("warning", "Dropout of 0.97 leaves 3 % of the units in a step. A fifth of the dropout")
 
 
 FIRST = [case for case in CASES if case.id.endswith("a") or not case.is_faulty]

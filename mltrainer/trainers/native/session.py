@@ -557,7 +557,8 @@ class Session:
         """Return a warning of each cause of a bad training that is wrong in itself, by what config and untrained model show."""
         plan = {"planned_steps": self.plan.steps, "planned_epochs": self.plan.epochs, "signals": {"start": plain(start)}}
         told = causes_of(Run.of(plan, config=self.config.model_dump()))
-        return [Finding("warning", f"{one.found.sentence} {one.cause.cure}.") for one in told if one.cause.is_wrong]
+        texts = [f"{one.found.sentence} {one.cause.cure}" for one in told if one.cause.is_wrong]
+        return [Finding("warning", text) for text in texts]
 
     def _located(self, step: int) -> Located | None:
         """Return the origin of the number that was not finite; a failure here costs no result, because the run has ended."""
