@@ -69,31 +69,23 @@ Measured = tuple[float, float]  # quality on the test rows, CPU seconds
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured of a table on a split, or on several whose own figures were not kept.
+    """What was measured of a table on a split.
 
     Attributes:
         table: Its title.
-        seeds: Of the splits, the first and the last where there are several: 0-2.
+        seed: It draws the split.
         measure: R2, AUC, or refused.
-        planning: What planning says: network where one is likely at least as good as boosting, open, or nothing that was kept.
-        quality: Of each model, the mean over the splits.
-        seconds: Of CPU, of those that are timed, likewise.
-        deviation: Of the network's lead over the better boosting, over the splits; 0 of one.
+        planning: What planning says: network where one is likely at least as good as boosting, or open.
+        quality: Of each model.
+        seconds: Of CPU, of those that are timed.
     """
 
     table: str
-    seeds: str
+    seed: int
     measure: str
     planning: str
     quality: dict[str, float]
     seconds: dict[str, float]
-    deviation: float = 0.0
-
-    @property
-    def splits(self) -> range:
-        """The seeds."""
-        first, _, last = self.seeds.partition("-")
-        return range(int(first), int(last or first) + 1)
 
 
 def measure(table: Public, seed: int) -> Result:
@@ -105,7 +97,7 @@ def measure(table: Public, seed: int) -> Result:
         found = {"network": _network(config, root)} | _peers(opened)
         name = "AUC" if opened.task.classes else "R2"
     quality, seconds = ({model: pair[place] for model, pair in found.items()} for place in (0, 1))
-    return Result(table.title, str(seed), name, planning, quality, seconds)
+    return Result(table.title, seed, name, planning, quality, seconds)
 
 
 def said(config: TrainingConfig, opened: OpenTask) -> str:
@@ -230,33 +222,23 @@ def interval(mean: float, deviation: float, count: int) -> tuple[float, float]:
 
 def summary(table: Public, found: list[Result]) -> dict[str, Any]:
     """Return a table's means over its splits, and how far the network is ahead of the better boosting."""
-    counts = [len(one.splits) for one in found]
-    means = {name: pooled([one.quality[name] for one in found], counts) for name in MODELS}
-    seconds = {name: pooled([one.seconds[name] for one in found], counts) for name in TIMED}
+    means = {name: float(np.mean([one.quality[name] for one in found])) for name in MODELS}
+    seconds = {name: float(np.mean([one.seconds[name] for one in found])) for name in TIMED}
     better = max(BOOSTINGS, key=lambda name: means[name])
     leads = [one.quality["network"] - one.quality[better] for one in found]
-    ahead, count = pooled(leads, counts), sum(counts)
-    squares = [
-        (size - 1) * one.deviation**2 + size * (lead - ahead) ** 2 for size, one, lead in zip(counts, found, leads, strict=True)
-    ]
-    low, high = interval(ahead, math.sqrt(sum(squares) / max(count - 1, 1)), count)
+    ahead = float(np.mean(leads))
+    low, high = interval(ahead, float(np.std(leads, ddof=1)) if len(leads) > 1 else 0.0, len(leads))
     return {
-        "table": table, "measure": found[-1].measure, "splits": count, "means": means, "seconds": seconds, "better": better,
+        "table": table, "measure": found[-1].measure, "splits": len(leads), "means": means, "seconds": seconds, "better": better,
         "ahead": ahead, "low": low, "high": high, "is_behind": high < -LEVEL,
     }  # fmt: skip
-
-
-def pooled(values: list[float], counts: list[int]) -> float:
-    """Return the mean over all splits of means over some."""
-    return float(np.average(values, weights=counts))
 
 
 def planning_was_right(found: list[Result]) -> str:
     """Return how often the network is level with boosting where planning says that it likely is, and where it leaves it open."""
     leads: dict[str, list[float]] = {"network": [], "open": []}
     for one in found:
-        if one.planning:
-            leads[one.planning].append(one.quality["network"] - one.quality[library()])
+        leads[one.planning].append(one.quality["network"] - one.quality[library()])
     level = {said: sum(lead > -LEVEL for lead in each) for said, each in leads.items()}
     return PLANNING.format(
         limit=LEVEL, library=WORDS[library()], **{f"{said}_level": level[said] for said in leads},
@@ -319,9 +301,7 @@ boostings and the linear model have their defaults, the network has what `init` 
 epoch. A table under {rows} rows is to be split {few} times, others {many} times; the column splits counts those that were
 measured. ✗ marks a table where the 95 % interval of the difference from the better boosting (bold) lies below -{level}.
 
-`tests/benchmarks/tables/public_results.csv` has the figures of each split. Of the first one to three splits of a table only the
-means to three digits are left (a row with seeds such as 0-1), and the deviation of the differences; those of tables of more than
-11,600 rows are of an older default, whose batches were two and four times as large.
+`tests/benchmarks/tables/public_results.csv` has the figures of each split.
 """
 HALF = """### The {half} half
 
@@ -352,7 +332,7 @@ def kept(path: Path) -> dict[str, list[Result]]:
         for row in csv.DictReader(file):
             quality = {name: float(row[name] or "nan") for name in MODELS}
             seconds = {name: float(row[f"{name}_s"] or "nan") for name in TIMED}
-            one = Result(row["table"], row["seeds"], row["measure"], row["planning"], quality, seconds, float(row["deviation"]))
+            one = Result(row["table"], int(row["seed"]), row["measure"], row["planning"], quality, seconds)
             found[one.table].append(one)
     return found
 
@@ -361,7 +341,7 @@ def keep(path: Path, one: Result) -> None:
     """Append a result to a file of them."""
     quality = [f"{one.quality[name]:.4f}" if one.quality else "" for name in MODELS]
     seconds = [f"{one.seconds[name]:.1f}" if one.seconds else "" for name in TIMED]
-    row = [one.table, one.seeds, one.measure, one.planning, *quality, *seconds, f"{one.deviation:.4f}"]
+    row = [one.table, one.seed, one.measure, one.planning, *quality, *seconds]
     with path.open("a", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerow(row)
 
@@ -392,12 +372,12 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     for table, seed in _wanted(given):
-        if any(seed in one.splits for one in kept(given.results)[table.title]):
+        if any(seed == one.seed for one in kept(given.results)[table.title]):
             continue
         try:
             found = measure(table, seed)
         except InputError:
-            found = Result(table.title, str(seed), REFUSED, "", {}, {})
+            found = Result(table.title, seed, REFUSED, "", {}, {})
         keep(given.results, found)
         print(found, flush=True)
     measured = {title: [one for one in each if one.measure != REFUSED] for title, each in kept(given.results).items()}
