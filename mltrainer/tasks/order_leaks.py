@@ -44,6 +44,12 @@ def _dense(values: np.ndarray, at: np.ndarray, count: int) -> np.ndarray:
     return found
 
 
+def _mean(values: np.ndarray) -> float:
+    """Return the mean of the numbers that are known; NaN where none is."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else np.nan
+
+
 class _Likely:
     """A quick look at which changes may be explained, by one row's targets at a time; it takes a thousandth of the time."""
 
@@ -51,7 +57,7 @@ class _Likely:
         self._known = np.isfinite(targets)
         self._held = np.where(self._known, targets, 0.0)
         middle = targets[REACH]
-        steps = [np.nanmean(np.append((middle[lag:] - middle[: len(middle) - lag]) ** 2, np.nan)) for lag in range(2 * REACH + 1)]
+        steps = [_mean((middle[lag:] - middle[: max(0, len(middle) - lag)]) ** 2) for lag in range(2 * REACH + 1)]
         rows = np.arange(len(targets))
         self._squares = np.array(steps)[np.abs(rows[:, None] - rows)]
 
