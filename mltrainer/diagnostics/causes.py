@@ -26,7 +26,7 @@ SYMPTOMS = frozenset(  # diagnostics that say how a run looks, and leave open wh
     (
         *("underfitting", "undertrained", "convergence_stall", "constant_predictions", "learning_rate_low", "learning_rate_high"),
         *("loss_oscillation", "loss_spike", "divergence", "exploding_gradients", "vanishing_gradients", "overfitting"),
-        *("label_noise", "bad_initialization", "train_eval_mismatch", "nan_loss", ALONE),
+        *("label_noise", "bad_initialization", "train_eval_mismatch", ALONE),
     )
 )
 GONE, EARLY = 0.01, 0.25  # a rate below this share of its peak trains nothing; a schedule may be so after this share of a run

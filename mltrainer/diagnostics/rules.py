@@ -68,8 +68,8 @@ from mltrainer.records.run import WITHOUT_STEPS
 from mltrainer.workspace import plain
 
 RULES: dict[str, Rule] = {
-    "wrong_setup": wrong_setup.find,
     "nan_loss": nan_loss.find,
+    "wrong_setup": wrong_setup.find,
     "overfitting": overfitting.find,
     "exploding_gradients": exploding_gradients.find,
     "vanishing_gradients": vanishing_gradients.find,

@@ -168,6 +168,7 @@ BREAKS: dict[str, dict[str, list[Callable[[Record], None]]]] = {
             put("diagnostics.0.reason", ""),
             put("diagnostics.0.state", "fired"),  # nan_loss, which is critical
             put("expected_diagnostics", ["a_rule_that_was_left_out"]),
+            put("assessment.beats_constant", False),
         ],
         "test_opened_once": [
             put("test.openings", []),

@@ -127,7 +127,8 @@ DECIDED_BY = {
     },
     "finalization": {
         "training_finished": "run.chain.entries run.history run.history.*.step run.state run.steps run.stop_reason",
-        "final_run_diagnosed": "diagnostics diagnostics.*.id diagnostics.*.reason diagnostics.*.state expected_diagnostics",
+        "final_run_diagnosed": "assessment.beats_constant diagnostics diagnostics.*.id diagnostics.*.reason diagnostics.*.state "
+        "expected_diagnostics",
         "exports_agree": "exports exports.*.agrees exports.*.max_difference exports.*.relative_difference exports.*.state",
         "documentation_written": "model_files model_files.*.path model_files.*.size",
         "reproduction_verified": "reproduction.chain_head reproduction.identical reproduction.steps_compared "

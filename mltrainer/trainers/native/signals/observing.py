@@ -174,7 +174,12 @@ def _asked(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> 
 
 def _overlooks(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any] | None:
     """Return the answers that a loss overlooks, of as many samples as show a class that is rare."""
-    outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, FITTED)))
+    try:
+        outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, FITTED)))
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:  # training tells it as what it is
+        if is_out_of_memory(error):
+            raise
+        return None
     return overlooked(task.task, outputs, target)
 
 
