@@ -196,7 +196,7 @@ def open_large() -> None:
     task = opened({**LOG, "data": {"source": "large.txt", "tokens": {"kind": "char", "length": 128}}}, {"name": "transformer"})
     task.facts(DataLimits())
     spent = time.process_time() - begun
-    batch = task.split("train").tensors[0][torch.from_numpy(np.arange(0, 100_000, 997))]  # type: ignore[index]
+    batch = task.split("train").tensors[0][torch.from_numpy(np.linspace(0, len(task.split("train")) - 1, 101).astype(np.int64))]  # type: ignore[index]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     with Path("/proc/self/smaps_rollup").open() as file:
         own = next(int(line.split()[1]) / 1024 for line in file if line.startswith("Anonymous"))
