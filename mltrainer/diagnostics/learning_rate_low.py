@@ -52,6 +52,8 @@ def _layer_norm(run: Run) -> float:
 
 def _proposed(run: Run, update: float) -> float:
     """Return the learning rate at which an update would have its usual size, in one significant digit."""
-    lr = max(finite(number(row.lr) for row in run.history), default=math.nan)
+    # At its last evaluations a schedule may have come down to 0.
+    rates = [*(row.lr for row in run.history), *(group.lr for group in run.result.groups or [])]
+    lr = max(finite(map(number, rates)), default=math.nan)
     proposed = lr * USUAL_UPDATE / update if update > 0 else math.nan
-    return float(f"{proposed:.0e}") if proposed <= MOST else FALLBACK
+    return float(f"{proposed:.0e}") if 0 < proposed <= MOST else FALLBACK

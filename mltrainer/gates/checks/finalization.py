@@ -106,7 +106,7 @@ def reproduction_verified(record: Envelope[Finalization]) -> Outcome:
 
 @check(Finalization)
 def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
-    """Every diagnostic was evaluated on the final run, and none that says that it is faulty fired."""
+    """Every diagnostic was evaluated on the final run, none that says that it is faulty fired, and it beats a constant answer."""
     evidence = record.evidence
     rows, assessment = evidence.diagnostics or [], evidence.assessment
     missing = not_evaluated(rows, evidence.expected_diagnostics or [])
@@ -116,7 +116,8 @@ def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
     judged = {"fit": fit, "beats_constant": beats_constant}
     found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, **judged}
     named = f"fix what `mltrainer diagnose finalization` names, then {RUN_PLANNING}"
-    mend = change_to_try(record.phase, evidence.changes) or named
+    # First back to the training that was decided: that one was diagnosed before it was decided.
+    mend = _way_back(evidence) or change_to_try(record.phase, evidence.changes) or named
     is_complete = bool(rows) and bool(evidence.expected_diagnostics) and not missing
     return when(is_complete and not critical and beats_constant is not False, found, mend)
 
@@ -186,11 +187,17 @@ def _criteria_met(evidence: Finalization, split: str | None) -> Outcome:
     return when(not missed, found, _way_on(evidence))
 
 
+def _way_back(evidence: Finalization) -> str | None:
+    """Return the command that trains what was decided; None where the final training is that already."""
+    back = evidence.way_back
+    return f"{RUN_FINALIZATION} {as_typed(back.set)}" if back and back.set else None
+
+
 def _way_on(evidence: Finalization) -> str:
     """Return the next command for a final model that misses its criterion on validation; never the one just run."""
-    back = evidence.way_back
-    if back and back.set:
-        return f"{RUN_FINALIZATION} {as_typed(back.set)}"
+    undone, back = _way_back(evidence), evidence.way_back
+    if undone:
+        return undone
     if back and back.search:
         return back.search
     if back and back.trials:
