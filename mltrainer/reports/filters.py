@@ -248,6 +248,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "start_values": lambda paths: [path for path in paths if _is_template(path)],
     "criteria": lambda rows: [row for row in rows if row["key"].partition(".")[0] in JUDGED_BY],
     "accepted": lambda rows: [row for row in rows if ACCEPTED in row["what"]],
+    "against": lambda of: f"mltrainer report --against {of.removeprefix('commit ')}" if of.startswith("commit ") else None,
     "own_pages": lambda paths: [path for path in paths if not _is_template(path)],
     "editable": views.of_models(Distribution, lambda rows: [row.name for row in rows if row.editable]),
     "combined_how": _word_filter(COMBINED),

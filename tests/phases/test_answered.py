@@ -66,7 +66,7 @@ def test_answers_and_lacking_classes_stand_in_final_report_and_card(project: Pro
     assert read_json(final / "record.json")["evidence"]["lacking"]["test"] == ["bitter of kind"]
     for page in (final / "final_report.md", final / "final_model/README.md"):
         told = page.read_text("utf-8")
-        smelled, cold = [line for line in told.splitlines() if line.startswith("- In the data: ") and "accepted: " in line]
+        smelled, cold = [line for line in told.splitlines() if line.startswith("- Planning's finding, ") and "accepted: " in line]
         assert "'smell' gives the target" in smelled
         assert smelled.endswith(f"because: {SMELLED}")
         assert cold.endswith(f"because: {COLD}")

@@ -57,5 +57,6 @@ def test_a_criterion_that_was_changed_stands_above_everything_else() -> None:
     assert "**What the project is judged by has changed** since the version of commit 4f1c." in banner
     assert f"`acceptance.accuracy`: {config['acceptance']['accuracy']} before, >= 0.05 now" in banner
     assert "`seed`" in banner
+    assert "`mltrainer report --against 4f1c` says which numbers were known by then." in banner
     assert "epochs" in rest
     assert "`epochs`" not in banner

@@ -691,10 +691,10 @@ def accepting() -> dict[str, Any]:
 @pytest.mark.parametrize("show", [report, lambda found: model_card(found, [])])
 def test_what_was_accepted_of_the_data_stands_with_its_reason_in_final_report_and_card(show: Any) -> None:
     found = show(accepting())
-    assert [line for line in found.splitlines() if line.startswith("- In the data: ")] == [
-        f"- In the data: {what}" for what in ACCEPTED
+    assert [line for line in found.splitlines() if line.startswith("- Planning's finding, ")] == [
+        f"- Planning's finding, {what}" for what in ACCEPTED
     ]
-    assert "In the data: " not in show(records.finalization())
+    assert "Planning's finding, " not in show(records.finalization())
 
 
 def lacking(found: dict[str, Any], **classes: list[str]) -> dict[str, Any]:
