@@ -281,7 +281,7 @@ def _refuse_names(project: Project, paths: Iterable[str]) -> None:
     """
     in_git, named = git.tracked(project.root), set(paths)
     declared = is_declared(project, data_rows(project) or [])
-    for path in named:
+    for path in sorted(named):
         is_below_a_file = any(str(parent) in named for parent in PurePosixPath(path).parents)
         reason = "a file of the list stands in place of its folder" if is_below_a_file else refusal(path, in_git, declared)
         if reason is not None:

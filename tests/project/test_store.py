@@ -525,11 +525,11 @@ def test_a_list_names_no_file_below_another(here: Project, there: Project, tmp_p
     assert manifest is not None
     row = manifest.files[RECORD]
     (tmp_path / "store/manifest.json").write_bytes(
-        written(manifest.model_copy(update={"files": {"phases": row, "phases/x": row}}))
+        written(manifest.model_copy(update={"files": {RECORD: row, f"{RECORD}/x.json": row}}))
     )
     with pytest.raises(InputError, match="in place of its folder"):
         pull(there, folder, tell=quiet)
-    assert not (there.root / "phases").exists()
+    assert not (there.root / RECORD).exists()
 
 
 def test_no_link_leads_out(here: Project, there: Project, tmp_path: Path, folder: str) -> None:
