@@ -19,7 +19,7 @@ from mltrainer.gates.machine import Advice, PhaseState, advice, asked, derive
 from mltrainer.records.reading import run_of
 from mltrainer.reports.gate_items import verdict_counts
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import plain
+from mltrainer.reports.values import labelled
 from mltrainer.workspace import Project
 
 app = group()
@@ -247,7 +247,7 @@ def _verdict(found: Gate) -> str:
 
 def _evidence(item: GateItem) -> str:
     """Return a verdict's evidence on one line; that of a custom check says whose it is."""
-    shown = "; ".join(f"{key.replace('_', ' ')} {plain(value)}" for key, value in item.evidence.items())
+    shown = "; ".join(" ".join(labelled(key, value)) for key, value in item.evidence.items())
     return shown if item.recomputed else f"by the project's own check, not recomputed here: {shown}"
 
 

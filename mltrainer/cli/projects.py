@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from mltrainer.cli.output import emit
 from mltrainer.gates.projects import Checked, check_project, worst
-from mltrainer.reports.values import counted, duration, visible
+from mltrainer.reports.values import counted, time_left, visible
 
 if TYPE_CHECKING:
     from mltrainer.follow.bar import Bar
@@ -123,7 +123,7 @@ class Pace:
             return
         self._shown_at = now
         rate = done / max(now - self._started, 1e-9)
-        rest = [f"{rate:.3g} a second", f"{duration((self._total - done) / rate)} left"]
+        rest = [f"{rate:.3g} a second", time_left((self._total - done) / rate)]
         if self._live:
             from mltrainer.follow.bar import Bar, Line  # only a terminal needs its library
 

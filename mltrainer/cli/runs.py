@@ -25,7 +25,7 @@ from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
 from mltrainer.reports.runs import RunRow, metrics_text, parting, told_apart
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import apart, counted, number, plain
+from mltrainer.reports.values import apart, counted, number, plain, size
 from mltrainer.reproducibility.fingerprint import float_of
 from mltrainer.runs.find import describe_run, find_run, list_runs
 from mltrainer.runs.labels import Labels, label_run, read_labels
@@ -172,8 +172,8 @@ def pack(folder: Folder = None, as_json: AsJson = False) -> int:
         return 0
     row = None
     for row in packs:
-        sizes = f"{row.folder_bytes / 2**20:,.1f} -> {row.pack_bytes / 2**20:,.1f} MiB"
-        print(f"{row.pack}: {len(row.runs)} runs, {row.files:,} files, {sizes}", flush=True)
+        sizes = f"{size(row.folder_bytes)} -> {size(row.pack_bytes)}"
+        print(f"{row.pack}: {counted(len(row.runs), 'run')}, {counted(row.files, 'file')}, {sizes}", flush=True)
     if row is None:
         print("no ended run that nothing refers to")
     return 0

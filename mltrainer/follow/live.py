@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import InputError
-from mltrainer.reports.values import measured
+from mltrainer.reports.values import measured, time_left
 from mltrainer.workspace import read_json
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def running_study(state_dir: Path, begun: Path) -> Study | None:
 
 def study_words(study: Study) -> list[str]:
     """Return the progress of a study in words: the time left, the best trial so far and its values, where known."""
-    words = [f"{_minutes(study.left_s)} left"] if study.left_s is not None else []
+    words = [time_left(study.left_s)] if study.left_s is not None else []
     best = study.best
     if best is None:
         return words
@@ -63,7 +63,3 @@ def running_words(run: Running, metric: str) -> list[str]:
 def short(value: Any) -> str:
     """Return a value in short, a text as it is."""
     return measured(value) if isinstance(value, float) else str(value)
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mltrainer.follow.live import running_words, short, study_words
 from mltrainer.records.event import Alert, Copy, Event, Study, Tell, Trial
-from mltrainer.reports.values import duration, size
+from mltrainer.reports.values import size, time_left
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -164,7 +164,7 @@ def _measured(state: Training) -> list[str]:
 
 def _pace(state: Training) -> list[str]:
     rate = float(state.steps_per_s)
-    return [f"{rate:.0f} steps/s", f"{duration(((state.steps or 0) - (state.step or 0)) / rate)} left"] if rate > 0 else []
+    return [f"{rate:.0f} steps/s", time_left(((state.steps or 0) - (state.step or 0)) / rate)] if rate > 0 else []
 
 
 def progress_text(state: Training) -> str:
@@ -187,7 +187,7 @@ def trial_text(trial: Trial) -> str:
 
 def copy_parts(copy: Copy) -> list[str]:
     """Return the progress of a copy: bytes of all, rate, time left."""
-    left = [f"{duration((copy.size - copy.done) / copy.bytes_per_s)} left"] if copy.bytes_per_s > 0 else []
+    left = [time_left((copy.size - copy.done) / copy.bytes_per_s)] if copy.bytes_per_s > 0 else []
     return [f"{copy.what} {size(copy.done)} of {size(copy.size)}", f"{size(copy.bytes_per_s)}/s", *left]
 
 

@@ -28,7 +28,7 @@ from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.plot import MARGIN, Line, drawn
 from mltrainer.monitor.run import WatchedRun
 from mltrainer.monitor.shown import Picture, ProjectShown, ReportFile, RunSummary, StudyShown
-from mltrainer.reports.values import cut, duration, visible
+from mltrainer.reports.values import cut, megabytes, time_left, visible
 from mltrainer.workspace import Project, read_whole
 
 MARKS = {"passed": "✓", "skipped": "↷", "running": "●", "failed": "✕", "stale": "!", "ready": "○", "locked": "·"}
@@ -309,9 +309,9 @@ def head_text(run: Picture, style: str) -> Text:
         best = min(known) if facts.metric.mode == "min" else max(known)
         parts.append(f"best {facts.metric.name.replace('_', ' ')} {short(best)}")
     if run.rate and planned.steps:
-        parts += [f"{run.rate:,.0f} steps/s", f"{duration(max(0, planned.steps - run.last) / run.rate)} left"]
+        parts += [f"{run.rate:,.0f} steps/s", time_left(max(0, planned.steps - run.last) / run.rate)]
     if facts.usage:
-        parts.append(f"{facts.usage.memory_mb:,.0f} MiB")
+        parts.append(megabytes(facts.usage.memory_mb))
         parts += [f"GPU {gpu.percent} %" for gpu in facts.usage.gpus]
     return Text.assemble(("● ", style), (run.id, "bold"), "  ", visible("  ".join(parts)))
 

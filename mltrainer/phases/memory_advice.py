@@ -20,6 +20,7 @@ from mltrainer.records.partial import partial
 from mltrainer.records.planner import Traced
 from mltrainer.records.planning import Estimate, MemoryAdvice, MemoryWay
 from mltrainer.records.run import ProbeResult
+from mltrainer.reports.values import megabytes
 
 
 def memory_advice(
@@ -50,7 +51,7 @@ def memory_advice(
     if not sizing.own.not_known:
         sizing.calibrate(probe.memory.peak_rss_mb * MIB)
     ways = sizing.ways()
-    told = f"the {limit_mb:,.0f} MiB of this machine that may be planned with"
+    told = f"the {megabytes(limit_mb)} of this machine that may be planned with"
     choices, advice = sizing.recommended(ways, limit_mb * MIB, told)
     rows = [_row(way, choice) for way, choice in zip(ways, choices, strict=True)]
     command = f"mltrainer phase run planning {as_typed(advice.set)}" if advice.set else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mltrainer.records.planning import GpuDevice
+from mltrainer.reports.values import counted, megabytes
 from mltrainer.reproducibility import environment, git
 
 PYTHON_FROM = (3, 11)
@@ -174,7 +175,7 @@ def _gpu(gpus: list[GpuDevice]) -> Check:
 def _cores() -> Check:
     cpu = environment.cpu()
     quota = f", limited to {cpu.quota:g} by the container" if cpu.quota else ""
-    return Check("CPU", "ok", f"{cpu.model}, {cpu.cores} core(s){quota}; {_widest(cpu.flags)}")
+    return Check("CPU", "ok", f"{cpu.model}, {counted(cpu.cores, 'core')}{quota}; {_widest(cpu.flags)}")
 
 
 def _widest(flags: list[str]) -> str:
@@ -184,7 +185,7 @@ def _widest(flags: list[str]) -> str:
 
 def _memory() -> Check:
     found = environment.memory_mb()
-    text = f"{found / 1024:.1f} GiB"
+    text = megabytes(found)
     return (
         Check("memory", "ok", text)
         if found >= MEMORY_MB
@@ -197,7 +198,7 @@ def _disk(folder: Path) -> Check:
         free = shutil.disk_usage(folder).free >> 20
     except OSError as error:
         return Check("disk", "missing", f"cannot be asked: {error.strerror}", "choose a folder on a disk that works")
-    text = f"{free / 1024:.1f} GiB free"
+    text = f"{megabytes(free)} free"
     return Check("disk", "ok", text) if free >= DISK_MB else Check("disk", "note", text, "free some space for checkpoints")
 
 

@@ -46,6 +46,7 @@ from mltrainer.records.trial_table import FIRST, LAST, divided
 from mltrainer.redaction import redacted
 from mltrainer.reports.changes import since
 from mltrainer.reports.render import template_paths
+from mltrainer.reports.values import duration
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
@@ -365,7 +366,7 @@ def walk(tools: Tools, until: str | None) -> list[Gate]:
         tools.tell({"event": "phase", "phase": phase})
         started = time.monotonic()
         ran.append(run_phase(tools, phase, ()))
-        tools.note(f"{phase} took {time.monotonic() - started:.1f} s")
+        tools.note(f"{phase} took {duration(time.monotonic() - started)}")
         if not ran[-1].holds:
             break
     return ran

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mltrainer.questions.findings import Explored
-from mltrainer.reports.values import as_float, duration, number
-
-
-def step_time(us: Any) -> str:
-    """Return a time that was measured in microseconds, in the unit that a person would use."""
-    value = as_float(us)
-    if value < 1e3:
-        return f"{number(value)} µs"
-    return f"{number(value / 1e3)} ms" if value < 1e6 else duration(value / 1e6)
 
 
 def changed_files(found: Explored) -> list[str]:

@@ -192,7 +192,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     **{
         name: _measure(getattr(values, name))
         for name in (
-            *("number", "given", "measured", "duration", "share", "size", "megabytes", "microseconds", "signed"),
+            *("number", "given", "measured", "duration", "share", "size", "megabytes", "microseconds", "minutes", "signed"),
             *("counted", "times"),
         )
     },

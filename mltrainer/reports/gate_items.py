@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.reports import markdown as md
-from mltrainer.reports.values import number
+from mltrainer.reports.values import counted, number
 
 if TYPE_CHECKING:
     from mltrainer.records.envelope import Waiver
@@ -61,7 +61,7 @@ def gate_line(gate: Items) -> str:
     """Return the gate's verdict as a bold sentence of Markdown."""
     if failed := failing(gate):
         measured = [item for item in failed if not item.is_unmeasured]
-        rest = f" Not measured: {number(len(failed) - len(measured))} items." if 0 < len(measured) < len(failed) else ""
+        rest = f" Not measured: {counted(len(failed) - len(measured), 'item')}." if 0 < len(measured) < len(failed) else ""
         return f"❌ **The gate does not hold**: {', '.join(md.code(item.id) for item in measured or failed)}.{rest}"
     if not gate:
         return "❌ **The gate does not hold**: nothing was checked."

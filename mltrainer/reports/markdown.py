@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mltrainer.reports.values import NOT_MEASURED, given, measured, plain, visible
+from mltrainer.reports.values import NOT_MEASURED, given, labelled, measured, plain, visible
 
 # What acts: `&` where it begins a character reference, `<` wherever it stands; `>` and `-` at the start of a line alone.
 _MARKUP = re.compile(r"&(?=#?\w+;)|[<`*\[\]|\\{}$~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.")
@@ -102,7 +102,8 @@ def evidence(values: Any) -> str:
     """Return the measured values beside a verdict, one per line of a table's cell."""
     if not isinstance(values, dict):
         return plain_value(values)
-    return "<br>".join(f"{text(str(key).replace('_', ' '))}: {plain_value(item)}" for key, item in values.items())
+    rows = (labelled(str(key), item, plain_value) for key, item in values.items())
+    return "<br>".join(f"{text(label)}: {shown}" for label, shown in rows)
 
 
 def document(blocks: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from mltrainer.records.run import TrainingResult
 from mltrainer.reports import html
 from mltrainer.reports import markdown as md
 from mltrainer.reports.runs import RunComparison, RunRow, parting, told_apart, validation_metrics
-from mltrainer.reports.values import counted, duration, number
+from mltrainer.reports.values import counted, duration, labelled, number
 
 VERDICTS = {"pass": "✅ pass", "fail": "❌ fail", "not_applicable": "⚪ not applicable", "waived": "⚠️ waived"}
 SHOWN = 20  # rows of predictions
@@ -143,7 +143,8 @@ def gate_html(phase: str, holds: bool, items: Sequence[ShownItem], stale: Iterab
 def _evidence(values: Any) -> str:
     if not isinstance(values, dict):
         return html.words(values)
-    return "<br>".join(f"{html.escaped(key.replace('_', ' '))}: {html.words(value)}" for key, value in values.items())
+    rows = (labelled(key, value, html.words) for key, value in values.items())
+    return "<br>".join(f"{html.escaped(label)}: {shown}" for label, shown in rows)
 
 
 def status_html(phases: Sequence[tuple[str, str, Sequence[str]]], why: str | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -162,39 +162,58 @@ def share(value: Any) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """Return a time in the units that a person would use."""
+    """Return a time in the units that a person would use, from microseconds to hours; whole seconds as they are."""
     if not finite(seconds):
         return number(seconds)
-    value = as_float(seconds)
+    value = seconds if isinstance(seconds, int) else as_float(seconds)
     if value < 60:
-        return f"{number(value)} s"
+        factor, unit = (1, "s") if value >= 1 or not value else (1e3, "ms") if value >= 1e-3 else (1e6, "µs")
+        return f"{number(value * factor)} {unit}"
     # Rounded before it is parted: 119.6 s would otherwise be 1 min 60 s.
     whole = round(value)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+    unit_s, large, small = (60, "min", "s") if whole < 3600 else (3600, "h", "min")
+    rest = f" {whole % unit_s * 60 // unit_s:02d} {small}" if value % unit_s else ""
+    return f"{whole // unit_s:,} {large}{rest}"
+
+
+def time_left(seconds: float) -> str:
+    """Return an estimate of what is still to come, no finer than a second."""
+    return f"{duration(round(seconds))} left"
 
 
 def microseconds(value: Any) -> str:
     """Return a time that is recorded in microseconds."""
-    return f"{number(value)} µs" if finite(value) else number(value)
+    return duration(as_float(value) / 1e6) if finite(value) else number(value)
+
+
+def minutes(value: Any) -> str:
+    """Return a time that is recorded in minutes."""
+    return duration(as_float(value) * 60) if finite(value) else number(value)
 
 
 def size(count: Any) -> str:
     """Return a number of bytes with three significant digits and a decimal unit."""
-    if not finite(count):
-        return number(count)
-    value = as_float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 1000:
-            return f"{number(value)} {unit}" if unit != "B" else f"{number(int(value))} B"
-        value /= 1000
-    return f"{number(value)} TB"
+    return _with_unit(as_float(count), 1000, ("B", "kB", "MB", "GB", "TB")) if finite(count) else number(count)
 
 
 def megabytes(value: Any) -> str:
-    """Return an amount of memory that is recorded in MiB (2**20 bytes)."""
-    return f"{number(value)} MiB" if finite(value) else number(value)
+    """Return an amount of memory that is recorded in MiB (2**20 bytes), with three significant digits and a binary unit."""
+    return _with_unit(as_float(value) * 2**20, 1024, ("B", "KiB", "MiB", "GiB", "TiB")) if finite(value) else number(value)
+
+
+def _with_unit(count: float, step: int, units: Sequence[str]) -> str:
+    power = next((power for power in range(len(units) - 1) if abs(count) < step ** (power + 1)), len(units) - 1)
+    return f"{number(count / step**power if power else int(count))} {units[power]}"
+
+
+_UNITS = {"minutes": minutes, "_us": microseconds, "_mb": megabytes, "_s": duration}
+
+
+def labelled(key: str, value: Any, shown: Callable[[Any], str] = plain) -> tuple[str, str]:
+    """Return a key of evidence in words, and its value: a measured time or memory in the unit that a person would use."""
+    ending = next((one for one in _UNITS if key.endswith(one) and finite(value)), "")
+    label = key.removesuffix(ending).replace("_", " ").strip() or "time"
+    return label, _UNITS[ending](value) if ending else shown(value)
 
 
 def short(digest: Any, length: int = 12) -> str:

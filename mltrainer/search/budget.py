@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from mltrainer.records.job import SearchJob
+from mltrainer.reports.values import duration
 from mltrainer.search.halving import expected_share
 
 LEAST_SHARE = 0.5  # of the budget, for the trials: chosen by us, so that a dear baseline leaves a search, not two trials
@@ -74,13 +75,13 @@ class Budget:
         if self.trial_s is None or self.search_s is None:
             return None
         ways = f"{self.workers} at a time, " if self.workers > 1 else ""
-        words = f"{self.trials} trials of about {_words(self.trial_s)}, {ways}about {_words(self.search_s)}"
+        words = f"{self.trials} trials of about {duration(self.trial_s)}, {ways}about {duration(self.search_s)}"
         if self.minutes is None or self.search_s <= 60 * self.minutes:
             after_s = self.comparison_s + self.replay_s
-            return f"{words}; then about {_words(after_s)} to compare the best with the baseline and to repeat it"
+            return f"{words}; then about {duration(after_s)} to compare the best with the baseline and to repeat it"
         fitting = max(1, min(self.trials, self.workers * math.ceil((60 * self.minutes - self.start_s) / self.trial_s)))
         return (
-            f"{words}; there are {self.minutes:.3g} minutes for them, in which about {fitting} begin: the same as the first "
+            f"{words}; there are {duration(60 * self.minutes)} for them, in which about {fitting} begin: the same as the first "
             f"{fitting} of a longer search. --set minutes={math.ceil(self.search_s / 60)} lets all of them begin"
         )
 
@@ -96,9 +97,3 @@ def _kept(job: SearchJob, trials: int) -> float:
 
 def _wall_s(run_s: float, runs: int, workers: int) -> float:
     return run_s * math.ceil(runs / workers)
-
-
-def _words(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

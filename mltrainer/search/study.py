@@ -16,6 +16,7 @@ from typing import Any, Literal
 from mltrainer.configs.project import Metric, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
+from mltrainer.reports.values import time_left
 from mltrainer.search import halving
 from mltrainer.search.budget import Budget
 from mltrainer.search.journal import Journal
@@ -299,8 +300,8 @@ class Study:
         done, left = len(self._trials), self._left_s()
         best = self._best
         so_far = f"; best {best.value:.4g} of trial {best.nr}" if best else ""
-        time_left = f", {_duration(left)} left" if left is not None else ""
-        return f"trial {number}: {self._trials[number].told(self.metric.name)}{so_far}; {done} of {self._planned}{time_left}"
+        rest = f", {time_left(left)}" if left is not None else ""
+        return f"trial {number}: {self._trials[number].told(self.metric.name)}{so_far}; {done} of {self._planned}{rest}"
 
     def _left_s(self) -> float | None:
         """Return the expected seconds of the remaining trials, by those that ended now, or by the baseline; None where unknown.
@@ -356,7 +357,3 @@ def further_metrics(results: Sequence[Trained], names: Iterable[str]) -> dict[st
     """Return further metrics of a trial's runs, over the folds their means; "nan" where one was not measured."""
     columns = {name: [float(result.metrics.get(name, math.nan)) for result in results] for name in names}
     return {name: plain(math.fsum(values) / len(values)) for name, values in columns.items()}
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -28,7 +28,7 @@ def test_an_item_that_fails_says_what_was_measured_and_what_to_do() -> None:
     assert describe(gate(PASSES, FAILS)).splitlines() == [
         "baseline: does not hold (1 of 2 items pass)",
         "  within_time_budget fails: It was quick.",
-        "    measured: minutes 61.2; ends 1, none",
+        "    measured: time 1 h 01 min; ends 1, none",
         "    next: raise the budget",
     ]
 

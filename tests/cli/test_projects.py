@@ -132,6 +132,6 @@ def test_many_projects_are_reported_with_rate_and_time_left(capsys: pytest.Captu
             seconds = done / 4
             pace.at(done)
     assert capsys.readouterr().err.splitlines() == [
-        "projects 40/100  4 a second  15.0 s left",
-        "projects 80/100  4 a second  5.00 s left",
+        "projects 40/100  4 a second  15 s left",
+        "projects 80/100  4 a second  5 s left",
     ]

@@ -16,7 +16,7 @@ STUDY: dict[str, Any] = {
     "what": "trials", "done": 12, "planned": 20, "left_s": 200.0, "metric": "accuracy",
     "best": {"nr": 7, "value": 0.9833, "values": {"optimizer.lr": 0.00213}}, "running": [],
 }  # fmt: skip
-TOLD = "12 of 20 trials; 3 min left; best accuracy 0.983 of trial 7"
+TOLD = "12 of 20 trials; 3 min 20 s left; best accuracy 0.983 of trial 7"
 
 
 def study(**changes: Any) -> Study:

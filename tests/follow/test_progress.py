@@ -84,7 +84,7 @@ def plain(text: str) -> str:
 
 def test_a_bar_shows_epoch_step_loss_metric_rate_and_time_left(terminal: Terminal) -> None:
     shown = plain(terminal.tell(*EVENTS[:4], close=False)).split("\r")[-1]
-    expected = r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  28 steps/s  10.7 s left"
+    expected = r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  28 steps/s  11 s left"
     assert re.search(expected, shown), shown
 
 
@@ -128,7 +128,7 @@ STUDY: dict[str, Any] = {
 def test_a_search_shows_how_far_it_is_and_what_each_worker_trains(terminal: Terminal) -> None:
     shown = plain(terminal.tell(STUDY, {**STUDY, "running": STUDY["running"][:1]}, close=False))
     first, last = (shown.split("trials 12/20")[nr] for nr in (1, -1))
-    assert re.match(r" +[━╸╺]+ *80 s left  best accuracy 0.983 of trial 7  optimizer.lr=0.00213 *\n", first), first
+    assert re.match(r" +[━╸╺]+ *1 min 20 s left  best accuracy 0.983 of trial 7  optimizer.lr=0.00213 *\n", first), first
     assert re.search(r"\n  trial 13 +[━╸╺]+ *epoch 3/20  accuracy 0.91  120 steps/s *\n  trial 14 +[━╸╺]+ *starts", first), first
     assert "trial 13" in last
     assert "trial 14" not in last
@@ -151,7 +151,7 @@ def test_a_log_has_plain_lines_and_not_too_many(capsys: pytest.CaptureFixture[st
     monkeypatch.setattr(Progress, "LOG_EVERY_S", 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 5000.0)
     tell(*EVENTS).close()
-    status = "  epoch 1/4  step 64/400  train loss 0.512  28 steps/s  12.0 s left\n"
+    status = "  epoch 1/4  step 64/400  train loss 0.512  28 steps/s  12 s left\n"
     assert capsys.readouterr().err == LINES.replace("baseline:\n", f"baseline:\n{status}")
 
 
@@ -175,7 +175,7 @@ def test_what_is_not_known_yet_is_left_out() -> None:
         "step 3/8",
         "train loss 0.5",
         "1 steps/s",
-        "5.00 s left",
+        "5 s left",
     ]
 
 

@@ -223,7 +223,7 @@ def test_a_running_study_shows_with_its_trials(tmp_path: Path) -> None:
     write_json(project.state_dir / "studies/abc/live.json", told)
     assert Scene(project).look().study is None  # what a killed study left behind
     with locked(project.state_dir / "lock", "the project"):
-        assert json.loads(sent(Scene(project).look()))["study"] == {**told, "text": "3 of 8 trials; 60 s left"}
+        assert json.loads(sent(Scene(project).look()))["study"] == {**told, "text": "3 of 8 trials; 1 min left"}
 
 
 def test_nothing_of_the_project_is_written(digits: Project) -> None:

@@ -121,7 +121,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_batch_size_is_begun_that_would_go_beyond_the_minutes(new: Project, cli: Cli, quick: None) -> None:
     found = cli("batch-size", "--from", "16", "--minutes", "0", "--json", "--project", new.root).json
     assert [row["batch_size"] for row in found["sizes"]] == [16]  # the first one is always measured
-    assert found["stopped"] == "32 would go beyond 0 minutes; --minutes allows more"
+    assert found["stopped"] == "32 would go beyond 0 s; --minutes allows more"
 
 
 def test_the_explorers_page_says_how_long_it_may_take(new: Project) -> None:
@@ -158,7 +158,7 @@ def test_a_size_beyond_the_memorys_share_is_not_tried(
     monkeypatch.setattr(measure, "memory_mb", lambda device: 400.0)
     monkeypatch.setattr(measure, "peak_mb", lambda device: next(peaks))
     found = cli("batch-size", "--from", "16", "--json", "--project", new.root).json
-    assert (found["largest"], found["stopped"]) == (32, "64 would take about 400 of 360 MiB")
+    assert (found["largest"], found["stopped"]) == (32, "64 would take about 400 MiB of 360 MiB")
 
 
 @pytest.mark.parametrize("command", ["lr-find", "profile"])

@@ -45,7 +45,18 @@ def test_a_setting_is_written_as_it_was_given(value: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.5, "0.500 s"), (59.99, "60.0 s"), (192.4, "3 min 12 s"), (3840, "1 h 04 min"), ("nan", "NaN"), (None, "not measured")],
+    [
+        *[(0, "0 s"), (12.5e-6, "12.5 µs"), (0.005034, "5.03 ms"), (0.5, "500 ms"), (9, "9 s"), (59.99, "60.0 s")],
+        *[
+            (60, "1 min"),
+            (192.4, "3 min 12 s"),
+            (3599.7, "1 h 00 min"),
+            (3600, "1 h"),
+            (3840, "1 h 04 min"),
+            (90061.0, "25 h 01 min"),
+        ],
+        *[("nan", "NaN"), (None, "not measured")],
+    ],
 )
 def test_a_duration_is_in_the_units_of_a_person(seconds: Any, text: str) -> None:
     assert values.duration(seconds) == text
@@ -57,6 +68,29 @@ def test_a_duration_is_in_the_units_of_a_person(seconds: Any, text: str) -> None
 )
 def test_a_size_has_a_decimal_unit(count: Any, text: str) -> None:
     assert values.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("mib", "text"),
+    [(8 / 2**20, "8 B"), (0.324, "332 KiB"), (445.2, "445 MiB"), (62_600.0, "61.1 GiB"), (0, "0 B"), (None, "not measured")],
+)
+def test_memory_has_a_binary_unit(mib: Any, text: str) -> None:
+    assert values.megabytes(mib) == text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("minutes", 0.0425, ("time", "2.55 s")),
+        ("budget_minutes", 60, ("budget", "1 h")),
+        ("device_peak_mb", 19488, ("device peak", "19.0 GiB")),
+        ("step_us", 5034.0, ("step", "5.03 ms")),
+        ("waited_s", None, ("waited s", "none")),
+        ("not_available", [], ("not available", "none")),
+    ],
+)
+def test_evidence_is_in_words_and_a_persons_units(key: str, value: Any, told: tuple[str, str]) -> None:
+    assert values.labelled(key, value) == told
 
 
 def test_what_is_hidden_becomes_visible() -> None:
@@ -83,7 +117,7 @@ def test_shares_signs_counts_and_digests() -> None:
 def test_numbers_and_times_at_the_borders_of_their_ways_of_writing() -> None:
     assert [values.number(1234567.0), values.number(0.0001234)] == ["1,234,567", "0.000123"]
     assert values.number(12345678.0) == "1.23e+07"
-    assert [values.duration(59.9), values.duration(60.0)] == ["59.9 s", "1 min 00 s"]
+    assert [values.duration(59.9), values.duration(60.0)] == ["59.9 s", "1 min"]
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def job_of() -> SearchJob:
 
 THEN = "to compare the best with the baseline and to repeat it"
 LATE = (
-    "20 trials of about 10 min, 2 at a time, about 100 min; there are 30 minutes for them, in which about 6 begin: the same as "
+    "20 trials of about 10 min, 2 at a time, about 1 h 40 min; there are 30 min for them, in which about 6 begin: the same as "
     "the first 6 of a longer search. --set minutes=100 lets all of them begin"
 )
 
@@ -45,8 +45,8 @@ LATE = (
 @pytest.mark.parametrize(
     ("run_s", "told"),
     [
-        (0.4, f"20 trials of about 0.4 s, 2 at a time, about 4 s; then about 2.4 s {THEN}"),
-        (12, f"20 trials of about 12 s, 2 at a time, about 2 min; then about 72 s {THEN}"),
+        (0.4, f"20 trials of about 400 ms, 2 at a time, about 4.00 s; then about 2.40 s {THEN}"),
+        (12, f"20 trials of about 12.0 s, 2 at a time, about 2 min; then about 1 min 12 s {THEN}"),
         (600, LATE),
     ],
 )  # fmt: skip
@@ -62,7 +62,7 @@ def test_the_start_of_the_workers_is_part_of_a_search_and_changes_no_limit() -> 
     assert (at_once.search_s, started.search_s) == (2.0, 5.0)
     assert (at_once.replay_s, started.replay_s) == (0.5, 3.5)
     assert at_once.minutes == started.minutes
-    assert "about 5 s; then about 6 s to compare" in str(started.told())
+    assert "about 5.00 s; then about 6.00 s to compare" in str(started.told())
 
 
 def test_a_trial_has_a_run_for_each_fold_and_a_seed_of_the_comparison_has_one() -> None:

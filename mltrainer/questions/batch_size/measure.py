@@ -16,6 +16,7 @@ from mltrainer.questions.findings import ExplorerSettings
 from mltrainer.questions.measuring import first_steps
 from mltrainer.records.job import ExplorationJob
 from mltrainer.records.partial import partial
+from mltrainer.reports.values import megabytes, minutes
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.trainers.native.session import Session
 
@@ -35,9 +36,9 @@ def measure(session: Session, job: ExplorationJob) -> SizeTest:
     rows: list[Size] = []
     for size in doubled(asked.first, session.plan.samples):
         if rows and needed_mb(rows) > limit:
-            return SizeTest(limit_mb=limit, stopped=f"{size} would take about {needed_mb(rows):,.0f} of {limit:,.0f} MiB")
+            return SizeTest(limit_mb=limit, stopped=f"{size} would take about {megabytes(needed_mb(rows))} of {megabytes(limit)}")
         if rows and _takes_too_long(rows, asked.minutes, time.perf_counter() - begun):
-            return SizeTest(limit_mb=limit, stopped=f"{size} would go beyond {asked.minutes:g} minutes; --minutes allows more")
+            return SizeTest(limit_mb=limit, stopped=f"{size} would go beyond {minutes(asked.minutes)}; --minutes allows more")
         try:
             rows.append(_measured(session, size))
         except Exception as error:
@@ -57,7 +58,7 @@ def _measured(session: Session, size: int) -> Size:
     _forget_peak(device)
     step_s = step_seconds(_timed(session, size), size, in_bursts=session.readers > 0)
     row = Size(batch_size=size, step_us=step_s * 1e6, samples_per_s=size / step_s, peak_mb=peak_mb(device))
-    text = f"batch size {size}: {row.samples_per_s:,.0f} samples/s, {row.peak_mb:,.0f} MiB at most"
+    text = f"batch size {size}: {row.samples_per_s:,.0f} samples/s, {megabytes(row.peak_mb)} at most"
     session.events.send("note", text=text)
     return row
 

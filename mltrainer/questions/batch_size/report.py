@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from mltrainer.questions.batch_size.findings import FoundSize
-from mltrainer.questions.texts import changed_files, step_time
+from mltrainer.questions.texts import changed_files
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import megabytes, number
+from mltrainer.reports.values import megabytes, microseconds, number
 
 
 def text(found: FoundSize) -> str:
     """Return a row per size, why it ended there, the suggestion with its reason, and what to type."""
     rows = [
-        [number(r.batch_size), number(r.samples_per_s), step_time(r.step_us), megabytes(r.peak_mb), _note(found, r.batch_size)]
+        [number(r.batch_size), number(r.samples_per_s), microseconds(r.step_us), megabytes(r.peak_mb), _note(found, r.batch_size)]
         for r in found.sizes
     ]
     lines = [table(rows, ["batch size", "samples/s", "step", "peak memory", ""]).rstrip("\n"), f"ended: {found.stopped}"]

@@ -9,6 +9,7 @@ from datetime import date
 from mltrainer.configs.pages import Figure
 from mltrainer.configs.prices import Offer, PricesPage
 from mltrainer.questions.cost.findings import OfferCost, PhaseCost, Range, Source
+from mltrainer.reports.values import duration
 
 HOUR_S = 3600
 MINIMUM, KWH = "minimum billing in s", "a kWh"
@@ -101,13 +102,14 @@ def cheapest(offers: Sequence[OfferCost], deadline_h: float) -> tuple[str | None
         return None, "no offer's time is known: give --hours DEVICE=H, or measure there with mltrainer plan"
     if not within:
         one, hours = min(timed, key=lambda row: float(row[1].high))
-        return None, f"none is known to end in time at a known price; the fastest, {label(one)}, takes up to {hours.high:.4g} h"
+        longest = duration(hours.high * HOUR_S)
+        return None, f"none is known to end in time at a known price; the fastest, {label(one)}, takes up to {longest}"
     currencies = sorted({one.currency for one, _, _ in within})
     if len(currencies) > 1:
         return None, f"prices in {' and '.join(currencies)} are not compared: write one currency into your pages"
     one, hours, money = min(within, key=lambda row: (float(row[2].high), float(row[1].high)))
     of = f"the least of {len(within)} that end in time" if len(within) > 1 else "the only one that is known to end in time"
-    return label(one), f"{of}: up to {hours.high:.4g} h and {money.high:,.2f} {one.currency}"
+    return label(one), f"{of}: up to {duration(hours.high * HOUR_S)} and {money.high:,.2f} {one.currency}"
 
 
 def label(offer: OfferCost) -> str:

@@ -22,6 +22,7 @@ from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
 from mltrainer.records.planner import Traced
 from mltrainer.records.run import ProbeResult
+from mltrainer.reports.values import megabytes
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.runs.launcher import Tools
 
@@ -130,7 +131,7 @@ class _Planner:
         if self.config.device != "cpu" or self.processes > 1:
             return _Probed(None, None, "only one process on this machine's CPU is tried")
         if needed.total / MIB > room_mb:
-            told = f"it may need {needed.total / MIB:,.0f} MiB, and {room_mb:,.0f} MiB of this machine may be planned with"
+            told = f"it may need {megabytes(needed.total / MIB)}, and {megabytes(room_mb)} of this machine may be planned with"
             return _Probed(None, None, told)
         try:
             result = ProbeResult.model_validate(self.exploration.tools.run(ORCHESTRATOR, self._probe_job()))
@@ -208,7 +209,7 @@ class _Planner:
             return found * share, f"{share:.0%} of {device.name}'s {found / known.GIB:g} GiB"
         each = room_mb * MIB / self.processes
         shared = f", shared by {self.processes} processes" if self.processes > 1 else ""
-        return each, f"the {room_mb:,.0f} MiB of this machine that may be planned with{shared}"
+        return each, f"the {megabytes(room_mb)} of this machine that may be planned with{shared}"
 
     def _on_device(self, device: Device) -> OnDevice:
         memory_bytes, unknown = known.memory_bytes(device), [f"{name}: blank on the page" for name in known.blanks(device)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mltrainer.questions.planner.findings import FoundPlan, Memory, OnDevice, Row, Span
-from mltrainer.questions.texts import changed_files, step_time
+from mltrainer.questions.texts import changed_files
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import megabytes, number
+from mltrainer.reports.values import megabytes, microseconds, number
 
 PARTS = {
     "weights": "weights",
@@ -59,7 +59,7 @@ def _measured(found: FoundPlan) -> list[str]:
 
 
 def _span(span: Span) -> str:
-    return f"{step_time(span.low)} to {step_time(span.high)}"
+    return f"{microseconds(span.low)} to {microseconds(span.high)}"
 
 
 def _way(row: Row) -> list[str]:

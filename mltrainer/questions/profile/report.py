@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from mltrainer.questions.profile.findings import FoundProfile
-from mltrainer.questions.texts import changed_files, step_time
+from mltrainer.questions.texts import changed_files
 from mltrainer.reports.terminal import table
-from mltrainer.reports.values import number, share
+from mltrainer.reports.values import microseconds, number, share
 
 
 def text(found: FoundProfile) -> str:
     """Return a step's time by section, its most expensive operators, and the path of the trace."""
-    sections = [[row.name, step_time(row.us), share(row.share)] for row in found.sections]
-    operators = [[r.name, number(r.calls), step_time(r.us), share(r.share)] for r in found.operators]
+    sections = [[row.name, microseconds(row.us), share(row.share)] for row in found.sections]
+    operators = [[r.name, number(r.calls), microseconds(r.us), share(r.share)] for r in found.operators]
     lines = [
-        f"a step takes {step_time(found.step_us)} (median of {found.steps} steps):",
+        f"a step takes {microseconds(found.step_us)} (median of {found.steps} steps):",
         table(sections, ["section", "median", "share of all"]),
         f"operators by their own time, per step (traced, {found.traced_steps} steps):",
         table(operators, ["operator", "calls", "time", "share of all"]).rstrip("\n"),
