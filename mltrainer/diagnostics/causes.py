@@ -38,6 +38,8 @@ HELD_SKILL = 0.7  # of weights that are held on purpose as much is learned
 DROPPED = 0.9  # share of the units
 LEAST_RIGHT = 0.5  # of the smoothed label: less is left for the right class than for all others
 LEARNABLE = 0.25  # of a constant answer's loss, at least so much must be gone in answers that fit each sample
+# Ten times what is usual: inside the gradient (Adam, SGD; PyTorch's examples have 1e-4 to 5e-4), or apart from it (0.01 to 0.1).
+LARGE_DECAY = {"sgd": 0.05, "adam": 0.05, "adamw": 1.0, "lion": 5.0}
 BY_BATCH = 0.01  # of the spread of the answers; rounding is below 1e-4
 REPEATED = 0.5  # share of the training rows
 ALIKE, LOST = 0.3, 3  # the skill of neighbours, and so many times as much as is left
@@ -216,6 +218,45 @@ def _of_the_batch(run: Run) -> Found | None:
     )
 
 
+def _linear(run: Run) -> Found | None:
+    form = run.start and run.start.structure
+    if not form or not form.linear or form.layers < 2 or run.reached_skill >= HELD_SKILL:
+        return None
+    return Found(
+        f"The model is linear: nothing stands between its {form.layers} layers with weights (no activation, such as ReLU), and "
+        "together they can do no more than one of them."
+    )
+
+
+def _orderless(run: Run) -> Found | None:
+    form = run.start and run.start.structure
+    if not form or not form.orderless or run.skill >= HELD_SKILL:
+        return None
+    return Found(
+        f"The order of the inputs along dimension {_listed(list(map(str, form.orderless)))} changes no answer: the model has no "
+        "positions there, or takes a mean over it (pooling) before anything looks at neighbours."
+    )
+
+
+def _same_answers(run: Run) -> Found | None:
+    form = run.start and run.start.structure
+    if not form or not form.same_answers or (run.start and run.start.symmetric):
+        return None
+    return Found(
+        f"{form.same_answers} of the numbers of each answer are always equal to another one: these outputs share their weights, "
+        "as heads of a list that was multiplied do."
+    )
+
+
+def _decayed(run: Run) -> Found | None:
+    optimizer = run.config.get("optimizer") or {}
+    decay, most = number(optimizer.get("weight_decay")), LARGE_DECAY.get(optimizer.get("name", ""), math.inf)
+    if not decay >= most or run.reached_skill >= HELD_SKILL:
+        return None
+    usual = f"usual for {optimizer['name']} are {text(most / 10)} and less"
+    return Found(f"A weight decay of {text(decay)} pulls the weights to zero: {usual}.", {"optimizer.weight_decay": most / 100})
+
+
 def _overlooked(run: Run) -> Found | None:
     told = run.start and run.start.overlooks
     if not told:
@@ -283,6 +324,10 @@ CAUSES = (
         True,
     ),
     Cause("batch_dependent", _of_the_batch, "Look for a softmax, a norm or a mean over dimension 0, which is the batch", True),
+    Cause("linear_model", _linear, "Put an activation such as ReLU between the layers", True),
+    Cause("same_answers", _same_answers, "Make each output, or each head, with weights of its own", True),
+    Cause("weights_decayed", _decayed, "Little weight decay, or none", True),
+    Cause("order_blind", _orderless, "Where order matters: positions, or a convolution or recurrence before the mean", False),
     Cause("inputs_destroyed", _altered, "Look at some training samples as the model gets them, with their labels", True),
     Cause("units_dropped", _dropped, "A fifth of the dropout", True),
     Cause("loss_scaled", _scaled, "Return the mean over the samples from the loss", False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from mltrainer.diagnostics.signals import (
@@ -25,15 +26,20 @@ FIGURES = ("gap.svg", "learning_curves.svg")
 PLACES = {"best": "at the best evaluation", "last": f"at the end (the median of up to {SETTLED_ROWS} evaluations)"}
 
 
-def find(run: Run, *, gap: float, skill: float, standard_errors: float, rise: float) -> Finding:
-    """Fire on a gap: in points of a bounded metric; in R2 or relative loss while the validation loss rises."""
+def find(run: Run, *, gap: float, skill: float, standard_errors: float, rise: float, wide: float) -> Finding:
+    """Fire on a gap: in points of a bounded metric; in R2 or relative loss while the validation loss rises, or where it is wide.
+
+    What holds a model back that learned by heart alone helps none that is no better than a constant answer.
+    """
     if run.best_row is None:
         return Finding("not_applicable", "The run recorded no evaluation of both splits, so there is no gap to judge.")
     if run.score == R2:
-        return _by_r2(run, gap, skill, rise)
-    if run.score is not None:
-        return _by_points(run, run.score, gap, skill, standard_errors)
-    return _by_loss(run, gap, rise)
+        found = _by_r2(run, gap, skill, rise, wide)
+    elif run.score is not None:
+        found = _by_points(run, run.score, gap, skill, standard_errors)
+    else:
+        found = _by_loss(run, gap, rise)
+    return replace(found, is_elsewhere=run.beats_constant is False)
 
 
 # --- bounded metrics ---
@@ -134,15 +140,16 @@ def _is_weighted(run: Run) -> bool:
 # --- regression, and tasks without a bounded metric ---
 
 
-def _by_r2(run: Run, gap: float, skill: float, rise: float) -> Finding:
+def _by_r2(run: Run, gap: float, skill: float, rise: float, wide: float) -> Finding:
     found = max(_gaps(run, R2), key=lambda one: one.points)
     risen = _rise(run)
-    # Small noisy tables have a gap of R2 in every honest run: the validation loss must have risen, too.
-    fired = found.points > gap and found.train > skill and risen > rise
+    # Small noisy tables have a gap of R2 in every honest run: it must be wide, or the validation loss must have risen, too.
+    fired = found.train > skill and (found.points > wide or (found.points > gap and risen > rise))
     reason = (
         f"R2 {PLACES[found.place]}: {text(found.train)} on the training set, {text(found.validation)} on the validation set, a "
         f"gap of {text(found.points)} (at most {text(gap)} allowed), and the validation loss ended at "
-        f"{text(risen)} times its minimum (at most {text(rise)} allowed); both limits must be exceeded."
+        f"{text(risen)} times its minimum (at most {text(rise)} allowed); both limits "
+        f"must be exceeded, or the gap alone must be above {text(wide)}."
     )
     evidence = {"metric": R2, "at": found.place, "train": found.train, "validation": found.validation, "gap": found.points}
     return judged(fired, reason, {**evidence, "rise": risen}, FIGURES)

@@ -187,6 +187,24 @@ class Overlooked(Part):
     equations = shares("share")
 
 
+class Structure(Part):
+    """What the answers of a model cannot depend on, whatever it learns.
+
+    Attributes:
+        layers: How many have weights.
+        linear: Whether they are together one linear layer.
+        orderless: Dimensions of the inputs whose order changes no answer.
+        same_answers: Of the numbers of an answer, how many are always equal to an earlier one.
+    """
+
+    layers: int
+    linear: bool
+    orderless: list[int]
+    same_answers: int
+
+    equations = not_negative("layers", "orderless.*", "same_answers")
+
+
 class SeenAtStart(Seen):
     """The untrained model.
 
@@ -210,6 +228,7 @@ class SeenAtStart(Seen):
         part: The largest difference that it makes to answers, beside their spread, that half of the batch is left out; None
             where that could not be asked.
         overlooks: What the loss overlooks, though a metric counts it; None of nothing, and of a built-in task.
+        structure: What its answers cannot depend on; None where that could not be asked.
     """
 
     shuffled_loss: Measured | None
@@ -230,6 +249,7 @@ class SeenAtStart(Seen):
     dropped: Measured | None = None
     part: Measured | None = None
     overlooks: Overlooked | None = None
+    structure: Structure | None = None
 
     equations = (*Seen.equations, *shares("trained_share", "dropped"), *not_negative("weights.*", "part"))
 

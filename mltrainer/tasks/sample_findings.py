@@ -10,6 +10,7 @@ from mltrainer.tasks.encoded import is_decided, is_encoded
 from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.order_leaks import made_of_neighbours
 from mltrainer.tasks.reading import Numbers, Reading
+from mltrainer.tasks.split_differences import difference_findings
 from mltrainer.tasks.telling import MOST_TELLING, telling_features
 from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_findings
 from mltrainer.tasks.windows import window_finding
@@ -25,6 +26,7 @@ LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
 MOST_MARKS = 0.2  # chosen by us: the share of the features that may tell a class each; more are its nature
 MOST_SUMMED = 3  # features whose sum is looked at
 FEW = 3  # chosen by us: times as many features there are at least, of which those are a few
+REPEATED = 0.5  # chosen by us: the share of training samples that repeat another one; a rare class drawn more often is below
 EXACT = 1e-4  # chosen by us: the share of a target's variance that a sum may leave; what is measured leaves more
 SHOWN = 3  # features that are named
 ONE_TARGET = "the targets of all"  # begins a finding that a loss without targets makes void
@@ -42,7 +44,7 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
         *_augmented(train, validation),
         *_contradicting(train),
         *(_telling(train, limits) or _made_of_target(train, validation)),
-        *_units(train, validation),
+        *(_units(train, validation) or _repeated(train) or difference_findings(train, validation, _labels(train, validation))),
         *_groups(train, validation),
         *_windows(train, validation),
         *_numbered(train, validation, limits),
@@ -321,6 +323,22 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
 
 
 # --- two splits beside each other --------------------------------------------------------------------
+
+
+def _repeated(train: Reading) -> list[Finding]:
+    """Return a warning where most training samples repeat another one, as a join or a sampler makes them."""
+    hashes = train.hashes if train.hashes is not None else np.zeros(0)
+    distinct = len(np.unique(hashes))
+    if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes):
+        return []
+    text = f"{len(hashes) - distinct} of {len(hashes)} training samples repeat another one, {distinct} are distinct"
+    return [Finding("warning", f"{text}: did a join duplicate rows, or does the data set read the same ones again?")]
+
+
+def _labels(train: Reading, validation: Reading) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the class numbers of both splits; None where they are no classes."""
+    one, other = classes_of(train.target), classes_of(validation.target)
+    return None if one is None or other is None else (one, other)
 
 
 def _units(train: Reading, validation: Reading) -> list[Finding]:

@@ -61,7 +61,7 @@ def other_units(train: np.ndarray, held_out: np.ndarray, looked_at: int = 1) -> 
     """
     one, other = _varied(_known(train), _known(held_out))
     # Around zero, a larger spread shows in the sizes alone.
-    is_apart = _is_beyond_chance(one, other, 2 * looked_at) or _is_beyond_chance(abs(one), abs(other), 2 * looked_at)
+    is_apart = is_beyond_chance(one, other, 2 * looked_at) or is_beyond_chance(abs(one), abs(other), 2 * looked_at)
     return _scales(one, other) if is_apart else None
 
 
@@ -74,7 +74,7 @@ def other_units_of_all(train: np.ndarray, held_out: np.ndarray) -> tuple[Scale, 
     ends = [float(np.quantile(np.abs(_known(part.ravel(), NUMBERS)), END)) for part in (train, held_out)]
     if max(ends) < UNIT / SAME * min(ends):
         return None
-    if not _is_beyond_chance(_known(np.abs(train).mean(axis=1)), _known(np.abs(held_out).mean(axis=1)), 1):
+    if not is_beyond_chance(_known(np.abs(train).mean(axis=1)), _known(np.abs(held_out).mean(axis=1)), 1):
         return None
     return _scales(*_varied(_known(train.ravel(), NUMBERS), _known(held_out.ravel(), NUMBERS)))
 
@@ -101,15 +101,19 @@ def _scale(values: np.ndarray) -> Scale:
     return Scale(median, float(np.median(np.abs(values))), high - low)
 
 
-def _is_beyond_chance(one: np.ndarray, other: np.ndarray, looked_at: int) -> bool:
-    """Return True if one distribution would hardly give two such samples (Kolmogorov and Smirnov, by Massart's bound, 1990)."""
-    if min(len(one), len(other)) < FEWEST:
-        return False
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference of the shares of two samples that lie below a value (Kolmogorov and Smirnov), from 0 to 1."""
     both = np.sort(np.concatenate([one, other]))
     shares = [np.searchsorted(np.sort(values), both, side="right") / len(values) for values in (one, other)]
-    distance = float(np.abs(shares[0] - shares[1]).max())
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def is_beyond_chance(one: np.ndarray, other: np.ndarray, looked_at: int = 1) -> bool:
+    """Return True if one distribution would hardly give two samples so far apart (Massart's bound, 1990); looked at so many."""
+    if min(len(one), len(other)) < FEWEST:
+        return False
     weight = len(one) * len(other) / (len(one) + len(other))
-    return math.log(2 * looked_at) - 2 * distance**2 * weight < math.log(CHANCE)
+    return math.log(2 * looked_at) - 2 * distance(one, other) ** 2 * weight < math.log(CHANCE)
 
 
 def _is_other(one: Scale, other: Scale) -> bool:

@@ -58,6 +58,16 @@ HELD = {f"{MODEL}held": ["0.weight"], f"{MODEL}trained_share": 0.03}
 OVERLOOKS = {"share": 0.1, "metrics": ["accuracy"], "classes": [3], "seen": [0, 1, 2]}
 PADDING_ALONE = {"share": 0.7, "metrics": ["accuracy"], "classes": [1, 2, 3], "seen": [0]}
 
+
+def form(**changes: Any) -> dict[str, Any]:
+    """Return what a model's answers cannot depend on."""
+    return {f"{MODEL}structure": {"layers": 3, "linear": False, "orderless": [], "same_answers": 0, **changes}}
+
+
+def adam(decay: float) -> dict[str, Any]:
+    return {"optimizer": {"name": "adam", "lr": 1e-3, "weight_decay": decay}}
+
+
 NAMED: list[tuple[str, str, Run]] = [
     ("rate_gone", "After 10 % of the run", run_of(schedule={"name": "exponential", "gamma": 1e-3})),
     ("rate_gone", "at the end: the schedule (own)", own(rates(*[1e-9] * 10))),
@@ -70,6 +80,10 @@ NAMED: list[tuple[str, str, Run]] = [
     ("loss_overlooks", "It looks at class 0 alone", run_of({f"{MODEL}overlooks": PADDING_ALONE})),
     ("batch_dependent", "differ by 0.4 times", run_of({f"{MODEL}part": 0.4})),
     ("inputs_destroyed", "as the model gets them, of 12 %", run_of({GIVEN: [0.12, 0.9], **UNLEARNED})),
+    ("linear_model", "between its 3 layers with weights", run_of({**form(linear=True), **UNLEARNED})),
+    ("same_answers", "5 of the numbers of each answer", run_of(form(same_answers=5))),
+    ("weights_decayed", "A weight decay of 0.5 pulls the weights to zero", run_of(UNLEARNED, **adam(0.5))),
+    ("order_blind", "inputs along dimension 1 changes no answer", run_of({**form(orderless=[1]), **UNLEARNED})),
     ("units_dropped", "Dropout of 0.97 leaves 3 %", run_of({f"{MODEL}dropped": 0.97})),
     ("units_dropped", "Dropout of 0.95", run_of(model={"dropout": 0.95})),
     ("loss_scaled", "divided by the number of samples once more", run_of(blocks(0.01, 0.16), **SGD)),
@@ -93,6 +107,12 @@ SOUND: list[tuple[str, Run]] = [
     ("an augmentation that leaves the classes", run_of({GIVEN: [0.6, 0.9], **UNLEARNED})),
     ("an augmentation by which a model learned", run_of({GIVEN: [0.12, 0.9]})),
     ("classes that no neighbours tell", run_of({GIVEN: [0.1, 0.15], **UNLEARNED})),
+    ("one linear layer", run_of({**form(linear=True, layers=1), **UNLEARNED})),
+    ("linear layers that learned", run_of(form(linear=True))),
+    ("a set whose order tells nothing", run_of(form(orderless=[1]))),
+    ("weights that all begin alike", run_of({**form(same_answers=1), f"{MODEL}symmetric": ["0"]})),
+    ("usual weight decay", run_of(UNLEARNED, **adam(0.01))),
+    ("much weight decay in a model that learned", run_of({}, **adam(0.5))),
     ("dropout of a half", run_of({f"{MODEL}dropped": 0.5})),
     ("a small loss for Adam", run_of(blocks(0.01, 0.16))),
     ("a contrastive loss, which grows with the batch", run_of(blocks(5.5, 2.8), **SGD)),

@@ -30,6 +30,7 @@ from mltrainer.trainers.native.signals.memory import memory_mb
 from mltrainer.trainers.native.signals.modules import Modules, held, spread, symmetric, trained_share
 from mltrainer.trainers.native.signals.overlooked import overlooked
 from mltrainer.trainers.native.signals.plain import Probe, block_losses, plain_answers, probe_of, uses_targets
+from mltrainer.trainers.native.signals.structure import structure_of
 from mltrainer.trainers.native.signals.training_calls import TrainingCalls
 from mltrainer.workspace import MACHINE_ERRNOS
 
@@ -92,11 +93,13 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
         overlooks = None if isinstance(task.task, BuiltinTask) else _overlooks(task, model, config)
         # Dropout, or the batch's own statistics, change an answer by themselves, and have a diagnostic.
         part = None if calls is None or calls.found else _difference_of_part(task.task, model, config, batch)
+        structure = _structure(task, model, config) if compares and not config.compile else None
     modes = {
         "training_loss": training_loss,
         "training_calls": calls and calls.found,
         "dropped": in_training and in_training.dropped,
         "part": part,
+        "structure": structure,
     }
     weights = {
         "symmetric": symmetric(model),
@@ -213,6 +216,12 @@ def _difference_of_part(task: Task, model: nn.Module, config: TrainingConfig, ba
             raise
         return None
     return found if math.isfinite(found) else None
+
+
+def _structure(task: OpenTask, model: nn.Module, config: TrainingConfig) -> dict[str, Any] | None:
+    exact = config.model_copy(update={"precision": "fp32"})
+    batch = batch_of(task, config, "train", Watch(1, LEAST_SAMPLES))
+    return structure_of(model, lambda: passed(task.task, model, exact, batch))
 
 
 def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watch) -> dict[str, Any]:

@@ -1,0 +1,173 @@
+"""Whether validation samples come from elsewhere: their inputs, their targets, and how the one tells the other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mltrainer.tasks.data_findings import Finding
+from mltrainer.tasks.reading import Numbers, Reading
+from mltrainer.tasks.spacing import evenly_spaced
+from mltrainer.tasks.units import distance, is_beyond_chance
+
+APART = 0.25  # chosen by us: of the distance of two distributions, from 0 to 1; no sound set of the labelled ones comes near
+ROWS = 2_000  # samples of each split that are looked at
+COLUMNS = 256  # numbers of a part that are looked at, evenly spaced
+FEWEST = 50  # samples of each split by which a linear model is fitted and judged
+PER_COLUMN = 10  # training samples for each number that it gets
+TOLD = 0.3  # chosen by us: the R2 that it must reach on training samples which it was not fitted to
+RIDGE = 1e-3  # of the number of samples
+FAR = 5.0  # standard deviations, at which inputs are cut
+CAPPED, DISTINCT = 0.05, 20  # chosen by us: the share of targets that have the largest or smallest value, of so many values
+SHOWN = 3  # numbers that are named
+SAME_WAY = "are both splits prepared in the same way, from the same source? A split by time or group may differ by nature"
+
+
+def difference_findings(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None) -> list[Finding]:
+    """Return a warning of the first way in which validation samples differ from training samples; none of none.
+
+    Args:
+        train: Of the training split.
+        validation: Of the validation split.
+        labels: The class numbers of both, where the targets are classes.
+    """
+    return _inputs(train, validation) or _targets(train, validation, labels) or _relation(train, validation, labels)
+
+
+def _inputs(train: Reading, validation: Reading) -> list[Finding]:
+    """Return a warning of inputs that are distributed otherwise; training inputs that are drawn anew are altered on purpose."""
+    if train.drawn is not None:
+        return []
+    found: list[tuple[float, str]] = []
+    looked = 0
+    for part, one in train.inputs.items():
+        other = validation.inputs.get(part)
+        if other is None or one.names != other.names:
+            continue
+        places = evenly_spaced(np.arange(len(one.names)), COLUMNS)
+        looked += len(places)
+        for place in places:
+            pair = _column(one, place), _column(other, place)
+            if is_beyond_chance(*pair, len(places)) and distance(*pair) >= APART:
+                found.append((distance(*pair), f"{part}{one.names[place]}{_medians(*pair)}"))
+    if not found:
+        return []
+    names = [name for _, name in sorted(found, key=lambda row: -row[0])[:SHOWN]]
+    of = f"{len(found)} of {looked} numbers of a sample" if looked > 1 else "the number of a sample"
+    text = f"validation inputs are distributed otherwise than training inputs (distribution shift): {of}, most of all"
+    return [Finding("warning", f"{text} {', '.join(names)}; {SAME_WAY}")]
+
+
+def _medians(one: np.ndarray, other: np.ndarray) -> str:
+    first, second = (f"{np.median(part):.3g}" for part in (one, other))
+    return f" (median {first} in training, {second} in validation)" if first != second else ""
+
+
+def _column(part: Numbers, place: int) -> np.ndarray:
+    values = evenly_spaced(part.values[:, place], ROWS)
+    finite: np.ndarray = values[np.isfinite(values)]
+    return finite
+
+
+def _targets(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None) -> list[Finding]:
+    """Return a warning of targets that are distributed otherwise; a class that a split lacks has a finding of its own."""
+    if labels is not None:
+        return _classes(*labels)
+    if train.target is None or validation.target is None or not train.target.size == validation.target.size == 1:
+        return []
+    one, other = _column(train.target, 0), _column(validation.target, 0)
+    if not is_beyond_chance(one, other, 1) or distance(one, other) < APART:
+        return []
+    what = _capped(one, other) or _capped(other, one, "validation", "training")
+    text = "validation targets are distributed otherwise than training targets (distribution shift)"
+    return [Finding("warning", f"{text}{f': {what}' if what else _medians(one, other)}; {SAME_WAY}")]
+
+
+def _capped(one: np.ndarray, other: np.ndarray, name: str = "training", beside: str = "validation") -> str | None:
+    """Return words on targets that end at a value which many of them have, and other targets pass; None where none do."""
+    for end, word in ((one.max(), "largest"), (one.min(), "smallest")):
+        share = float((one == end).mean())
+        passed = float(((other > end) if word == "largest" else (other < end)).mean())
+        if share >= CAPPED <= passed and len(np.unique(one)) >= DISTINCT:
+            at = f"{share:.0%} of the {name} targets have the {word} value, {end:.4g}, as if they were capped there"
+            return f"{at}, and {passed:.0%} of the {beside} targets lie beyond it"
+    return None
+
+
+def _classes(one: np.ndarray, other: np.ndarray) -> list[Finding]:
+    count = int(max(one.max(), other.max())) + 1
+    shares = [np.bincount(labels, minlength=count) / len(labels) for labels in (one, other)]
+    gap = np.abs(shares[0] - shares[1])
+    most = int(gap.argmax())
+    has_both = bool(((shares[0] > 0) == (shares[1] > 0)).all())
+    if gap[most] < APART or not has_both or not is_beyond_chance((one == most).astype(float), (other == most).astype(float)):
+        return []
+    first, second = (f"{share[most]:.0%}" for share in shares)
+    text = f"class {most} has {first} of the training samples and {second} of the validation samples (distribution shift)"
+    return [Finding("warning", f"{text}: the probabilities of a model follow those of training; is one split drawn by class?")]
+
+
+# --- how inputs tell targets -----------------------------------------------------------------------
+
+
+def _relation(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None) -> list[Finding]:
+    """Return a warning where inputs tell targets on training samples, and the same rule fails on validation samples."""
+    targets = _as_numbers(train, validation, labels)
+    if targets is None or train.names != validation.names or min(len(train.places), len(validation.places)) < FEWEST:
+        return []
+    known, new = _standardized(train.rows, validation.rows)
+    if not known.shape[1]:
+        return []
+    half = slice(None, None, 2)
+    weights = _fitted(known[half], targets[0][half])
+    own, other = _r2(known[1::2] @ weights, targets[0][1::2]), _r2(new @ weights, targets[1])
+    turned = [place for place in own.argsort()[::-1] if own[place] >= TOLD and other[place] < 0]
+    if not turned:
+        return []
+    named = f" for class {turned[0]}" if own.size > 1 else ""
+    text = (
+        f"inputs and targets belong together otherwise in validation than in training: a linear model{named} reaches an R2 of "
+        f"{own[turned[0]]:.2f} on training samples which it has not seen, and {other[turned[0]]:.2f} on validation samples, "
+        "worse than a constant answer"
+    )
+    mend = "look whether columns or channels stand in another order there, or targets are numbered, shifted or joined otherwise"
+    return [Finding("warning", f"{text}: {mend}")]
+
+
+def _as_numbers(
+    train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the targets of both as float64 [samples, numbers], classes one by one."""
+    if labels is not None:
+        count = int(labels[0].max()) + 1
+        return (np.eye(count)[labels[0]], np.eye(count)[labels[1]]) if labels[1].max() < count <= DISTINCT else None
+    parts = [part.target.values for part in (train, validation) if part.target is not None and part.target.size == 1]
+    return (parts[0], parts[1]) if len(parts) == 2 and all(np.isfinite(part).all() for part in parts) else None
+
+
+def _standardized(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inputs that vary, of mean 0 and deviation 1, and a constant; of many, as many sums as can be fitted."""
+    kept = np.isfinite(one).all(0) & np.isfinite(other).all(0)
+    one, other = one[:, kept], other[:, kept]
+    mean, spread = one.mean(0), one.std(0)
+    varies = spread > 0
+    known, new = (np.clip((part - mean)[:, varies] / spread[varies], -FAR, FAR) for part in (one, other))
+    most = max(1, len(one) // (2 * PER_COLUMN))
+    if known.shape[1] > most:
+        drawn = np.random.default_rng(0).standard_normal((known.shape[1], most)) / math.sqrt(known.shape[1])
+        known, new = known @ drawn, new @ drawn
+    known, new = (np.c_[part, np.ones(len(part))] for part in (known, new))
+    return known, new
+
+
+def _fitted(rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    weights: np.ndarray = np.linalg.solve(rows.T @ rows + RIDGE * len(rows) * np.eye(rows.shape[1]), rows.T @ targets)
+    return weights
+
+
+def _r2(answers: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the R2 of each number of the targets."""
+    around = ((targets - targets.mean(0)) ** 2).sum(0)
+    found: np.ndarray = 1 - ((answers - targets) ** 2).sum(0) / np.maximum(around, 1e-300)
+    return found

@@ -1,0 +1,133 @@
+"""What a model's answers cannot depend on is found by asking it: linear layers, an order that changes nothing, shared heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mltrainer.trainers.native.signals.structure import structure_of
+
+TABLE, SERIES, TOKENS = (24, 6), (24, 9, 8), (24, 9)
+
+
+class Through(nn.Module):
+    """A model of parts and a function of them."""
+
+    def __init__(self, call: Callable[[nn.ModuleDict, Tensor], Tensor], **parts: nn.Module) -> None:
+        super().__init__()
+        self.parts, self.call = nn.ModuleDict(parts), call
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.call(self.parts, x)
+
+
+def layers(*between: nn.Module, last: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, 16), *between, nn.Linear(16, last))
+
+
+def heads(shares: bool) -> nn.Module:
+    made = [nn.Linear(6, 1) for _ in range(4)]
+    return Through(
+        lambda parts, x: torch.cat([head(x) for head in parts["heads"]], 1),  # type: ignore[union-attr]
+        heads=nn.ModuleList([made[0]] * 4 if shares else made),
+    )
+
+
+def attending(positions: bool, pools: bool = True) -> nn.Module:
+    def call(parts: nn.ModuleDict, x: Tensor) -> Tensor:
+        rows = parts["words"](x.long())
+        rows = rows + parts["places"](torch.arange(x.shape[1])) if positions else rows
+        found = parts["attention"](rows, rows, rows)[0]
+        return parts["head"](found.mean(1) if pools else found)  # type: ignore[no-any-return]
+
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    return Through(call, words=nn.Embedding(20, 8), places=nn.Embedding(9, 8), attention=attention, head=nn.Linear(8, 3))
+
+
+def averaged() -> nn.Module:
+    return Through(lambda parts, x: parts["head"](x.mean(1)), head=nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)))
+
+
+def convolved() -> nn.Module:
+    return nn.Sequential(nn.Conv1d(9, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 3))
+
+
+def asked(model: nn.Module, shape: tuple[int, ...], whole: bool = False) -> dict[str, Any]:
+    torch.manual_seed(0)
+    x = torch.randint(1, 20, shape) if whole else torch.randn(shape)
+    found = structure_of(model, lambda: model(x))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "linear"),
+    [
+        (layers(), TABLE, True),
+        (layers(nn.BatchNorm1d(16), nn.Identity(), nn.Dropout()), TABLE, True),
+        (nn.Sequential(nn.Conv1d(9, 4, 3), nn.Conv1d(4, 2, 3), nn.Flatten(), nn.Linear(8, 2)), SERIES, True),
+        (layers(nn.ReLU()), TABLE, False),
+        (layers(nn.Hardtanh(-3, 3)), TABLE, False),
+        (layers(nn.LayerNorm(16)), TABLE, False),
+    ],
+    ids=["two layers", "norm and dropout between", "convolutions", "ReLU", "a line in the middle alone", "layer norm"],
+)
+def test_layers_without_an_activation_are_linear(model: nn.Module, shape: tuple[int, ...], linear: bool) -> None:
+    assert asked(model, shape)["linear"] is linear
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "orderless"),
+    [
+        (attending(False), TOKENS, [1]),
+        (attending(False, pools=False), TOKENS, [1]),
+        (nn.Sequential(nn.EmbeddingBag(20, 8), nn.Linear(8, 3)), TOKENS, [1]),
+        (averaged(), SERIES, [1]),
+        (attending(True), TOKENS, []),
+        (attending(True, pools=False), TOKENS, []),
+        (convolved(), SERIES, []),
+        (layers(nn.ReLU()), TABLE, []),
+    ],
+    ids=[
+        "attention",
+        "attention for each token",
+        "a bag",
+        "a mean",
+        "positions",
+        "positions, each token",
+        "convolution",
+        "table",
+    ],
+)
+def test_inputs_whose_order_changes_no_answer_are_named(model: nn.Module, shape: tuple[int, ...], orderless: list[int]) -> None:
+    assert asked(model, shape, whole=shape == TOKENS)["orderless"] == orderless
+
+
+def test_heads_that_are_one_are_counted() -> None:
+    assert asked(heads(shares=True), TABLE)["same_answers"] == 3
+    assert asked(heads(shares=False), TABLE)["same_answers"] == 0
+
+
+def test_a_head_that_begins_at_zero_is_not_judged() -> None:
+    model = layers(nn.ReLU())
+    for parameter in model[-1].parameters():  # type: ignore[index]
+        nn.init.zeros_(parameter)
+    assert structure_of(model, lambda: model(torch.randn(TABLE))) is None
+
+
+def test_a_model_of_several_inputs_or_that_refuses_others_is_not_judged() -> None:
+    both = nn.Bilinear(6, 6, 2)
+    assert structure_of(both, lambda: both(torch.randn(TABLE), torch.randn(TABLE))) is None
+
+    def picky(parts: nn.ModuleDict, x: Tensor) -> Tensor:
+        if float(x.abs().max()) > 5:
+            raise ValueError("no sample is so large")
+        found: Tensor = parts["layer"](x)
+        return found
+
+    model = Through(picky, layer=nn.Linear(6, 2))
+    assert structure_of(model, lambda: model(torch.full((24, 6), 4.9) * torch.randn(24, 6).sign())) is None

@@ -1,0 +1,124 @@
+"""Planning tells where validation comes from elsewhere, and is silent where two draws of the same samples differ by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from mltrainer.configs.items import DataLimits
+from mltrainer.tasks.reading import Numbers, Reading
+from mltrainer.tasks.sample_findings import findings_of
+
+DRAWN = np.random.default_rng(0)
+ROWS = DRAWN.standard_normal((900, 6))
+WEIGHTS = DRAWN.standard_normal(6)
+VALUES = ROWS @ WEIGHTS + 0.3 * DRAWN.standard_normal(900)
+CLASSES = np.digitize(VALUES, [-1.5, 1.5]).astype(float)
+Change = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def reading(rows: np.ndarray, targets: np.ndarray, drawn: bool = False) -> Reading:
+    target = Numbers(targets[:, None], [""], 1, bool((targets == np.floor(targets)).all()))
+    names = [f"[{place}]" for place in range(rows.shape[1])]
+    hashes = None if drawn else np.array([hash(row.tobytes()) for row in rows])
+    inputs = {"inputs": Numbers(rows, names, rows.shape[1], False)}
+    return Reading(len(rows), hashes, np.arange(len(rows)), inputs, [], target, "inputs" if drawn else None)
+
+
+def told(train: Change, validation: Change, targets: np.ndarray = VALUES, drawn: bool = False) -> list[str]:
+    one, other = train(ROWS[:600], targets[:600]), validation(ROWS[600:], targets[600:])
+    return [found.what for found in findings_of(reading(*one, drawn=drawn), reading(*other), DataLimits())]
+
+
+def same(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return x, y
+
+
+def first_of(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    """Return a change of the first column alone."""
+    return lambda x, y: (np.c_[change(x[:, 0]), x[:, 1:]], y)
+
+
+def of_targets(change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return lambda x, y: (x, change(y))
+
+
+def without(label: float, share: float) -> Change:
+    """Return a change that leaves out a share of the samples of a class."""
+
+    def change(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        places = np.flatnonzero(y == label)
+        left = np.setdiff1d(np.arange(len(y)), places[: int(share * len(places))])
+        return x[left], y[left]
+
+    return change
+
+
+INPUTS, TARGETS, RELATION = "validation inputs are distributed", "validation targets are distributed", "belong together otherwise"
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "targets", "words"),
+    [
+        (same, first_of(lambda x: x + 1), VALUES, f"{INPUTS} otherwise than training inputs (distribution shift): 1 of 6"),
+        (same, lambda x, y: (1.3 * x + 2, y), VALUES, "6 of 6 numbers of a sample"),
+        (same, first_of(lambda x: np.where(x > 0, 0.0, x)), VALUES, "most of all inputs[0]"),
+        (first_of(abs), same, VALUES, INPUTS),
+        (first_of(lambda x: np.exp(x) / 4), same, VALUES, INPUTS),
+        (of_targets(lambda y: y.clip(max=0.2)), same, VALUES, "have the largest value, 0.2, as if they were capped there"),
+        (of_targets(lambda y: y.clip(min=0.2)), same, VALUES, "have the smallest value, 0.2"),
+        (same, of_targets(lambda y: y.clip(max=0.2)), VALUES, "of the validation targets have the largest value"),
+        (same, of_targets(lambda y: y + 2), VALUES, TARGETS),
+        (of_targets(abs), same, VALUES, TARGETS),
+        (without(1, 0.9), same, CLASSES, "of the training samples and"),
+        (same, without(1, 0.9), CLASSES, "is one split drawn by class?"),
+        (same, lambda x, y: (x[:, ::-1], y), VALUES, RELATION),
+        (same, lambda x, y: (-x, y), VALUES, RELATION),
+        (same, lambda x, y: (x, np.roll(y, 1)), VALUES, RELATION),
+        (same, of_targets(lambda y: 2 - y), CLASSES, RELATION),
+        (lambda x, y: (x, -y), same, VALUES, RELATION),
+    ],
+    ids=[
+        *("an offset", "another device", "a column cut", "a sign lost", "another transform"),
+        *("targets capped", "capped below", "validation capped", "targets moved", "the targets' sign lost"),
+        *("a class left out in training", "and in validation"),
+        *("columns in another order", "the sign of all", "targets joined one row off"),
+        *("classes numbered otherwise", "targets negated"),
+    ],
+)  # fmt: skip
+def test_validation_from_elsewhere_is_told(train: Change, validation: Change, targets: np.ndarray, words: str) -> None:
+    (found,) = told(train, validation, targets)
+    assert words in found
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "targets", "drawn"),
+    [
+        (same, same, VALUES, False),
+        (same, same, CLASSES, False),
+        (same, first_of(lambda x: x + 0.1), VALUES, False),
+        (first_of(lambda x: x + 1), same, CLASSES, True),
+        (same, lambda x, y: (x[:12] + 0.2, y[:12]), VALUES, False),
+        (of_targets(lambda y: y.clip(min=0)), of_targets(lambda y: y.clip(min=0)), VALUES, False),
+        (same, without(1, 0.2), CLASSES, False),
+        (same, same, DRAWN.standard_normal(900), False),
+    ],
+    ids=[
+        *("as drawn", "classes", "a small drift", "an augmentation of training", "few samples"),
+        *("both capped", "a class a little rarer", "inputs that tell nothing"),
+    ],
+)  # fmt: skip
+def test_what_chance_or_purpose_makes_is_not(train: Change, validation: Change, targets: np.ndarray, drawn: bool) -> None:
+    assert told(train, validation, targets, drawn) == []
+
+
+def test_most_training_samples_repeated_are_told() -> None:
+    def joined(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        places = np.r_[np.arange(200), np.arange(200), np.arange(200)]
+        return x[places], y[places]
+
+    (found,) = told(joined, same)
+    assert found.startswith("400 of 600 training samples repeat another one, 200 are distinct")
+    assert told(lambda x, y: (np.r_[x, x[:200]], np.r_[y, y[:200]]), same) == []
