@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from mltrainer.configs.project import is_opaque
 from mltrainer.configs.schedules import Schedule, preview
-from mltrainer.diagnostics.signals import Run, finite, number, percent, ratio, text
+from mltrainer.diagnostics.signals import BOUNDED, R2, Run, finite, number, percent, ratio, text
 from mltrainer.records.diagnostics import Diagnosis, Suggestion
 
 ALONE = "wrong_setup"  # the diagnostic of causes that are wrong in themselves
@@ -40,6 +40,10 @@ LEAST_RIGHT = 0.5  # of the smoothed label: less is left for the right class tha
 LEARNABLE = 0.25  # of a constant answer's loss, at least so much must be gone in answers that fit each sample
 # Ten times what is usual: inside the gradient (Adam, SGD; PyTorch's examples have 1e-4 to 5e-4), or apart from it (0.01 to 0.1).
 LARGE_DECAY = {"sgd": 0.05, "adam": 0.05, "adamw": 1.0, "lion": 5.0}
+IGNORED = 0.25  # of the places along a dimension; the border of a picture, or pixels that are always blank, are fewer
+FAR_TARGETS, TINY = 100, 0.01  # times the answers of an untrained model, which are about 1, or this
+LARGER = BOUNDED | {R2}
+SMALLER = frozenset(("loss", "log_loss", "mse", "rmse", "mae", "perplexity", "error"))
 BY_BATCH = 0.01  # of the spread of the answers; rounding is below 1e-4
 REPEATED = 0.5  # share of the training rows
 ALIKE, LOST = 0.3, 3  # the skill of neighbours, and so many times as much as is left
@@ -248,6 +252,70 @@ def _same_answers(run: Run) -> Found | None:
     )
 
 
+def _one_direction(run: Run) -> Found | None:
+    form, target = run.start and run.start.structure, run.start and run.start.target
+    if (
+        not form
+        or form.rank != 1
+        or form.same_answers
+        or not target
+        or (target.classes or 0) < 3
+        or run.reached_skill >= HELD_SKILL
+    ):
+        return None
+    return Found(
+        f"The answers to {target.classes} classes differ in one direction alone (their rank is 1): they pass through a single "
+        "number, as a layer of one unit gives it."
+    )
+
+
+def _ignored(run: Run) -> Found | None:
+    form = run.start and run.start.structure
+    most = max((form.ignored if form else {}).items(), key=lambda one: number(one[1]), default=None)
+    if most is None or not number(most[1]) >= IGNORED or run.skill >= HELD_SKILL:
+        return None
+    return Found(
+        f"No answer looks at {percent(number(most[1]))} of the places along dimension {most[0]} of the inputs: a slice, an index "
+        "or a mask leaves them out."
+    )
+
+
+def _stateful(run: Run) -> Found | None:
+    form = run.start and run.start.structure
+    if not form or form.repeats:
+        return None
+    return Found(
+        "In evaluation mode the same samples get other answers when they are asked again: the model keeps a state, such as a "
+        "hidden one, from batch to batch."
+    )
+
+
+def _far_targets(run: Run) -> Found | None:
+    target, output = run.start and run.start.target, run.start and run.start.output
+    if not target or not output or target.classes or run.reached_skill >= HELD_SKILL:
+        return None
+    reach, given = (max(abs(number(one.lowest)), abs(number(one.largest))) for one in (target, output))
+    if not reach >= FAR_TARGETS * max(given, TINY):
+        return None
+    return Found(
+        f"The targets reach {text(reach)}, and the answers of the untrained model {text(given)}: the targets are not scaled, and "
+        "steps of a usual length take very long to come near them."
+    )
+
+
+def _turned(run: Run) -> Found | None:
+    metric = run.config.get("metric") or {}
+    name, mode = metric.get("name", ""), metric.get("mode")
+    better = "max" if name in LARGER else "min" if name in SMALLER else mode
+    if better == mode:
+        return None
+    return Found(
+        f"metric.mode is {mode}, and {name} is better the {'larger' if better == 'max' else 'smaller'} it is: the worst weights "
+        "are kept as the best.",
+        {"metric.mode": better},
+    )
+
+
 def _decayed(run: Run) -> Found | None:
     optimizer = run.config.get("optimizer") or {}
     decay, most = number(optimizer.get("weight_decay")), LARGE_DECAY.get(optimizer.get("name", ""), math.inf)
@@ -323,13 +391,23 @@ CAUSES = (
         "Look at ignore_index, class weights and mask of the loss, and at what the metric counts",
         True,
     ),
-    Cause("batch_dependent", _of_the_batch, "Look for a softmax, a norm or a mean over dimension 0, which is the batch", True),
+    Cause(
+        "batch_dependent",
+        _of_the_batch,
+        "Look for a softmax, a norm or a mean over dimension 0, which is the batch, or a reshape where a transpose is meant",
+        True,
+    ),
     Cause("linear_model", _linear, "Put an activation such as ReLU between the layers", True),
     Cause("same_answers", _same_answers, "Make each output, or each head, with weights of its own", True),
+    Cause("one_direction", _one_direction, "Widen the layer of one unit", True),
+    Cause("answers_change", _stateful, "Begin each batch with a fresh state", True),
+    Cause("metric_turned", _turned, "The other metric.mode", True),
     Cause("weights_decayed", _decayed, "Little weight decay, or none", True),
     Cause("order_blind", _orderless, "Where order matters: positions, or a convolution or recurrence before the mean", False),
     Cause("inputs_destroyed", _altered, "Look at some training samples as the model gets them, with their labels", True),
     Cause("units_dropped", _dropped, "A fifth of the dropout", True),
+    Cause("inputs_ignored", _ignored, "Look at what forward takes of its inputs: slices, an index such as [:, 0], masks", False),
+    Cause("targets_unscaled", _far_targets, "Standardize the targets by the training split's, and undo it for the metric", False),
     Cause("loss_scaled", _scaled, "Return the mean over the samples from the loss", False),
     Cause("weights_held", _held, "Train these weights too, or begin with trained ones", False),
     Cause(

@@ -10,7 +10,9 @@ UNLEARNED = "has not learned"
 FIGURES = ("gradient_layers.svg",)
 
 
-def find(run: Run, *, share: float, share_else: float, learned_skill: float, input_spread: float, exploded: float) -> Finding:
+def find(
+    run: Run, *, share: float, share_else: float, learned_skill: float, input_spread: float, exploded: float, solved: float
+) -> Finding:
     """Fire where most units of a layer are zero for every observed sample; a model that has learned may spare more of them."""
     module, dead = run.dead_share
     if math.isnan(dead):
@@ -27,7 +29,10 @@ def find(run: Run, *, share: float, share_else: float, learned_skill: float, inp
         f"{percent(dead)} of the units of {module} are zero for every observed sample (at most {percent(limit)} in a model "
         f"that {state}; skill {text(run.reached_skill)})."
     )
-    return judged(dead >= limit, reason, {"module": module, "share": dead, "skill": run.reached_skill}, FIGURES)
+    # What is nearly always right needs no more units.
+    return judged(
+        dead >= limit and not run.skill >= solved, reason, {"module": module, "share": dead, "skill": run.reached_skill}, FIGURES
+    )
 
 
 def _state(run: Run, learned_skill: float, exploded: float) -> str:

@@ -191,18 +191,24 @@ class Structure(Part):
     """What the answers of a model cannot depend on, whatever it learns.
 
     Attributes:
+        repeats: Whether it answers the same to the same samples.
+        ignored: By dimension of the inputs, the share of the places that no answer looks at.
+        rank: In how many directions the answers of some samples differ; None where they are not one row each.
         layers: How many have weights.
         linear: Whether they are together one linear layer.
         orderless: Dimensions of the inputs whose order changes no answer.
         same_answers: Of the numbers of an answer, how many are always equal to an earlier one.
     """
 
+    repeats: bool
+    ignored: dict[str, Measured]
+    rank: int | None
     layers: int
     linear: bool
     orderless: list[int]
     same_answers: int
 
-    equations = not_negative("layers", "orderless.*", "same_answers")
+    equations = (*not_negative("layers", "orderless.*", "same_answers", "rank"), *shares("ignored.*"))
 
 
 class SeenAtStart(Seen):

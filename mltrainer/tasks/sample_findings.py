@@ -11,6 +11,7 @@ from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.order_leaks import made_of_neighbours
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.split_differences import difference_findings
+from mltrainer.tasks.tables.sentinels import suspect_ends
 from mltrainer.tasks.telling import MOST_TELLING, telling_features
 from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_findings
 from mltrainer.tasks.windows import window_finding
@@ -41,6 +42,7 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
         *_constant(train, "training"),
         *_constant(validation, "validation"),
         *_constant_features(train),
+        *_sentinels(train),
         *_augmented(train, validation),
         *_contradicting(train),
         *(_telling(train, limits) or _made_of_target(train, validation)),
@@ -118,7 +120,7 @@ def _constant_features(train: Reading) -> list[Finding]:
     """
     if len(train.places) < FEWEST:
         return []
-    lists = {n: one for n, one in train.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
+    lists = _lists(train)
     constant = {name: _is_constant(one.values) for name, one in lists.items()}
     names = [
         f"{part}{name}"
@@ -128,6 +130,27 @@ def _constant_features(train: Reading) -> list[Finding]:
     ]
     text = f"{_listed(np.array(names, dtype=object))} never {'change' if len(names) > 1 else 'changes'}"
     return [Finding("warning", f"{text} in {train.count} training samples: nothing is learned from that")] if names else []
+
+
+def _sentinels(train: Reading) -> list[Finding]:
+    """Return a warning of numbers that may stand for no value, such as -999, in inputs that are lists of numbers."""
+    found = [
+        f"{part}{name} (in {(one.values[:, place] == value).mean():.0%}: {value:g})"
+        for part, one in _lists(train).items()
+        for place, name in enumerate(one.names)
+        for value in suspect_ends(one.values[:, place])
+    ]
+    if not found:
+        return []
+    text = (
+        f"numbers of the training samples that lie apart from all others, and may stand for no value: {_listed(np.array(found))}"
+    )
+    return [Finding("warning", f"{text}; if so, put a usual value there, and a further input that says that it was missing")]
+
+
+def _lists(read: Reading) -> dict[str, Numbers]:
+    """Return the inputs that are lists of numbers: no tokens, no images, no sequences."""
+    return {n: one for n, one in read.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
 
 
 def _constant(read: Reading, name: str) -> list[Finding]:
@@ -318,7 +341,7 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
     equal = [place for place in best if np.array_equal(rows[:, place], target)]
     listed = _listed(names[best])
     if equal:
-        return [Finding("warning", f"{names[equal[0]]} of each training sample is {of}: leave it out of the inputs")]
+        return [Finding("warning", f"{names[equal[0]]} of each training sample is {of} (a leak): leave it out of the inputs")]
     return [telling_finding(f"{listed} of a training sample {'tell' if len(best) > 1 else 'tells'}", scores[best[0]], of)]
 
 
@@ -329,7 +352,9 @@ def _repeated(train: Reading) -> list[Finding]:
     """Return a warning where most training samples repeat another one, as a join or a sampler makes them."""
     hashes = train.hashes if train.hashes is not None else np.zeros(0)
     distinct = len(np.unique(hashes))
-    if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes):
+    # Inputs of few values repeat by nature, and so do constant ones.
+    most = max((len(np.unique(column)) for column in train.rows.T), default=0)
+    if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes) or 2 * most <= distinct or most == 1:
         return []
     text = f"{len(hashes) - distinct} of {len(hashes)} training samples repeat another one, {distinct} are distinct"
     return [Finding("warning", f"{text}: did a join duplicate rows, or does the data set read the same ones again?")]

@@ -58,10 +58,21 @@ HELD = {f"{MODEL}held": ["0.weight"], f"{MODEL}trained_share": 0.03}
 OVERLOOKS = {"share": 0.1, "metrics": ["accuracy"], "classes": [3], "seen": [0, 1, 2]}
 PADDING_ALONE = {"share": 0.7, "metrics": ["accuracy"], "classes": [1, 2, 3], "seen": [0]}
 
+FORM = {"repeats": True, "ignored": {}, "rank": 5, "layers": 3, "linear": False, "orderless": [], "same_answers": 0}
+
 
 def form(**changes: Any) -> dict[str, Any]:
     """Return what a model's answers cannot depend on."""
-    return {f"{MODEL}structure": {"layers": 3, "linear": False, "orderless": [], "same_answers": 0, **changes}}
+    return {f"{MODEL}structure": {**FORM, **changes}}
+
+
+FAR = {
+    f"{MODEL}target__classes": None,
+    f"{MODEL}target__lowest": 1e5,
+    f"{MODEL}target__largest": 5e5,
+    f"{MODEL}output__lowest": -0.1,
+    f"{MODEL}output__largest": 0.2,
+}
 
 
 def adam(decay: float) -> dict[str, Any]:
@@ -84,6 +95,12 @@ NAMED: list[tuple[str, str, Run]] = [
     ("same_answers", "5 of the numbers of each answer", run_of(form(same_answers=5))),
     ("weights_decayed", "A weight decay of 0.5 pulls the weights to zero", run_of(UNLEARNED, **adam(0.5))),
     ("order_blind", "inputs along dimension 1 changes no answer", run_of({**form(orderless=[1]), **UNLEARNED})),
+    ("one_direction", "answers to 10 classes differ in one direction", run_of({**form(rank=1), **UNLEARNED})),
+    ("answers_change", "the model keeps a state", run_of(form(repeats=False))),
+    ("inputs_ignored", "No answer looks at 60 % of the places", run_of({**form(ignored={"1": 0.6}), **UNLEARNED})),
+    ("targets_unscaled", "The targets reach 5e+05", run_of({**FAR, **UNLEARNED})),
+    ("metric_turned", "accuracy is better the larger it is", run_of(metric={"name": "accuracy", "mode": "min"})),
+    ("metric_turned", "rmse is better the smaller it is", run_of(metric={"name": "rmse", "mode": "max"})),
     ("units_dropped", "Dropout of 0.97 leaves 3 %", run_of({f"{MODEL}dropped": 0.97})),
     ("units_dropped", "Dropout of 0.95", run_of(model={"dropout": 0.95})),
     ("loss_scaled", "divided by the number of samples once more", run_of(blocks(0.01, 0.16), **SGD)),
@@ -111,6 +128,11 @@ SOUND: list[tuple[str, Run]] = [
     ("linear layers that learned", run_of(form(linear=True))),
     ("a set whose order tells nothing", run_of(form(orderless=[1]))),
     ("weights that all begin alike", run_of({**form(same_answers=1), f"{MODEL}symmetric": ["0"]})),
+    ("the border of a picture", run_of({**form(ignored={"2": 0.1}), **UNLEARNED})),
+    ("an answer by the last place that learned", run_of(form(ignored={"1": 0.9}))),
+    ("one direction in a model that learned", run_of(form(rank=1))),
+    ("large targets in a model that learned", run_of(FAR)),
+    ("a metric of one's own", run_of(metric={"name": "regret", "mode": "min"})),
     ("usual weight decay", run_of(UNLEARNED, **adam(0.01))),
     ("much weight decay in a model that learned", run_of({}, **adam(0.5))),
     ("dropout of a half", run_of({f"{MODEL}dropped": 0.5})),

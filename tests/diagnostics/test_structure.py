@@ -112,11 +112,63 @@ def test_heads_that_are_one_are_counted() -> None:
     assert asked(heads(shares=False), TABLE)["same_answers"] == 0
 
 
-def test_a_head_that_begins_at_zero_is_not_judged() -> None:
+def test_an_answer_through_one_number_has_one_direction() -> None:
+    assert asked(layers(nn.Linear(16, 1), nn.Linear(1, 16), last=5), TABLE)["rank"] == 1
+    assert asked(layers(nn.ReLU(), last=5), TABLE)["rank"] == 5
+
+
+@pytest.mark.parametrize(
+    ("seen", "ignored"),
+    [
+        (lambda x: x[:, 0], {"1": 8 / 9}),
+        (lambda x: x[:, ::3].mean(1), {"1": 6 / 9}),
+        (lambda x: x.mean(1) * torch.tensor([1.0] * 2 + [0.0] * 6), {"2": 6 / 8}),
+        (lambda x: x[:, -4:].detach().mean(1), {}),
+        (lambda x: x.mean(1), {}),
+    ],
+    ids=["the first place", "each third", "two of eight numbers", "no gradient", "all"],
+)
+def test_places_that_no_answer_looks_at_are_counted(seen: Callable[[Tensor], Tensor], ignored: dict[str, float]) -> None:
+    model = Through(lambda parts, x: parts["head"](seen(x)), head=nn.Linear(8, 3))
+    assert asked(model, SERIES)["ignored"] == pytest.approx(ignored)
+
+
+def test_a_state_that_goes_from_call_to_call_is_seen_and_a_draw_is_none() -> None:
+    class Stateful(nn.Module):
+        def __init__(self, keeps: bool) -> None:
+            super().__init__()
+            self.gru, self.head = nn.GRU(8, 8, batch_first=True), nn.Linear(8, 3)
+            self.keeps, self.state = keeps, None
+
+        def forward(self, x: Tensor) -> Tensor:
+            found, state = self.gru(x, self.state)
+            self.state = state.detach() if self.keeps else None
+            answer: Tensor = self.head(found[:, -1])
+            return answer
+
+    assert asked(Stateful(keeps=True), SERIES)["repeats"] is False
+    assert asked(Stateful(keeps=False), SERIES)["repeats"] is True
+    drawing = Through(lambda parts, x: parts["head"](x + torch.randn_like(x)), head=nn.Linear(6, 3))
+    assert asked(drawing, TABLE)["repeats"] is True
+
+
+def test_what_begins_at_zero_is_asked_as_if_it_did_not() -> None:
     model = layers(nn.ReLU())
     for parameter in model[-1].parameters():  # type: ignore[index]
         nn.init.zeros_(parameter)
-    assert structure_of(model, lambda: model(torch.randn(TABLE))) is None
+    assert asked(model, TABLE)["rank"] == 3
+    assert not any(parameter.any() for parameter in model[-1].parameters()), "and it is zero again"  # type: ignore[index]
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.gate = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)), nn.Parameter(torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = x + self.gate * self.inner(x)
+            return found
+
+    assert asked(nn.Sequential(Residual(), nn.Linear(6, 3)), TABLE)["linear"] is False
 
 
 def test_a_model_of_several_inputs_or_that_refuses_others_is_not_judged() -> None:

@@ -122,3 +122,12 @@ def test_most_training_samples_repeated_are_told() -> None:
     (found,) = told(joined, same)
     assert found.startswith("400 of 600 training samples repeat another one, 200 are distinct")
     assert told(lambda x, y: (np.r_[x, x[:200]], np.r_[y, y[:200]]), same) == []
+
+
+@pytest.mark.parametrize("value", [-999.0, 99.0])
+def test_a_number_that_stands_for_no_value_is_told(value: float) -> None:
+    def gaps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.c_[np.where(np.arange(len(x)) % 8, x[:, 0], value), x[:, 1:]], y
+
+    (found,) = told(gaps, gaps)
+    assert f"inputs[0] (in 12%: {value:g})" in found

@@ -103,7 +103,9 @@ def sentinels(table: Table, columns: Iterable[Column], kept: np.ndarray, rows: n
         rows: The rows that are looked at.
     """
     numeric = [column for column in columns if column.values.dtype == np.float64]
-    found = [(column, value, rows[column.values[rows] == value]) for column in numeric for value in _ends(column.values[rows])]
+    found = [
+        (column, value, rows[column.values[rows] == value]) for column in numeric for value in suspect_ends(column.values[rows])
+    ]
     others = _others(numeric, rows, {(column.name, value) for column, value, _ in found})
     return [
         Sentinel(
@@ -131,7 +133,7 @@ def _others(columns: Sequence[Column], rows: np.ndarray, suspects: set[tuple[str
     return found
 
 
-def _ends(values: np.ndarray) -> list[float]:
+def suspect_ends(values: np.ndarray) -> list[float]:
     """Return the smallest and the largest of some values where it may stand for none."""
     numbers, counts = np.unique(values[~np.isnan(values)], return_counts=True)
     if len(numbers) <= OTHERS:

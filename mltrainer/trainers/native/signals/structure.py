@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mltrainer.errors import is_out_of_memory
+from mltrainer.reproducibility import seeds
 from mltrainer.tasks.structures import main_output
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.signals.modules import WEIGHTED
@@ -26,9 +28,11 @@ def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | N
         run: Passes some samples through it, as its task does.
 
     Returns:
-        `layers`, how many have weights; `linear`, whether they are together one line through float inputs; `orderless`, the
-        dimensions of the inputs whose order changes no answer; `same_answers`, of the numbers of an answer those that are always
-        equal to an earlier one. None where the model gets something else than one tensor, or gives something else.
+        `repeats`, whether it answers the same to the same samples; `layers`, how many have weights; `linear`, whether they are
+        together one line through float inputs; `orderless`, the dimensions of the inputs whose order changes no answer;
+        `ignored`, the share of the places along each dimension that no answer looks at; `same_answers`, of the numbers of an
+        answer those that are always equal to an earlier one; `rank`, in how many directions the answers differ. None where the
+        model gets something else than one tensor, or gives something else.
     """
     given: list[tuple[Any, Any]] = []
     handle = model.register_forward_pre_hook(lambda _, *got: given.append(got), with_kwargs=True)
@@ -39,15 +43,38 @@ def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | N
     if not given or len(given[0][0]) != 1 or given[0][1] or not isinstance(given[0][0][0], Tensor):
         return None
     inputs = given[0][0][0].detach()
+
+    def answer(rows: Tensor) -> Any:
+        seeds.seed_everything(0)  # what is drawn is the same each time: what differs is a state
+        return main_output(model(rows))
+
     try:
-        with torch.no_grad(), evaluating(model):
-            return _asked(model, inputs, lambda rows: main_output(model(rows)))
+        with evaluating(model), _zeros_moved(model):
+            return _asked(model, inputs, answer)
     except Exception as error:  # of the user's model, which may refuse what no sample holds
         if is_out_of_memory(error):
             raise
         return None
 
 
+@contextlib.contextmanager
+def _zeros_moved(model: nn.Module) -> Iterator[None]:
+    """Give parameters that are all zero some numbers for a block: a branch or a head that begins as nothing is none for ever."""
+    zeros = [parameter for parameter in model.parameters() if not bool(parameter.any())]
+    kept = [parameter.detach().clone() for parameter in zeros]
+    drawn = torch.Generator().manual_seed(0)
+    try:
+        with torch.no_grad():
+            for parameter in zeros:
+                parameter.copy_(torch.rand(parameter.shape, generator=drawn) - 0.5)
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, before in zip(zeros, kept, strict=True):
+                parameter.copy_(before)
+
+
+@torch.no_grad()
 def _asked(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | None:
     answers = answer(inputs)
     if not isinstance(answers, Tensor) or not answers.is_floating_point() or len(answers) != len(inputs) or len(inputs) < 4:
@@ -56,7 +83,11 @@ def _asked(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | No
     if not 0 < near < float("inf"):  # answers that are all alike tell nothing
         return None
     layers = sum(isinstance(module, WEIGHTED) for module in model.modules())
+    repeats = _is_near(answer(inputs), answers, near)
     return {
+        "repeats": repeats,
+        "ignored": _ignored(inputs, answer) if repeats else {},
+        "rank": _rank(answers),
         "layers": layers,
         "linear": inputs.is_floating_point() and _is_line(inputs, answers, answer, near),
         "orderless": [axis for axis in range(1, inputs.dim()) if _is_orderless(inputs, answers, answer, axis, near)],
@@ -65,11 +96,9 @@ def _asked(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | No
 
 
 def _is_line(inputs: Tensor, answers: Tensor, answer: Ask, near: float) -> bool:
-    """Return True if the answer halfway between two samples is halfway between theirs, far outside of the samples, too."""
-    half = len(inputs) // 2
-    one, other = slice(0, half), slice(half, 2 * half)
-    beyond = answer(2 * inputs[one] - inputs[other])
-    return _is_near(beyond, 2 * answers[one] - answers[other], 4 * near)
+    """Return True if the answer beyond a sample, on the line from another one, lies on the line of theirs."""
+    beyond = answer(2 * inputs - inputs.roll(1, 0))
+    return _is_near(beyond, 2 * answers - answers.roll(1, 0), 4 * near)
 
 
 def _is_orderless(inputs: Tensor, answers: Tensor, answer: Ask, axis: int, near: float) -> bool:
@@ -86,6 +115,33 @@ def _is_orderless(inputs: Tensor, answers: Tensor, answer: Ask, axis: int, near:
         return True
     places = [place for place in range(1, answers.dim()) if answers.shape[place] == size] if axis == 1 else []
     return any(_is_near(found, answers.index_select(place, order), near) for place in places)
+
+
+def _ignored(inputs: Tensor, answer: Ask) -> dict[str, float]:
+    """Return, by dimension, the share of the places of float inputs from which no answer has a gradient."""
+    if not inputs.is_floating_point():
+        return {}
+    with torch.enable_grad():
+        given = inputs.clone().requires_grad_()
+        answers = answer(given)
+        weights = torch.randn(answers.shape, generator=torch.Generator().manual_seed(0)).to(answers)
+        found: tuple[Tensor | None, ...] = torch.autograd.grad((answers * weights).sum(), given, allow_unused=True)
+    slopes = found[0]
+    if slopes is None:
+        return {}
+    shares = {}
+    for axis in range(1, inputs.dim()):
+        rest = [one for one in range(inputs.dim()) if one != axis]
+        shares[str(axis)] = float((slopes == 0).all(rest).float().mean())
+    return {axis: share for axis, share in shares.items() if share > 0}
+
+
+def _rank(answers: Tensor) -> int | None:
+    """Return the number of directions in which the answers of samples differ; None of more than one row for each sample."""
+    if answers.dim() != 2:
+        return None
+    rows = answers.double()
+    return int(torch.linalg.matrix_rank(rows - rows.mean(0), rtol=SAME))
 
 
 def _same(answers: Tensor, near: float) -> int:
