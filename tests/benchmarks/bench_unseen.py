@@ -4,7 +4,7 @@ Read is all that planning and the diagnostics find of a fault, and of its health
 loss, why a run is refused, and of each diagnostic that fired its title, reason, causes and suggestions. A fault is named where
 one of its words matches that; a word that matches what is said of the twin, too, names nothing.
 
-    python tests/benchmarks/bench_unseen.py [--only U01,U02] [--jobs 1] [--seed 41] [--harm | --text]
+    python tests/benchmarks/bench_unseen.py [--set first|second] [--only U01,U02] [--jobs 1] [--seed 41] [--harm | --text]
 
 Prints for each pair what was said of the fault (named, something else, silent) and of its twin, and the totals. `--harm` prints
 the metric of both on validation at the end instead, and `--text` what was said, too.
@@ -31,10 +31,12 @@ from mltrainer.errors import InputError
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.tasks.opening import open_task
 from mltrainer.trainers.result import UnsoundDataError
+from tests.benchmarks.diagnostics import unseen, unseen_second
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of, train_config, trained
-from tests.benchmarks.diagnostics.unseen import PAIRS, UnseenPair
+from tests.benchmarks.diagnostics.unseen import UnseenPair
 
+SETS = {"first": unseen.PAIRS, "second": unseen_second.PAIRS}
 NAMED, ELSE, SILENT = "named", "something else", "silent"
 LIMITS = DataLimits()
 
@@ -77,9 +79,9 @@ def _matches(word: str, told: Sequence[tuple[str, str]]) -> bool:
     return any(re.search(word, text, re.IGNORECASE) for _, text in told)
 
 
-def judged(number: int, seed: int, with_text: bool) -> tuple[str, bool, str]:
+def judged(number: int, of: str, seed: int, with_text: bool) -> tuple[str, bool, str]:
     """Return the verdict of a pair, whether its twin was spoken of, and the line to print."""
-    pair = PAIRS[number]
+    pair = SETS[of][number]
     faulty, twin = said(pair.faulty, seed), said(pair.twin, seed)
     found = verdict(pair, faulty, twin)
     of_twin = ", ".join(where for where, _ in twin) or SILENT
@@ -90,9 +92,9 @@ def judged(number: int, seed: int, with_text: bool) -> tuple[str, bool, str]:
     return found, bool(twin), "\n".join(lines)
 
 
-def harm(number: int, seed: int) -> str:
+def harm(number: int, of: str, seed: int) -> str:
     """Return a line with the metric of a fault and of its twin at the end, on training and validation rows."""
-    pair = PAIRS[number]
+    pair = SETS[of][number]
     return f"{pair.id}  faulty {_metric(pair.faulty, seed)}; healthy {_metric(pair.twin, seed)}"
 
 
@@ -107,6 +109,7 @@ def _metric(case: Case, seed: int) -> str:
 def main() -> None:
     """Train all, and print what was said."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", choices=SETS, default="first")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=41)
@@ -114,14 +117,14 @@ def main() -> None:
     parser.add_argument("--text", action="store_true")
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    numbers = [number for number, pair in enumerate(PAIRS) if not given.only or pair.id in given.only]
+    numbers = [number for number, pair in enumerate(SETS[given.set]) if not given.only or pair.id in given.only]
     with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
         if given.harm:
-            for line in pool.map(partial(harm, seed=given.seed), numbers):
+            for line in pool.map(partial(harm, of=given.set, seed=given.seed), numbers):
                 print(line, flush=True)
             return
         counts: Counter[str] = Counter()
-        for found, of_twin, line in pool.map(partial(judged, seed=given.seed, with_text=given.text), numbers):
+        for found, of_twin, line in pool.map(partial(judged, of=given.set, seed=given.seed, with_text=given.text), numbers):
             print(line, flush=True)
             counts.update([found, *(["healthy runs spoken of"] if of_twin else [])])
     print(

@@ -50,7 +50,8 @@ class Unseen(Own):
     ) -> None:
         super().__init__(splits, model, loss, updates)
         self.score = score
-        self.metric = {accuracy: "accuracy", two: "accuracy", likely: "accuracy", balanced: "balanced_accuracy", r2: "r2"}[score]
+        names = {two: "accuracy", likely: "accuracy", balanced: "balanced_accuracy"}
+        self.metric = names.get(score, score.__name__)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         return {self.metric: self.score(outputs, targets)}
