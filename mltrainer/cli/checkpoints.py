@@ -22,7 +22,7 @@ from mltrainer.cli.common import (
     path_name,
     watched_metrics,
 )
-from mltrainer.cli.output import emit, printable, warn
+from mltrainer.cli.output import emit, say, warn
 from mltrainer.configs.project import load_project
 from mltrainer.configs.templates import ExportFormat
 from mltrainer.follow.progress import Progress
@@ -62,7 +62,7 @@ def list_(folder: Folder = None, verbose: Verbose = False, as_json: AsJson = Fal
         [row.run, str(row.step), row.fault or metrics_text(row.metrics or {}, watched), ", ".join(row.phases), row.path]
         for row in rows
     ]
-    print(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else f"no checkpoints: {none}")
+    say(table(shown, ["run", "step", "metrics", "used by", "path"]) if rows else f"no checkpoints: {none}")
     return 0
 
 
@@ -80,8 +80,8 @@ def verify(run: AnyRun = None, folder: Folder = None, as_json: AsJson = False) -
     if as_json:
         emit({"intact": not damaged, "checkpoints": [row.written() for row in rows]})
     else:
-        print(table([["ok" if row.is_intact else "DAMAGED", row.path, row.reason or ""] for row in rows], ["", "checkpoint", ""]))
-        print(f"{len(rows) - len(damaged)} of {len(rows)} intact")
+        say(table([["ok" if row.is_intact else "DAMAGED", row.path, row.reason or ""] for row in rows], ["", "checkpoint", ""]))
+        say(f"{len(rows) - len(damaged)} of {len(rows)} intact")
     return 4 if damaged else 0
 
 
@@ -109,7 +109,7 @@ def export(
     with Progress() as progress, tools_of(project, progress) as tools:
         rows = export_run(tools, find_run(project, run), tuple(formats or ()), out, trained=trained)
     shown = [[row.format, row.state, number(row.max_difference), row.file or "", row.reason or ""] for row in rows]
-    print(table(shown, ["format", "state", "largest difference", "file", ""]))
+    say(table(shown, ["format", "state", "largest difference", "file", ""]))
     return (
         0 if all(row.agrees for row in rows if row.state == "written") and not any(row.state == "failed" for row in rows) else 4
     )
@@ -143,7 +143,7 @@ def predict(
     project = open_project(folder)
     if out is not None:
         count = write_answers(require_format(out), rows, delivered(project), predict(project, rows))
-        print(f"wrote {counted(count, 'row')} to {printable(str(out))}")
+        say(f"wrote {counted(count, 'row')} to {out}")
     else:
         for answer in predict(project, rows):
             sys.stdout.write(json.dumps(answer) + "\n")

@@ -11,7 +11,7 @@ import typer
 
 from mltrainer.cli import completion
 from mltrainer.cli.common import AnyPhase, AsJson, Folder, Phase, Verbose, group, open_project, path_name
-from mltrainer.cli.output import emit
+from mltrainer.cli.output import emit, say
 from mltrainer.cli.projects import TakesProjects, check_projects
 from mltrainer.errors import InputError, MachineError
 from mltrainer.gates.gate import Gate, GateItem
@@ -39,11 +39,11 @@ def status(folder: Folder = None, as_json: AsJson = False) -> int:
         rows = [_state_row(project, state) for state in states]
         emit({"project": project.root.name, **_following(advice(states), fault), "phases": rows})
     else:
-        print(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
+        say(table([[s.name, s.state, _first(s.reasons)] for s in states], ["phase", "state", ""]))
     if fault is not None:
         raise fault
     if not as_json:
-        print(f"next: {_words(advice(states))}")
+        say(f"next: {_words(advice(states))}")
     return 0
 
 
@@ -141,10 +141,10 @@ def check(
         emit({"holds": holds, "phases": [gate_json(gate) for gate in gates]})
         return 0 if holds else 4
     for gate in gates:
-        print(describe(gate, verbose))
-    print("all gates hold" if holds else f"next: {_next(gates, states)}")
+        say(describe(gate, verbose))
+    say("all gates hold" if holds else f"next: {_next(gates, states)}")
     if told := not_recomputed(gates):
-        print(told)
+        say(told)
     return 0 if holds else 4
 
 
@@ -269,5 +269,5 @@ def waive(
 
     project = open_project(folder)
     found = engine.waive(project, phase, item, reason, identity(project.root))
-    print(f"waived {item} of {phase}; the report shows it. The gate {'holds' if found.holds else 'does not hold yet'}.")
+    say(f"waived {item} of {phase}; the report shows it. The gate {'holds' if found.holds else 'does not hold yet'}.")
     return 0 if found.holds else 4

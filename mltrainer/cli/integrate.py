@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli.common import Folder, group, one_of, open_project
-from mltrainer.cli.output import printable
+from mltrainer.cli.output import say
 from mltrainer.serving.templates import KINDS, Kind
 
 app = group()
@@ -37,5 +37,5 @@ def integrate(
     from mltrainer.serving.templates.writing import integrate as write
 
     for path in write(open_project(folder), kind, to, force, allow_unchecked):
-        print(printable(path))
+        say(path)
     return 0

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli.common import Folder, group, one_of, open_project
-from mltrainer.cli.output import printable
+from mltrainer.cli.output import say
 from mltrainer.project.cluster_scripts import Cluster, script_for
 from mltrainer.project.remote_scripts import Remote, remote_script
 from mltrainer.workspace import PHASES, PhaseName
@@ -89,5 +89,5 @@ def export_config(
     from mltrainer.project.argument_files import write_arguments
 
     for line in write_arguments(open_project(folder), to, force):
-        print(printable(line))
+        say(line)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 
 def printable(text: str) -> str:
@@ -14,9 +14,16 @@ def printable(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print text for a person, on standard output where no other stream is named; no line is wider than a terminal."""
+    from mltrainer.reports.terminal import folded
+
+    print(folded(printable(text), stream or sys.stdout), file=stream or sys.stdout, flush=True)
+
+
 def warn(text: str) -> None:
     """Print text on standard error."""
-    print(printable(text), file=sys.stderr, flush=True)
+    say(text, sys.stderr)
 
 
 def emit(value: Any) -> None:
@@ -39,5 +46,5 @@ AnyWritten = TypeVar("AnyWritten", bound=Written)
 
 def show(found: AnyWritten, text: Callable[[AnyWritten], str], as_json: bool) -> int:
     """Print what a command found, as one JSON object or as the text of it for a person; return the exit code."""
-    emit(found.written()) if as_json else print(printable(text(found)), flush=True)
+    emit(found.written()) if as_json else say(text(found))
     return 0

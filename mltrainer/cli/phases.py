@@ -9,7 +9,7 @@ import typer
 
 from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, Verbose, group, one_of
 from mltrainer.cli.gates import describe
-from mltrainer.cli.output import emit
+from mltrainer.cli.output import emit, say
 from mltrainer.configs.launching import EngineName
 from mltrainer.follow.progress import Progress
 from mltrainer.gates.gate import Gate
@@ -24,14 +24,14 @@ app = group()
 
 def _print_upgrade(found: Upgrade) -> None:
     if not (found.plans or found.policies):
-        print("nothing: this project was planned with what this version of mltrainer plans with")
+        say("nothing: this project was planned with what this version of mltrainer plans with")
         return
     rows = [[key, now, then] for key, (now, then) in found.changes.items()]
-    print(table(rows, ["training_config.yaml", "now", "then"]) if rows else "training_config.yaml stays as it is")
+    say(table(rows, ["training_config.yaml", "now", "then"]) if rows else "training_config.yaml stays as it is")
     for name, notes in found.policies.items():
-        print("\n".join(f"{name}: {note}" for note in notes))
+        say("\n".join(f"{name}: {note}" for note in notes))
     if found.other_bits:
-        print("other bits: every run gets another name, and planning and the phases after it run again")
+        say("other bits: every run gets another name, and planning and the phases after it run again")
 
 
 phase = group("phase", help="Run one phase.", epilog="Example: mltrainer phase run planning")
@@ -54,9 +54,9 @@ def run(
     with Progress(verbose) as progress:
         gates = project.run(until, tell=progress)
     for gate in gates:
-        print(_line(gate))
+        say(_line(gate))
     if gates and not gates[-1].holds:
-        print(describe(gates[-1], verbose))
+        say(describe(gates[-1], verbose))
         return 4
     return _print_decision(project, until) or _conclude(project, gates)
 
@@ -66,7 +66,7 @@ def _print_decision(project: Project, until: str | None) -> int:
     found = project.status().advice
     if found is None or not found.asks or (until is not None and PHASES.index(found.phase) > PHASES.index(until)):
         return 0
-    print(f"stopped, because a person must decide\nnext: {found.why}")
+    say(f"stopped, because a person must decide\nnext: {found.why}")
     return 4
 
 
@@ -80,7 +80,7 @@ def _conclude(project: Project, gates: Sequence[Gate]) -> int:
         return 4
     found = project.status().advice
     done = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
-    print(f"next: {found.why}" if found else done)
+    say(f"next: {found.why}" if found else done)
     return 0
 
 
@@ -106,7 +106,7 @@ def upgrade(
     if dry_run or not found.plans:
         return 0
     gate = project.phase("planning", set=found.adopted)
-    print(describe(gate))
+    say(describe(gate))
     return _conclude(project, [gate])
 
 
@@ -143,5 +143,5 @@ def run_one(
         gate = project.phase(
             name, set=assignments, template=template, processes=processes, launch=launch, workers=workers, tell=progress
         )
-    print(describe(gate, verbose))
+    say(describe(gate, verbose))
     return _conclude(project, [gate])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +9,11 @@ import typer
 
 from mltrainer.cli import completion
 from mltrainer.cli.common import AsJson, Folder, Verbose, group, open_project, path_name
-from mltrainer.cli.output import emit, printable, warn
+from mltrainer.cli.output import emit, printable, say, warn
 from mltrainer.errors import InputError
 from mltrainer.reports.terminal import table
 
 app = group()
-LINE = 78  # characters of what was found, so that a line of `doctor` has at most 100
 
 
 @app.command(epilog="Example: mltrainer init houses --data houses.csv --target price")
@@ -73,7 +71,7 @@ def init(
     held_out = {"validation": validation, "test": test}
     place, of_table = folder or named or Path(), (ignore or (), sheet, skip_lines)
     for line in make_project(place, example, data, target, held_out, program, arguments, model, *of_table):
-        print(printable(line))
+        say(line)
     return 0
 
 
@@ -86,9 +84,8 @@ def doctor(folder: Folder = None, verbose: Verbose = False, as_json: AsJson = Fa
     if as_json:
         emit({"checks": [row._asdict() for row in rows]})
         return 0
-    lines = [(row, [*textwrap.wrap(row.found, LINE), *([row.get] if row.get else [])]) for row in rows]
-    cells = [[row.state, row.what, line] if nr == 0 else ["", "", line] for row, found in lines for nr, line in enumerate(found)]
-    print(table(cells, ["", "what", "found, and how to get it"]))
+    cells = [line for row in rows for line in ([row.state, row.what, row.found], ["", "", row.get]) if line[-1]]
+    say(table(cells, ["", "what", "found, and how to get it"]))
     return 0
 
 
@@ -108,13 +105,13 @@ def guide(
     from mltrainer import handbook
 
     if page is None:
-        print("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
+        say("\n".join(path.removesuffix(".md") for path in handbook.page_paths()))
         return 0
     path = page if page.endswith((".md", ".yaml")) else f"{page}.md"
     if copy:
         project = open_project(folder)
         own = project.relative(handbook.copy_page(path, project.root))
-        print(f"wrote {own}: from now on this project reads it instead of the handbook's")
+        say(f"wrote {own}: from now on this project reads it instead of the handbook's")
         return 0
     file, root = _page_to_read(path, _root(folder))
     if raw or path.endswith(".yaml"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
-from mltrainer.cli.output import emit
+from mltrainer.cli.output import emit, say
 from mltrainer.gates.projects import Checked, check_project, worst
 from mltrainer.reports.values import counted, time_left, visible
 
@@ -54,12 +54,12 @@ def check_projects(folders: Sequence[Path], phase: str | None, demand_files: boo
             found.append(one)
             if not as_json:
                 pace.hide()
-                print(line(one, width), flush=True)
+                say(line(one, width))
             pace.at(len(found))
     if as_json:
         emit({"holds": all(one.holds for one in found), "projects": [_row(one) for one in found]})
     else:
-        print(summary(found))
+        say(summary(found))
     return worst(found)
 
 

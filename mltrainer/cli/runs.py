@@ -19,7 +19,7 @@ from mltrainer.cli.common import (
     open_project,
     watched_metrics,
 )
-from mltrainer.cli.output import emit, printable
+from mltrainer.cli.output import emit, printable, say
 from mltrainer.configs.loading import as_typed
 from mltrainer.configs.pages import verification_page
 from mltrainer.follow.progress import Progress
@@ -70,7 +70,7 @@ def list_(
     ]
     heads = ["run", *(("name", "tags") if are_labelled else ()), "phase", "state", "steps", "metrics on validation"]
     nothing = f"no run has the tag {printable(tag)!r}" if tag else "no runs yet; next: mltrainer run"
-    print(table(shown, heads) if shown else nothing)
+    say(table(shown, heads) if shown else nothing)
     return 0
 
 
@@ -104,7 +104,7 @@ def tag(
         emit({"run": found, **labels.written()})
         return 0
     called, tagged = _in_words(labels)
-    print(printable(f"run {found}: name {called}, tags {tagged}"))
+    say(f"run {found}: name {called}, tags {tagged}")
     return 0
 
 
@@ -120,7 +120,7 @@ def show(run: Run, folder: Folder = None, as_json: AsJson = False) -> int:
     shown = {**row.written(), "metrics": f"{metrics_text(row.validation)} (on validation)", "interruptions": stops}
     of_weights = {key for key in ("weights_sha256", "weights_tree_sha256") if row.steps and shown[key]}
     rows = [[key, _plain(value) + (OF_LAST_STEP if key in of_weights else "")] for key, value in shown.items()]
-    print(printable(table(rows, ["", ""])))
+    say(table(rows, ["", ""]))
     return 0
 
 
@@ -146,10 +146,10 @@ def compare(first: Run, second: Run, folder: Folder = None, as_json: AsJson = Fa
         emit(found.written())
         return 0
     rows = [[d.what, _beside(d.first, d.second), _beside(d.second, d.first)] for d in found.differences]
-    print(table(rows, ["", found.first, found.second]) if rows else "no difference")
+    say(table(rows, ["", found.first, found.second]) if rows else "no difference")
     if said := told_apart(found.metric):
-        print(said)
-    print(parting(found))
+        say(said)
+    say(parting(found))
     return 0
 
 
@@ -173,9 +173,9 @@ def pack(folder: Folder = None, as_json: AsJson = False) -> int:
     row = None
     for row in packs:
         sizes = f"{size(row.folder_bytes)} -> {size(row.pack_bytes)}"
-        print(f"{row.pack}: {counted(len(row.runs), 'run')}, {counted(row.files, 'file')}, {sizes}", flush=True)
+        say(f"{row.pack}: {counted(len(row.runs), 'run')}, {counted(row.files, 'file')}, {sizes}")
     if row is None:
-        print("no ended run that nothing refers to")
+        say("no ended run that nothing refers to")
     return 0
 
 
@@ -208,7 +208,7 @@ def reproduce(
     with Progress() as progress, tools_of(project, progress, Placement(processes)) as tools:
         found = reproduce_run(tools, find_run(project, run), steps)
     bound = verification_page(project.root).settings.loss_bound
-    emit(found.written()) if as_json else print(printable(_verdict(found, bound)))
+    emit(found.written()) if as_json else say(_verdict(found, bound))
     return 0 if found.holds else 5
 
 
@@ -312,26 +312,26 @@ def _print_states(rows: Sequence[AdvisedDiagnosis], verbose: bool) -> None:
     """Print what fired, and how many rules are clear or do not apply; with `verbose` each of these with its reason."""
     by_state = {state: [row for row in rows if row.state == state] for state in ("fired", "clear", "not_applicable")}
     for row in by_state["fired"]:
-        print(f"fired: {row.id}: {row.reason}")
+        say(f"fired: {row.id}: {row.reason}")
     if verbose:
         rest = [*by_state["clear"], *by_state["not_applicable"]]
-        print(table([[row.state.replace("_", " "), row.id, row.reason] for row in rest], ["state", "diagnostic", "reason"]))
+        say(table([[row.state.replace("_", " "), row.id, row.reason] for row in rest], ["state", "diagnostic", "reason"]))
     else:
         clear, absent = len(by_state["clear"]), len(by_state["not_applicable"])
-        print(f"{counted(clear, 'rule')} clear, {absent} not applicable (-v shows each with what was measured)")
+        say(f"{counted(clear, 'rule')} clear, {absent} not applicable (-v shows each with what was measured)")
 
 
 def _print_finding(row: AdvisedDiagnosis, run: str | None) -> None:
     """Print a finding that fired: its page, its fix, and the commands of its changes and of its samples."""
     from mltrainer.questions.rows.ask import has_rows
 
-    print(f"\n{row.title} (mltrainer guide {row.page.removesuffix('.md')})")
+    say(f"\n{row.title} (mltrainer guide {row.page.removesuffix('.md')})")
     if "mend" in row.evidence:
-        print(f"  {row.evidence['mend']}")
+        say(f"  {row.evidence['mend']}")
     for change in row.changes:
-        print(f"  {change.why}: mltrainer phase run planning {as_typed(change.set)}")
+        say(f"  {change.why}: mltrainer phase run planning {as_typed(change.set)}")
     if has_rows(row):
-        print(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row.id]))
+        say(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row.id]))
 
 
 @app.command(epilog="Example: mltrainer fork baseline --step 120 --set optimizer.lr=3e-4")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli.common import Folder, group, open_project
-from mltrainer.cli.output import printable
+from mltrainer.cli.output import say
 from mltrainer.project.syncing import Copied, pull, push
 from mltrainer.reports.values import counted, size
 
@@ -34,7 +34,7 @@ def push_(
 
     Keys come from the environment, as the store's own package reads them. A copy that is cut off leaves what was there.
     """
-    print(printable(_told(push(open_project(folder), url, force), "sent")))
+    say(_told(push(open_project(folder), url, force), "sent"))
     return 0
 
 
@@ -48,7 +48,7 @@ def pull_(
 
     What changed here alone stays, and nothing is removed.
     """
-    print(printable(_told(pull(open_project(folder), url, force), "fetched")))
+    say(_told(pull(open_project(folder), url, force), "fetched"))
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mltrainer.cli.common import AsJson, Folder, group, path_name
-from mltrainer.cli.output import emit, printable, warn
+from mltrainer.cli.output import emit, say, warn
 from mltrainer.cli.serve import NOWHERE, Model, database_of, served
 from mltrainer.errors import InputError
 
@@ -58,7 +58,7 @@ def watch(
     seen = watched(found.spec, final_of(found.project), kept, days)
     if rows is not None:
         warn(f"{labelled(found.spec, kept, rows)} rows with their labels: {rows}")
-    emit(seen.written()) if as_json else print(printable(_text(seen)))
+    emit(seen.written()) if as_json else say(_text(seen))
     if not seen.alerts:
         return 0
     _send(found.identity.name, found.identity.run, seen)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mltrainer.cli.common import AsJson, file_name, group
-from mltrainer.cli.output import emit, printable
+from mltrainer.cli.output import emit, say
 from mltrainer.errors import DifferenceError, InputError, interrupted
 from mltrainer.follow.progress import shown
 from mltrainer.leftovers import scratch
@@ -95,13 +95,13 @@ class _Shown:
         self.latest = verdict
         if self._is_live:
             added = report.one_more_run(verdict) if verdict.same and self._is_begun else report.head(verdict)
-            print(printable(redact(added)), flush=True)
+            say(redact(added))
             self._is_begun = True
 
     def end(self, verdict: Verdict, resumed: ResumeVerdict | None) -> None:
         """Print what was not printed yet, unless all is printed as one object."""
         if self._is_live and (text := report.text(verdict, resumed, is_begun=self._is_begun)):
-            print(printable(redact(text)))
+            say(redact(text))
 
 
 def _checked(

@@ -22,7 +22,7 @@ def find(run: Run, *, swing: float, share: float) -> Finding:
     swings = _swings(values, swing)
     found = len(swings) / len(values)
     reason = (
-        f"The training {what} fell back by at least {text(swing)} {len(swings)} times in {len(values)} "
+        f"The training {what} fell back by at least {text(swing)} in {len(swings)} of {len(values)} "
         f"evaluations ({percent(found)}; at most {percent(share)} expected)."
     )
     evidence = {"curve": what, "swings": len(swings), "share": found}

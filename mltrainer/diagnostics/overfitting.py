@@ -23,7 +23,7 @@ from mltrainer.diagnostics.signals import (
 
 WEIGHTED = 0.01  # a loss that differs by more of the plain cross-entropy is another one; rounding in bf16 is below
 FIGURES = ("gap.svg", "learning_curves.svg")
-PLACES = {"best": "at the best evaluation", "last": f"at the end (the median of up to {SETTLED_ROWS} evaluations)"}
+PLACES = {"best": "At the best evaluation", "last": f"At the end (the median of up to {SETTLED_ROWS} evaluations)"}
 
 
 def find(run: Run, *, gap: float, skill: float, standard_errors: float, rise: float, wide: float) -> Finding:
@@ -89,7 +89,7 @@ def _points_text(run: Run, name: str, found: _Gap) -> str:
     averages = found.from_batches and finite(run.series("trained", name))
     weights = " with the trained weights, not their average" if averages else ""
     return (
-        f"{name} {PLACES[found.place]}: {least}{percent(found.train)} on the training set, {percent(found.validation)} on "
+        f"{PLACES[found.place]} {name} is {least}{percent(found.train)} on the training set and {percent(found.validation)} on "
         f"the validation set{weights}, a gap of {text(100 * found.points)} points"
     )
 
@@ -146,8 +146,8 @@ def _by_r2(run: Run, gap: float, skill: float, rise: float, wide: float) -> Find
     # Small noisy tables have a gap of R2 in every honest run: it must be wide, or the validation loss must have risen, too.
     fired = found.train > skill and (found.points > wide or (found.points > gap and risen > rise))
     reason = (
-        f"R2 {PLACES[found.place]}: {text(found.train)} on the training set, {text(found.validation)} on the validation set, a "
-        f"gap of {text(found.points)} (at most {text(gap)} allowed), and the validation loss ended at "
+        f"{PLACES[found.place]} R2 is {text(found.train)} on the training set and {text(found.validation)} on the validation "
+        f"set, a gap of {text(found.points)} (at most {text(gap)} allowed), and the validation loss ended at "
         f"{text(risen)} times its minimum (at most {text(rise)} allowed); both limits "
         f"must be exceeded, or the gap alone must be above {text(wide)}."
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer import handbook
-from mltrainer.configs.loading import EXCLUSIVE, at
+from mltrainer.configs.loading import EXCLUSIVE, as_typed, at
 from mltrainer.configs.pages import DiagnosticPage, diagnostic_page
 from mltrainer.configs.pages import Suggestion as PageSuggestion
 from mltrainer.configs.project import OF_PROGRAMS, is_opaque, meets
@@ -58,7 +58,7 @@ from mltrainer.diagnostics import (
     vanishing_gradients,
     wrong_setup,
 )
-from mltrainer.diagnostics.causes import causes_of, with_causes
+from mltrainer.diagnostics.causes import Told, causes_of, with_causes
 from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
 from mltrainer.errors import InputError
 from mltrainer.records.common import Acceptance, Metrics
@@ -351,6 +351,12 @@ def final_acceptance(acceptance: Mapping[str, str], validated: Metrics, test: Te
     return acceptance_rows(acceptance, {**of_training, **test.metrics}, "test", bounds)
 
 
+def not_fired(warnings: Sequence[str], rows: Sequence[Diagnosis]) -> list[str]:
+    """Return those of planning's warnings that no diagnostic gives as a cause: what is told twice is read as two faults."""
+    causes = tuple(cause for row in rows if row.state == "fired" for cause in row.causes)
+    return [what for what in warnings if not what.startswith(causes)]
+
+
 def recommend(
     rows: Sequence[Diagnosis],
     acceptance: Sequence[Acceptance],
@@ -368,11 +374,11 @@ def recommend(
     Returns:
         The recommendation, and the reasons, one sentence each.
     """
-    faults, count = _faults(rows, assessment), f"{len(warnings)} warning{'' if len(warnings) == 1 else 's'}"
-    warned = [f"Planning has {count} of the data, the first: {warnings[0]}."] if warnings else []
+    faults, first = _faults(rows, assessment), f" {len(warnings)} times, the first" if len(warnings) > 1 else ""
+    warned = [f"Planning warned{first}: {warnings[0]}."] if warnings else []
     if faults:
         return "debug", [*faults, *warned]
-    others = [f"{row.id} fired: {row.reason}" for row in rows if row.state == "fired"]
+    others = [f"{row.title}: {row.reason}" for row in rows if row.state == "fired"]
     others += [f"The run is behind {' and '.join(beaten_by)} on the same validation rows."] if beaten_by else []
     others += warned
     if not acceptance:
@@ -382,7 +388,7 @@ def recommend(
 
 
 def _faults(rows: Sequence[Diagnosis], assessment: Assessment) -> list[str]:
-    faults = [f"{row.id} fired: {row.reason}" for row in rows if row.state == "fired" and row.severity == "critical"]
+    faults = [f"{row.title}: {row.reason}" for row in rows if row.state == "fired" and row.severity == "critical"]
     if assessment.state != "finished":
         faults.append(f"The run did not come to its end: its state is {assessment.state}.")
     if not faults and assessment.gradients == "exploding" and assessment.fit not in HEALTHY_FITS:
@@ -396,8 +402,7 @@ def _faults(rows: Sequence[Diagnosis], assessment: Assessment) -> list[str]:
 
 def _acceptance_reason(row: Acceptance) -> str:
     value = "was not measured" if row.value is None else f"is {text(number(row.value))}"
-    value += f" on {row.split}"
-    return f"{row.metric} {value}, {'as' if row.met else 'not as'} required ({row.criterion})."
+    return f"On {row.split} {row.metric} {value}, {'as' if row.met else 'not as'} required ({row.criterion})."
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -413,6 +418,13 @@ def suggested_changes(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> l
         config: A training config as nested plain values.
     """
     return [change for row in rows if row.state == "fired" for change in _changes(row, config)]
+
+
+def warning_of(told: Told, config: Mapping[str, Any]) -> str:
+    """Return planning's warning of a cause: what a config shows, and the cure, as a command where a key is to be set."""
+    changed = _changed_values(told.suggestion, config)
+    command = f": mltrainer phase run planning {as_typed(changed)}" if changed else ""
+    return f"{told.found.sentence} {told.cause.cure}{command}"
 
 
 def changes_to_try(rows: Sequence[Diagnosis], config: Mapping[str, Any]) -> list[Change]:

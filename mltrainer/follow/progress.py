@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mltrainer.follow.live import running_words, short, study_words
 from mltrainer.records.event import Alert, Copy, Event, Study, Tell, Trial
+from mltrainer.reports.terminal import folded
 from mltrainer.reports.values import size, time_left
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Progress:
 def _tell(text: str) -> None:
     """Write a line on standard error; in a notebook, which shows that as a fault, on standard output."""
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
-    stream.write(f"{text}\n")
+    stream.write(f"{folded(text, stream)}\n")
     stream.flush()
 
 

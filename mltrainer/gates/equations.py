@@ -18,7 +18,7 @@ from mltrainer.configs.pages import diagnostic_page
 from mltrainer.configs.project import Metric, TrainingConfig, is_named_by
 from mltrainer.configs.schedules import learning_rate, preview
 from mltrainer.diagnostics import input_starvation
-from mltrainer.diagnostics.rules import acceptance_rows, assess, changes_to_try, final_acceptance, findings, recommend
+from mltrainer.diagnostics.rules import acceptance_rows, assess, changes_to_try, final_acceptance, findings, not_fired, recommend
 from mltrainer.diagnostics.signals import Run as Judged
 from mltrainer.records.baseline import Baseline
 from mltrainer.records.common import MetricChoice, Metrics
@@ -321,7 +321,7 @@ def _of_diagnostics(records: Records, config: dict[str, Any]) -> Mapping[str, An
     rows = findings(judged, config, records.root)
     assessment, (metrics, split) = assess(rows, judged), _validated(baseline)
     acceptance = acceptance_rows(config["acceptance"], metrics, split)
-    warnings = records.planning.data.warnings
+    warnings = not_fired(records.planning.data.warnings, rows)
     recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by, warnings)
     return {
         "run_id": run.id,

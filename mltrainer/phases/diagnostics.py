@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings, recommend
+from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, changes_to_try, findings, not_fired, recommend
 from mltrainer.diagnostics.signals import Run
 from mltrainer.phases.context import Context, Result, where_there_is
 from mltrainer.phases.folds import mean_of
@@ -16,7 +16,7 @@ def run(ctx: Context) -> Result:
     run, folds = baseline.run, baseline.folds
     judged = Run(run, baseline.references)
     rows = findings(judged, config.model_dump(), ctx.project.root)
-    assessment, warnings = assess(rows, judged), ctx.planning.evidence.data.warnings
+    assessment, warnings = assess(rows, judged), not_fired(ctx.planning.evidence.data.warnings, rows)
     metrics = (folds or run).metrics
     acceptance = acceptance_rows(config.acceptance, metrics, mean_of(folds))
     recommendation, reasons = recommend(rows, acceptance, assessment, judged.beaten_by, warnings)

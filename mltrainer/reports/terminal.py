@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 from mltrainer.reports.values import cut, visible
 
 GAP = "  "
+FARTHEST = 0.6  # of the width: a column that begins farther to the right is too narrow to fold its text in
+# What is not parted: what is copied, as code in backticks and a command with its options, and a number with its percent sign.
+_WHOLE = re.compile(r"`[^`]*`|\d %|\bmltrainer(?: [a-z][\w-]*){0,3}(?: --?[\w-]+(?:[ =][^\s,;]+)?)*")
 _NUMBER = re.compile(r"[+-]?[0-9][0-9,]*(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
 
@@ -34,6 +40,25 @@ def table(rows: Iterable[Sequence[object]], headers: Sequence[str], *, limit: in
     right = [all(bool(_NUMBER.fullmatch(row[nr])) for row in cells) for nr in range(len(headers))]
     head = [list(headers), ["-" * width for width in widths]] if any(headers) else []
     return "\n".join(_line(row, widths, right) for row in [*head, *cells]) + "\n"
+
+
+def folded(text: str, stream: TextIO) -> str:
+    """Return text for a stream: on a terminal its lines are folded between words, elsewhere they stay as they are."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(line if columns(line) <= width else _folded(line, width) for line in text.split("\n"))
+
+
+def _folded(line: str, width: int) -> str:
+    """Return a line in several: a sentence with the rest indented, a table's row with it below its last column."""
+    if not line.strip("- "):
+        return line[:width]
+    whole = _WHOLE.sub(lambda match: match[0].replace(" ", "\0"), line)
+    margin, column = len(line) - len(line.lstrip()) + 2, line.rfind(GAP) + len(GAP)
+    indent = column if margin < column <= FARTHEST * width else margin
+    lines = textwrap.wrap(whole, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _cell(value: object, limit: int | None) -> str:

@@ -259,7 +259,7 @@ def diagnoses_of(project: Project, run: str) -> list[Diagnosis]:
     result = result_of(project, run)
     if result is None:
         raise InputError(f"run {run} has no result yet", mend="mltrainer run")
-    return diagnose(Run.of(result, references_of(project, run)), project.root)
+    return diagnose(Run.of(result, references_of(project, run), config_of(project, run)), project.root)
 
 
 def diagnose_run(project: Project, run: str) -> list[AdvisedDiagnosis]:

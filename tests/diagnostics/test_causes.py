@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 from mltrainer import handbook
 from mltrainer.diagnostics.causes import ALONE, CAUSES, causes_of
-from mltrainer.diagnostics.rules import diagnose, findings, suggested_changes
+from mltrainer.diagnostics.rules import diagnose, findings, not_fired, suggested_changes, warning_of
 from mltrainer.diagnostics.signals import Run
+from mltrainer.runs import find
 from mltrainer.trainers.native.session import Session
+from mltrainer.workspace import Project
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.causes import CASES
 from tests.benchmarks.diagnostics.judging import judged
@@ -51,6 +54,7 @@ def blocks(whole: float, part: float) -> dict[str, Any]:
 
 
 LONG = {"name": "constant", "warmup_steps": 20_000}
+SHORT = {"name": "cosine", "warmup_epochs": 0.05}
 SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
 UNLEARNED = {"unlearned": True}
 GIVEN = "signals__start__as_given"
@@ -205,7 +209,29 @@ def test_planning_warns_of_what_is_wrong_in_itself_and_of_nothing_else() -> None
     planned: Any = SimpleNamespace(plan=SimpleNamespace(steps=200, epochs=10), config=SimpleNamespace(model_dump=lambda: CONFIG))
     start = {"model": {"dropped": 0.97, "held": ["0.weight"]}, "data": {"not_finite": 0, "features": 1, "repeated": 0.96}}
     (warning,) = Session._wrong_setup(planned, start)
-    assert warning == ("warning", "Dropout of 0.97 leaves 3 % of the units in a step. A fifth of the dropout")
+    command = "mltrainer phase run planning --set model.dropout=0.02"
+    assert warning == ("warning", f"Dropout of 0.97 leaves 3 % of the units in a step. A fifth of the dropout: {command}")
+
+
+def test_a_quick_try_of_one_epoch_is_told_once_what_to_set() -> None:
+    config = {**CONFIG, "epochs": 1, "schedule": {"name": "cosine", "warmup_epochs": 1.0}}
+    run = Run.of(observed(planned_steps=20, planned_epochs=1), config=config)
+    warnings = [warning_of(one, config) for one in causes_of(run)]
+    found = "The warm-up takes 20 steps and the run has 20: the learning rate rises in 100 % of it."
+    command = "mltrainer phase run planning --set schedule.warmup_epochs=0.05"
+    assert warnings == [f"{found} A warm-up of a twentieth of the run: {command}"]
+    rows = diagnose(run, None)
+    assert not_fired([*warnings, "net tells the target"], rows) == ["net tells the target"]
+    assert not_fired(warnings, []) == warnings
+    assert not causes_of(Run.of(observed(planned_steps=20, planned_epochs=1), config=config | {"schedule": SHORT}))
+
+
+def test_a_recorded_run_is_diagnosed_with_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"result_of": observed(**LENGTH), "references_of": None, "config_of": {**CONFIG, "label_smoothing": 0.95}}
+    for name, found in told.items():
+        monkeypatch.setattr(find, name, lambda project, run, found=found: found)
+    (row,) = (row for row in find.diagnoses_of(Project(tmp_path), "abc") if row.id == ALONE)
+    assert row.reason.startswith("label_smoothing: 0.95 leaves the right one of 10 classes")
 
 
 FIRST = [case for case in CASES if case.id.endswith("a") or not case.is_faulty]

@@ -144,11 +144,11 @@ def test_a_run_without_record_is_unknown():
 
 
 def test_a_met_criterion_deploys(healthy):
-    assert advice(healthy, met(0.95)) == ("deploy", ["accuracy is 0.95 on validation, as required (>= 0.9)."])
+    assert advice(healthy, met(0.95)) == ("deploy", ["On validation accuracy is 0.95, as required (>= 0.9)."])
 
 
 def test_a_missed_criterion_optimizes(healthy):
-    assert advice(healthy, met(0.8)) == ("optimize", ["accuracy is 0.8 on validation, not as required (>= 0.9)."])
+    assert advice(healthy, met(0.8)) == ("optimize", ["On validation accuracy is 0.8, not as required (>= 0.9)."])
 
 
 def test_without_a_criterion_nothing_is_deployed(healthy):
@@ -160,7 +160,7 @@ def test_without_a_criterion_nothing_is_deployed(healthy):
 def test_a_nan_loss_is_debugged_though_the_criterion_is_met(broken):
     recommendation, reasons = advice(broken, met(0.95))
     assert recommendation == "debug"
-    assert reasons[0].startswith("nan_loss fired")
+    assert reasons[0].startswith("NaN loss: ")
 
 
 def test_an_interrupted_run_is_debugged(healthy):
@@ -172,7 +172,7 @@ def test_one_spike_in_a_run_that_learned_is_told_and_not_debugged(healthy):
     healthy["history"][8]["grad_norm"]["max"] = 500
     recommendation, reasons = advice(healthy, met(0.95))
     assert recommendation == "deploy"
-    assert "exploding_gradients fired" in reasons[-1]
+    assert "Exploding gradients: The largest" in reasons[-1]
 
 
 def test_an_explosion_in_a_run_that_did_not_learn_is_debugged(unlearned):
@@ -192,7 +192,7 @@ def test_what_planning_warned_of_stands_among_the_reasons_of_each_recommendation
         found, reasons = recommend(rows, met(0.95), assess(rows, Run.of(run)), (), [what])
         assert (found, reasons[-1]) == (
             expected,
-            f"Planning has 1 warning of the data, the first: {what}.",
+            f"Planning warned: {what}.",
         )
 
 

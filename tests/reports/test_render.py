@@ -235,7 +235,7 @@ def test_what_planning_warned_of_stands_in_the_diagnostic_report_where_there_is_
     warned = report({**made, "evidence": {**made["evidence"], "warnings": ["net tells the target", "a|b holds NaN"]}})
     section = warned.partition("### What planning warned of")[2].partition("\n### ")[0]
     assert section.strip().split("\n") == ["- net tells the target", "- a\\|b holds NaN"]
-    assert "Planning warned of the data: 2." in warned
+    assert "Planning has 2 warnings beside them." in warned
     assert "lanning warned" not in report(made)
 
 

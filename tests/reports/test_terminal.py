@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from mltrainer.reports.terminal import table
+import io
+
+import pytest
+
+from mltrainer.reports.terminal import folded, table
 
 
 def test_columns_are_aligned_and_numbers_stand_on_the_right() -> None:
@@ -36,3 +40,38 @@ def test_long_cells_are_cut_but_the_last_column_is_whole() -> None:
 def test_no_rows_and_no_value_are_said() -> None:
     assert table([], ["a"]) == "(none)\n"
     assert table([(None, "x")], ["a", "b"]).split("\n")[2] == "   x"
+
+
+LONG_SENTENCE = "next: " + "word " * 30 + "then `mltrainer phase run planning --set epochs=3` and a gap of 33 %"
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_sentence_is_folded_between_words_on_a_terminal_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = folded(LONG_SENTENCE, Screen()).split("\n")
+    assert max(map(len, shown)) <= 60
+    assert all(line.startswith("  word") for line in shown[1:3])
+    assert " ".join(line.strip() for line in shown) == LONG_SENTENCE.strip()
+    assert folded(LONG_SENTENCE, io.StringIO()) == LONG_SENTENCE
+
+
+@pytest.mark.parametrize("copied", ["mltrainer phase run planning --set a=1 --set b=[2,3]", "`a b c d e f g h i j k l m n o p`"])
+def test_what_is_copied_is_never_parted(copied: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert copied in folded(f"some words before it, and then: {copied}, and some after it", Screen())
+
+
+def test_a_wide_row_of_a_table_is_folded_below_its_last_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = folded(table([["pass", "seen", "one two three four five six seven"]], ["verdict", "item", "evidence"]), Screen())
+    assert shown.split("\n") == [
+        "verdict  item  evidence",
+        "-------  ----  -------------------------",
+        "pass     seen  one two three four five",
+        "               six seven",
+        "",
+    ]

@@ -135,7 +135,8 @@ def _training(project: Project, side: MeasuredRun, run: str, references: Mapping
     result = result_of(project, side.run)
     if result is None:
         return Training(**told, fired=[], critical=[], fit="unknown", samples=None)
-    judged = Run.of(result, references if side.run == run else _without_verdicts(references))
+    beside = references if side.run == run else _without_verdicts(references)
+    judged = Run.of(result, beside, config_of(project, side.run))
     shown = Outcome.of(diagnose(judged, project.root), judged, side.value)
     judgement: dict[str, Any] = {"fit": shown.fit, "samples": shown.samples, "beats_constant": shown.beats_constant}
     return Training(**told, fired=list(shown.fired), critical=list(shown.critical), **judgement)

@@ -20,6 +20,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.items import DataLimits
 from mltrainer.diagnostics.causes import causes_of
 from mltrainer.diagnostics.nan_loss import located_text
+from mltrainer.diagnostics.rules import warning_of
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
 from mltrainer.follow.log import EVENTS_FILE, interruptions, seconds_worked
@@ -556,9 +557,9 @@ class Session:
     def _wrong_setup(self, start: dict[str, Any]) -> list[Finding]:
         """Return a warning of each cause of a bad training that is wrong in itself, by what config and untrained model show."""
         plan = {"planned_steps": self.plan.steps, "planned_epochs": self.plan.epochs, "signals": {"start": plain(start)}}
-        told = causes_of(Run.of(plan, config=self.config.model_dump()))
-        texts = [f"{one.found.sentence} {one.cause.cure}" for one in told if one.cause.is_wrong]
-        return [Finding("warning", text) for text in texts]
+        config = self.config.model_dump()
+        told = causes_of(Run.of(plan, config=config))
+        return [Finding("warning", warning_of(one, config)) for one in told if one.cause.is_wrong]
 
     def _located(self, step: int) -> Located | None:
         """Return the origin of the number that was not finite; a failure here costs no result, because the run has ended."""
