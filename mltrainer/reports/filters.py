@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from markupsafe import Markup
 
 from mltrainer.configs.loading import at
+from mltrainer.configs.optimizers import BuiltIn
 from mltrainer.configs.project import ACCEPTED
+from mltrainer.configs.schedules import Schedule
 from mltrainer.records.common import Cause
 from mltrainer.records.planning import Distribution
 from mltrainer.reports import markdown as md
@@ -41,6 +44,7 @@ ADVICE = {
     "debug": "Something is wrong with the training: change the config, or fix the data or the code, and plan again.",
 }
 COMBINED = {"uniform": "The mean of the weights", "greedy": "The greedy mean of the weights", "ensemble": "The ensemble"}
+ALWAYS = ("lr", "weight_decay")  # shown, whatever the defaults are
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
@@ -116,10 +120,22 @@ def claim(record: Mapping[str, Any], part: str) -> Markup:
 
 
 def named(choice: Mapping[str, Any] | None) -> Markup:
-    """Return a choice of the config, its name first and then the options that are on."""
-    options = {key: value for key, value in chosen(choice or {}).items() if key != "name"}
+    """Return a choice of the config: its name, rate and decay, and the options that are on and differ from the defaults."""
+    usual = _defaults().get((choice or {}).get("name", ""), {})
+    options = {key: value for key, value in chosen(choice or {}).items() if key in ALWAYS or value != usual.get(key)}
+    options.pop("name", None)
     words = [md.text((choice or {}).get("name", "")), *([md.setting(options)] if options else [])]
     return Markup(", ".join(words))
+
+
+@functools.cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    """Return the defaults of the built-in optimizers and schedules by name; `own` is the name of one of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in (*get_args(get_args(BuiltIn)[0]), *get_args(get_args(Schedule)[0])):
+        options = {key: one.get_default(call_default_factory=True) for key, one in kind.model_fields.items()}
+        found.setdefault(options["name"], {}).update(options)
+    return found
 
 
 def chosen(options: Any) -> Any:

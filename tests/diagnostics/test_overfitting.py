@@ -9,7 +9,7 @@ from mltrainer.diagnostics.overfitting import find
 from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import result, row
 
-LIMITS = {"gap": 0.15, "skill": 0.3, "standard_errors": 2, "rise": 1.1}
+LIMITS = {"gap": 0.15, "skill": 0.3, "standard_errors": 2, "rise": 1.1, "wide": 0.5}
 
 
 def state(rows, **more):

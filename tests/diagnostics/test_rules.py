@@ -76,7 +76,7 @@ OWN = """---
 title: Ours
 diagnostic: overfitting
 severity: warning
-thresholds: {gap: 0.4, skill: 0.3, standard_errors: 2, rise: 1.1}
+thresholds: {gap: 0.4, skill: 0.3, standard_errors: 2, rise: 1.1, wide: 0.5}
 sources: [ours]
 causes: [one]
 suggestions: [{why: none}]
@@ -94,7 +94,7 @@ def test_a_projects_own_page_sets_the_threshold(tmp_path, healthy):
 
 @pytest.mark.parametrize(("old", "new"), [("gap: 0.4, ", ""), ("gap:", "gab:"), ("rise: 1.1", "rise: 1.1, more: 1")])
 def test_a_page_with_other_thresholds_is_refused_with_the_names(tmp_path, healthy, old, new):
-    with pytest.raises(InputError, match="gap, rise, skill, standard_errors were expected"):
+    with pytest.raises(InputError, match="gap, rise, skill, standard_errors, wide were expected"):
         diagnose(Run.of(healthy), page(tmp_path, OWN.replace(old, new)))
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from mltrainer.configs.optimizers import AdamW
+from mltrainer.configs.schedules import Cosine
 from mltrainer.errors import InputError
 from mltrainer.figures.drawn import draw
 from mltrainer.reports.gate_items import GateItem
@@ -565,6 +567,17 @@ def test_the_model_card_shows_the_options_of_the_optimizer_that_are_on_its_name_
     assert line.startswith("| optimizer | adamw, key_1 1, ")
     assert line.endswith("weight_decay 0.0125 |")
     assert not any(key in line for key in off)
+
+
+def test_the_model_card_leaves_out_options_that_are_the_defaults() -> None:
+    found = records.finalization()
+    found["evidence"]["config"] |= {
+        "optimizer": AdamW(betas=[0.9, 0.98]).model_dump(),
+        "schedule": Cosine(warmup_epochs=1).model_dump(),
+    }
+    lines = model_card(found, []).splitlines()
+    assert "| optimizer | adamw, lr 0.001, betas (0.9, 0.98), weight_decay 0.01 |" in lines
+    assert "| schedule | cosine, warmup_epochs 1 |" in lines
 
 
 def test_reports_say_on_which_part_of_the_training_samples_its_metrics_were_measured() -> None:
