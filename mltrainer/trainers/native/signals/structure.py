@@ -21,7 +21,7 @@ Ask = Callable[[Tensor], Any]
 
 
 def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | None:
-    """Return what a model cannot tell by its form.
+    """Return the distinctions between inputs that a model cannot make by its form.
 
     Args:
         model: In any mode; it is asked in evaluation mode.
@@ -145,7 +145,7 @@ def _rank(answers: Tensor) -> int | None:
 
 
 def _same(answers: Tensor, near: float) -> int:
-    """Return how many numbers of an answer are equal to an earlier one in all samples."""
+    """Return the number of an answer's numbers that are equal to an earlier one in all samples."""
     if answers.dim() != 2 or answers.shape[1] < 2:
         return 0
     columns = answers.T
