@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -42,24 +43,30 @@ def _inputs(train: Reading, validation: Reading) -> list[Finding]:
     """Return a warning of inputs that are distributed otherwise; training inputs that are drawn anew are altered on purpose."""
     if train.drawn is not None:
         return []
-    found: list[tuple[float, str]] = []
-    looked = 0
+    pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for part, one in train.inputs.items():
         other = validation.inputs.get(part)
-        if other is None or one.names != other.names:
-            continue
-        places = evenly_spaced(np.arange(len(one.names)), COLUMNS)
-        looked += len(places)
-        for place in places:
-            pair = _column(one, place), _column(other, place)
-            if is_beyond_chance(*pair, len(places)) and distance(*pair) >= APART and not _drifts(pair[0]):
-                found.append((distance(*pair), f"{part}{one.names[place]}{_medians(*pair)}"))
+        if other is not None and one.names == other.names:
+            places = evenly_spaced(np.arange(len(one.names)), COLUMNS)
+            pairs |= {f"{part}{one.names[place]}": (_column(one, place), _column(other, place)) for place in places}
+    return shift_findings(pairs, "inputs", "numbers of a sample")
+
+
+def shift_findings(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]], what: str, of: str) -> list[Finding]:
+    """Return a warning of numbers that are distributed otherwise; none where chance, or a drift within training, explains it.
+
+    Args:
+        pairs: The finite values of training and of validation samples, by what they are called.
+        what: What they are together, in the plural.
+        of: The same, where some of them are counted.
+    """
+    apart = {name: distance(*pair) for name, pair in pairs.items() if is_beyond_chance(*pair, len(pairs))}
+    found = [name for name in sorted(apart, key=lambda one: -apart[one]) if apart[name] >= APART and not _drifts(pairs[name][0])]
     if not found:
         return []
-    names = [name for _, name in sorted(found, key=lambda row: -row[0])[:SHOWN]]
-    of = f"{len(found)} of {looked} numbers of a sample" if looked > 1 else "the number of a sample"
-    text = f"validation inputs are distributed otherwise than training inputs (distribution shift): {of}, most of all"
-    return [Finding("warning", f"{text} {', '.join(names)}; {SAME_WAY}")]
+    shown = ", ".join(f"{name}{_medians(*pairs[name])}" for name in found[:SHOWN])
+    text = f"validation {what} are distributed otherwise than training {what} (distribution shift)"
+    return [Finding("warning", f"{text}: {len(found)} of {len(pairs)} {of}, most of all {shown}; {SAME_WAY}")]
 
 
 def _drifts(values: np.ndarray) -> bool:
@@ -74,8 +81,13 @@ def _medians(one: np.ndarray, other: np.ndarray) -> str:
 
 
 def _column(part: Numbers, place: int) -> np.ndarray:
-    values = evenly_spaced(part.values[:, place], ROWS)
-    finite: np.ndarray = values[np.isfinite(values)]
+    return known(part.values[:, place])
+
+
+def known(values: np.ndarray) -> np.ndarray:
+    """Return some of the values, evenly spaced, that are finite."""
+    some = evenly_spaced(values, ROWS)
+    finite: np.ndarray = some[np.isfinite(some)]
     return finite
 
 

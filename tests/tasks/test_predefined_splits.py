@@ -275,3 +275,21 @@ def test_half_a_split_of_strange_labels_is_an_error(income, strange, severity):
 
 def test_labels_that_are_known_are_not_told(income):
     assert income(["red", "green"] * 60, ["red", "green"] * 9) == ([], {})
+
+
+def test_a_validation_file_from_elsewhere_is_told(table, tmp_path):
+    draw = np.random.default_rng(0)
+
+    def drawn(count, offset):
+        first, second = draw.normal(offset, 1, count), draw.normal(0, 1, count)
+        return [f"{one:.6f},{other:.6f},{int(other > 0)}" for one, other in zip(first, second, strict=True)]
+
+    def told(task):
+        return [row["what"] for row in task.facts(DataLimits())["findings"] if "distribution shift" in row["what"]]
+
+    write(tmp_path / "train.csv", drawn(300, 0))
+    write(tmp_path / "valid.csv", drawn(100, 1.5))
+    (found,) = told(table(validation="valid.csv"))
+    assert "1 of 2 columns of numbers, most of all 'n' (median" in found
+    write(tmp_path / "valid.csv", drawn(100, 0))
+    assert told(table(validation="valid.csv")) == []

@@ -315,7 +315,8 @@ class Tabular(BuiltinTask):
             leaks = leakage_findings(columns, wanted, train, limits, self._answers(), self._in_time(train))
             found += self._of_target(wanted.target.name, leaks)
         is_grouped = self._config.split.group is not None
-        found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped)
+        is_apart = self._config.split.column is not None or bool(self._config.data and self._config.data.validation)
+        found += split_findings(columns, self._wanted(), ids, limits, is_grouped=is_grouped, is_apart=is_apart)
         suspects = sentinels(self._schema.table, [*columns, *self._schema.targets], self._schema.used_rows, train)
         accepted = {} if self._config.data is None else self._config.data.sentinel_accepted
         targets = {target.name for target in self._schema.targets}
