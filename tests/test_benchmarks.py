@@ -20,43 +20,40 @@ LEAST = {
     "exchange": "--processes 2 --rounds 2",
     "gradient_conflict": "--seeds 0",
     "labels": "--epochs 2 --seeds 0",
-    "memory": "--rounds 1",
-    "monitor": "",
+    "memory": "--work text --rounds 1 --steps 500",
+    "monitor": "--steps 50000 --openings 1 --redrawn 2 --events 10",
     "pictures": "--pictures 200 --large 4 --threads 1",
-    "planner": "--families mlp --out planner.jsonl",
+    "planner": "--families mlp --changes 1 --out planner.jsonl",
     "projects": "--projects 5 --apart 1",
     "promotion": "5",
     "ranks": "--processes 2 --rounds 1 --steps 1",
-    "reproducibility": "",
+    "reproducibility": "--models mlp --pairs 1",
     "rows": "--rows 200",
     "search": "--trials 4 --epochs 1 --seeds 1",
     "serving": "--seconds 1 --clients 1",
-    "sharing": "--processes 1",
+    "sharing": "--ways zero1 'torch FSDP2' --processes 1",
     "signals": "--work digits --rounds 1",
     "space": "--tables moons --seeds 0 --trials 1 --kept kept.jsonl",
     "step": "--work digits --rounds 1",
-    "strategies": "lora --seeds 0",
+    "strategies": "lora --seeds 0 1",
     "strategy_cost": "plain --turns 1 --epochs 1",
     "studies": "--trials 5 --strategies random --every 5",
     "text": "--parts large --epochs 1 --mb 2",
     "training_loop": "--work digits --rounds 1",
-    "traps": "--tables repeats --epochs 2",
+    "traps": "--tables repeats --epochs 10",
     "trials": "20",
     "twins": "--only F101 --kept kept",
     "unseen": "--only U01",
     "weights": "--rounds 1 --mib 8",
     "wrap": "--only plain --draw 1",
     "wrap_overhead": "--rounds 1 --turns 2",
-    "wrap_programs": "--group first --number 0",
+    "wrap_programs": "--group first --only tabular --number 1",
     "wrap_sets": "--names 1 --way sorted",
 }
 
 LEFT_OUT = {"public_tables": "its tables are a package of their own, which `make bench-public-tables` installs"}
 # Their least takes a minute or more.
-LONG = {
-    *("commands", "cures", "memory", "monitor", "planner", "reproducibility", "search", "sharing", "signals", "space"),
-    *("strategies", "traps", "twins", "unseen", "wrap", "wrap_programs"),
-}
+LONG = {"commands", "cures", "search", "signals", "space", "traps", "unseen", "wrap"}
 
 
 def test_every_benchmark_is_run() -> None:

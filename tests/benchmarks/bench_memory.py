@@ -1,10 +1,10 @@
-"""Memory: the peak of our loop beside the hand-optimized one's, whether anything grows over 10 000 steps, and what an evaluation
+"""Memory: the peak of our loop beside the hand-optimized one's, whether anything grows over many steps, and what an evaluation
 holds of a large split where the metrics need all outputs, are accumulated, or are none.
 
 Each peak is that of a process of its own, which imports the same modules and makes the same data first; what making the
 data took is forgotten.
 
-    python tests/benchmarks/bench_memory.py [--rounds 3]
+    python tests/benchmarks/bench_memory.py [--work digits|images|text ...] [--rounds 3] [--steps 10000]
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from mltrainer.trainers.native import evaluation
 from tests.benchmarks.loops import by_hand, ours
 from tests.benchmarks.loops.work import WORKS
 
-GROWTH_STEPS = (1_000, 10_000)
 ROWS, OUTPUTS = 50_000, 1_000
 
 
@@ -53,10 +52,10 @@ def train(trainer: str, work: str) -> None:
     print(json.dumps({"peak": peak_mb()}))
 
 
-def grow() -> None:
-    """Train 10 000 steps and print the resident memory on the way."""
+def grow(steps: int) -> None:
+    """Train so many steps and print the resident memory after a tenth of them and after all."""
     torch.set_num_threads(1)
-    epochs = -(-GROWTH_STEPS[1] // (WORKS["digits"].steps // WORKS["digits"].epochs))
+    epochs = -(-steps // (WORKS["digits"].steps // WORKS["digits"].epochs))
     seen: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         session = ours.open_session("digits", Path(folder), epochs)
@@ -64,7 +63,7 @@ def grow() -> None:
         take = stepper.take
 
         def watched(number: int, *rest: object) -> object:
-            if number in GROWTH_STEPS:
+            if number in (steps // 10, steps):
                 seen[number] = resident_mb()
             return take(number, *rest)  # type: ignore[arg-type]
 
@@ -128,24 +127,26 @@ def child(*arguments: str) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", nargs="+", choices=list(WORKS), default=list(WORKS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10_000, help="over which growth is looked for")
     parser.add_argument("--train", nargs=2, metavar=("TRAINER", "WORK"), help=argparse.SUPPRESS)
-    parser.add_argument("--grow", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--grow", type=int, metavar="STEPS", help=argparse.SUPPRESS)
     parser.add_argument("--evaluate", choices=EVALUATED, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train:
         train(*arguments.train)
     elif arguments.grow:
-        grow()
+        grow(arguments.grow)
     elif arguments.evaluate:
         evaluate(arguments.evaluate)
     else:
-        compare(arguments.rounds)
+        compare(arguments.work, arguments.rounds, arguments.steps)
 
 
-def compare(rounds: int) -> None:
+def compare(works: list[str], rounds: int, steps: int) -> None:
     """Print the peaks side by side, and the growth."""
-    for work in WORKS:
+    for work in works:
         hand, own = (
             statistics.median(child("--train", trainer, work)["peak"] for _ in range(rounds)) for trainer in ("optimized", "ours")
         )
@@ -153,8 +154,8 @@ def compare(rounds: int) -> None:
     for kind in EVALUATED:
         rise = child("--evaluate", kind)["peak"]
         print(f"evaluating {ROWS} samples of {OUTPUTS} outputs, metrics: {kind}: {rise:.0f} MiB more")
-    before, after = child("--grow").values()
-    print(f"after {GROWTH_STEPS[0]} steps {before:.1f} MiB, after {GROWTH_STEPS[1]} steps {after:.1f} MiB")
+    (early, before), (late, after) = child("--grow", str(steps)).items()
+    print(f"after {early} steps {before:.1f} MiB, after {late} steps {after:.1f} MiB")
 
 
 if __name__ == "__main__":

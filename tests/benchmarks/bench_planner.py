@@ -5,7 +5,7 @@ predicted as `mltrainer plan` predicts them, and then measured in a process of t
 probe of six steps with a checkpoint; a time is the shortest step's, in CPU seconds of the one thread that computes, which on an
 idle machine are seconds. Also told is how many peaks lie in the range that a plan gives without any real step.
 
-    PYTHONPATH=. python tests/benchmarks/bench_planner.py [--families cnn,vit] [--out FILE]
+    PYTHONPATH=. python tests/benchmarks/bench_planner.py [--families cnn,vit] [--changes 1] [--out FILE]
 """
 
 from __future__ import annotations
@@ -267,8 +267,8 @@ def compared(first: Found, other: Found) -> dict[str, Any]:
     return {**row, "predicted_us": time_us, "measured_us": other.step_us, "time_error": time_us / other.step_us - 1}
 
 
-def measure(names: list[str], out: Path) -> list[dict[str, Any]]:
-    """Measure families, and write each row as it comes."""
+def measure(names: list[str], most: int | None, out: Path) -> list[dict[str, Any]]:
+    """Measure families, of each at most so many changes, and write each row as it comes."""
     rows = []
     with tempfile.TemporaryDirectory() as folder, out.open("a") as file:
         write_projects(Path(folder))
@@ -276,7 +276,7 @@ def measure(names: list[str], out: Path) -> list[dict[str, Any]]:
             family = FAMILIES[name]
             project = Path(folder) / family.data
             first = found_of(project, family.changes)
-            for changes in family.predicted:
+            for changes in family.predicted[:most]:
                 row = {"family": name, "changes": changes, **compared(first, found_of(project, {**family.changes, **changes}))}
                 rows.append(row)
                 file.write(f"{json.dumps(row)}\n")
@@ -330,6 +330,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", default=",".join(FAMILIES), help="some of them, with commas")
+    parser.add_argument("--changes", type=int, help="at most so many of each family; default: all")
     parser.add_argument("--out", type=Path, default=Path("build/planner.jsonl"), help="rows, as they come")
     parser.add_argument("--show", action="store_true", help="print what that file holds, and measure nothing")
     parser.add_argument("--one", nargs=3, metavar=("WHAT", "PROJECT", "CHANGES"), help=argparse.SUPPRESS)
@@ -341,7 +342,7 @@ def main() -> None:
     if arguments.show:
         print(table([json.loads(line) for line in arguments.out.read_text().splitlines()]))
         return
-    print(table(measure(arguments.families.split(","), arguments.out)))
+    print(table(measure(arguments.families.split(","), arguments.changes, arguments.out)))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """What reproducibility costs: seeding and the chain per step, the numerics class per process, portable against native kernels.
 
-python tests/benchmarks/bench_reproducibility.py
+python tests/benchmarks/bench_reproducibility.py [--models mlp cnn] [--pairs 3]
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -25,6 +26,13 @@ from mltrainer.trainers.native.recording import FETCH_STEPS, Recorder
 
 STEP_US = 1000.0  # the step that shares are told of: one millisecond
 ROUNDS = 7
+MODELS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
+    "mlp": lambda: (nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)), torch.randn(64, 64)),
+    "cnn": lambda: (
+        nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 576, 10)),
+        torch.randn(64, 1, 28, 28),
+    ),
+}
 
 
 def microseconds(call: Callable[[int], object], times: int = 2000) -> float:
@@ -60,14 +68,7 @@ def chain() -> float:
 def training(kind: str) -> float:
     """Return the median time of a training step of a small model, in microseconds."""
     torch.set_num_threads(1)
-    models: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
-        "mlp": lambda: (nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)), torch.randn(64, 64)),
-        "cnn": lambda: (
-            nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 576, 10)),
-            torch.randn(64, 1, 28, 28),
-        ),
-    }
-    model, x = models[kind]()
+    model, x = MODELS[kind]()
     optimizer, y = torch.optim.AdamW(model.parameters()), torch.randint(0, 10, (64,))
     times = []
     for _ in range(40):
@@ -79,10 +80,10 @@ def training(kind: str) -> float:
     return statistics.median(times[5:])
 
 
-def portable_cost(kind: str) -> float:
+def portable_cost(kind: str, pairs: int) -> float:
     """Return how many times the native step the portable step takes: the median of side-by-side runs."""
     ratios = []
-    for _ in range(3):
+    for _ in range(pairs):
         sides = []
         for variables in (PORTABLE, {}):
             command = [sys.executable, __file__, "--training", kind]
@@ -92,8 +93,8 @@ def portable_cost(kind: str) -> float:
     return statistics.median(ratios)
 
 
-def main() -> None:
-    """Print the table."""
+def table(models: list[str], pairs: int) -> None:
+    """Measure, and print the table."""
     torch.set_num_threads(1)
     begun = time.perf_counter()
     numerics_class("cpu")
@@ -102,12 +103,22 @@ def main() -> None:
     print(f"seeding every generator      {seed_us:7.1f} us a step  {seed_us / STEP_US:6.2%} of a 1 ms step")
     print(f"chain, gradient norms, file  {chain_us:7.1f} us a step  {chain_us / STEP_US:6.2%} of a 1 ms step")
     print(f"numerics class               {once:7.3f} s once a process")
-    for kind in ("mlp", "cnn"):
-        print(f"portable numerics, {kind}       {portable_cost(kind):7.2f} times the native step")
+    for kind in models:
+        print(f"portable numerics, {kind}       {portable_cost(kind, pairs):7.2f} times the native step")
+
+
+def main() -> None:
+    """Print the table, or in a process of its own the time of a step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--pairs", type=int, default=3, help="of runs side by side, portable and native")
+    parser.add_argument("--training", choices=MODELS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.training:
+        print(training(given.training))
+    else:
+        table(given.models, given.pairs)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--training"]:
-        print(training(sys.argv[2]))
-    else:
-        main()
+    main()

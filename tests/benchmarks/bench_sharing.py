@@ -5,7 +5,7 @@ own, one thread each. Memory is the largest resident size during three steps, be
 model, with `MALLOC_MMAP_THRESHOLD_=65536`, so that what is freed is given back. It means something on any machine; times do
 with a core for each process.
 
-    python tests/benchmarks/bench_sharing.py [--processes 1 2 4] [--json]
+    python tests/benchmarks/bench_sharing.py [--ways ddp zero1 ...] [--processes 1 2 4] [--json]
 """
 
 from __future__ import annotations
@@ -136,11 +136,12 @@ def measure(way: str, size: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--ways", nargs="+", choices=(*OWN, *STOCK), default=(*OWN, *STOCK))
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
-    found = {way: {size: measure(way, size) for size in chosen.processes} for way in (*OWN, *STOCK)}
+    found = {way: {size: measure(way, size) for size in chosen.processes} for way in chosen.ways}
     if chosen.json:
         print(json.dumps(found))
         return
