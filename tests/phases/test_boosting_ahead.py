@@ -59,8 +59,8 @@ def test_every_report_names_the_boosting_that_is_ahead_with_both_figures_and_the
     on_test = ahead["beside"][1]
     assert on_test["network"] == pytest.approx(final["test"]["metrics"]["r2"], rel=1e-6)
     for name in ("final_report.md", "card"):
-        assert f"On the {on_test['samples']} test rows LightGBM has r2 {on_test['value']:.4f}" in shown[name]
-        assert f"{on_test['network']:.4f}" in shown[name]
+        assert f"On the {on_test['samples']} test rows LightGBM has r2 {on_test['value']:.3f}" in shown[name]
+        assert f"{on_test['network']:.3f}" in shown[name]
     assert "the test split stays sealed" not in (project.phase_dir("finalization") / "final_report.md").read_text()
 
     # The command as it stands there, and its program's figures beside those that the network's reports name.
