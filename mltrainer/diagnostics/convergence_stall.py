@@ -6,7 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mltrainer.diagnostics.signals import BOUNDED, NO_SIGNAL, NO_TARGETS, R2, Finding, Run, finite, median, percent, text
+from mltrainer.diagnostics.signals import (
+    BOUNDED,
+    NO_SIGNAL,
+    NO_TARGETS,
+    R2,
+    Finding,
+    Run,
+    evaluations_of,
+    finite,
+    median,
+    percent,
+    text,
+)
 
 FIGURES = ("metric.svg", "learning_curves.svg", "update_layers.svg")
 
@@ -14,7 +26,7 @@ FIGURES = ("metric.svg", "learning_curves.svg", "update_layers.svg")
 def find(run: Run, *, epochs: float, gain: float, learned_skill: float, update_low: float, update_high: float) -> Finding:
     """Fire where neither validation loss nor metric gained for many epochs, unless the model has learned: then it converged."""
     if len(run.epochs) < 2:
-        return Finding("not_applicable", f"{len(run.epochs)} evaluations show no progress or lack of it.")
+        return Finding("not_applicable", f"In {evaluations_of(len(run.epochs))} neither progress nor a lack of it shows.")
     found = _measure(run, gain)
     evidence = found._asdict()
     if found.span < epochs:

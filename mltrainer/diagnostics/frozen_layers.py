@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mltrainer.diagnostics.signals import Finding, Run, finite, median
+from mltrainer.diagnostics.signals import Finding, Run, evaluations_of, finite, median
 
 FIGURES = ("update_layers.svg", "gradient_layers.svg")
 
@@ -18,7 +18,7 @@ def find(run: Run, *, evaluations: float, share: float, moved: float, skill: flo
         return Finding("fired", reason, {"layers": held, "since_step": 1})
     norms, updates = run.layer_norms, run.layer_updates
     if min(len(norms), len(updates)) < evaluations:
-        reason = f"{len(updates)} evaluations recorded the layers' updates; the rule needs {evaluations:g}."
+        reason = f"The layers' updates were recorded at {evaluations_of(len(updates))}; the rule needs {evaluations:g}."
         return Finding("not_applicable", reason)
     count = min(map(len, [*norms, *updates]))
     still = [place for place in range(count) if all(row[place] == 0 for row in updates)]
@@ -31,7 +31,7 @@ def find(run: Run, *, evaluations: float, share: float, moved: float, skill: flo
         reason = "Nothing moved: a matter of the learning rate." if frozen else "Each layer that received a gradient moved."
         return Finding("clear", reason, {"layers": []})
     names = [run.layers[place] if place < len(run.layers) else str(place) for place in frozen]
-    reason = f"{', '.join(names)} received gradients and never moved, while {others} did."
+    reason = f"Gradients reached {', '.join(names)}, which never moved, while {others} did."
     return Finding("fired", reason, {"layers": names, "since_step": 1}, FIGURES)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from mltrainer.diagnostics.signals import Finding, Run, number, text
+from mltrainer.diagnostics.signals import Finding, Run, evaluations_of, number, text
 
 FIGURES = ("gradient_layers.svg",)
 MOST = 6  # loss scales that are named; of more, the first and the last of them
@@ -17,7 +17,7 @@ def find(run: Run, *, evaluations: float) -> Finding:
         return Finding("not_applicable", "The run does not train in fp16, or nobody looked which layers have a gradient in fp32.")
     rows = run.layer_norms
     if len(rows) < evaluations:
-        reason = f"{len(rows)} evaluations recorded the layers' gradients; the rule needs {evaluations:g}."
+        reason = f"The layers' gradients were recorded at {evaluations_of(len(rows))}; the rule needs {evaluations:g}."
         return Finding("not_applicable", reason)
     names, scales = run.underflowed, _scales(run)
     evidence = {"layers": names, "loss_scales": scales}

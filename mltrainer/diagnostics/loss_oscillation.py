@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from mltrainer.diagnostics.signals import R2, Finding, Run, judged, percent, text
+from mltrainer.diagnostics.signals import R2, Finding, Run, evaluations_of, judged, percent, text
 
 FIGURES = ("learning_curves.svg", "metric.svg")
 LEAST_ROWS = 8  # evaluations; fewer have no rhythm
@@ -18,7 +18,7 @@ def find(run: Run, *, swing: float, share: float) -> Finding:
     if what != run.score and run.has_no_scale:
         return Finding("not_applicable", "Where the loss ends is not known, and so not how large its swings are.")
     if len(values) < LEAST_ROWS or not all(map(math.isfinite, values)):
-        return Finding("not_applicable", f"{len(values)} evaluations of the training set show no swings.")
+        return Finding("not_applicable", f"{evaluations_of(len(values))} of the training set: too few for swings to show.")
     swings = _swings(values, swing)
     found = len(swings) / len(values)
     reason = (

@@ -60,7 +60,7 @@ def _in_history(run: Run) -> Finding | None:
         for what, value in _losses(row).items():
             if not math.isfinite(number(value)):
                 evidence = {"what": what, "value": str(value), "epoch": epoch, "step": row.step}
-                return Finding("fired", f"{what} was {value} at epoch {epoch:g}.", evidence, ("learning_curves.svg",))
+                return Finding("fired", f"At epoch {epoch:g} {what} was {value}.", evidence, ("learning_curves.svg",))
     return None
 
 

@@ -59,7 +59,7 @@ from mltrainer.diagnostics import (
     wrong_setup,
 )
 from mltrainer.diagnostics.causes import Told, causes_of, with_causes
-from mltrainer.diagnostics.signals import Finding, Rule, Run, finite, number, text
+from mltrainer.diagnostics.signals import Finding, Rule, Run, evaluations_of, finite, number, text
 from mltrainer.errors import InputError
 from mltrainer.records.common import Acceptance, Metrics
 from mltrainer.records.diagnostics import Assessment, Change, Diagnosis, Suggestion
@@ -253,10 +253,10 @@ def assess(rows: Sequence[Diagnosis], run: Run) -> Assessment:
 def _curves(run: Run) -> str:
     losses = run.validation_loss
     if not finite(losses):
-        return f"{len(run.history)} evaluations, none with a finite validation loss."
+        return f"{evaluations_of(len(run.history))}, none with a finite validation loss."
     lowest = min(range(len(losses)), key=lambda place: losses[place] if math.isfinite(losses[place]) else math.inf)
     sentence = (
-        f"{len(losses)} evaluations: the validation loss began at {text(losses[0])}, was lowest at {text(losses[lowest])} "
+        f"{evaluations_of(len(losses))}: the validation loss began at {text(losses[0])}, was lowest at {text(losses[lowest])} "
         f"(epoch {run.epochs[lowest]:g}) and ended at {text(losses[-1])}"
     )
     if run.best_row is None or run.metric_name == "loss":

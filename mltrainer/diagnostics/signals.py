@@ -115,6 +115,11 @@ def text(value: float) -> str:
     return UNKNOWN if math.isnan(value) else f"{value:.3g}"
 
 
+def evaluations_of(count: int) -> str:
+    """Return a number of evaluations with its noun."""
+    return f"{count} evaluation{'' if count == 1 else 's'}"
+
+
 def percent(value: float) -> str:
     """Return a fraction as a percentage; NaN is one that nobody measured."""
     return UNKNOWN if math.isnan(value) else f"{100 * value:.3g} %"

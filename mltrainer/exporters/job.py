@@ -45,7 +45,8 @@ def work(job: ExportJob | CombineJob, root: Path, events: Events) -> int:
         return 0
     exports = rehearse(job, root) if job.checkpoint is None else export_run(job, root, job.checkpoint)
     for row in exports:
-        outcome = f"agrees within {row.relative_difference:.2g}" if row.agrees else row.reason
+        agrees = f"agrees within {row.relative_difference:.2g}" if row.relative_difference else "agrees exactly"
+        outcome = agrees if row.agrees else row.reason
         events.send("note", text=f"{row.format}: {row.state}, {outcome}")
     return 0
 

@@ -149,7 +149,7 @@ def shown(tell: Tell | None) -> AbstractContextManager[Tell]:
 
 
 def progress_parts(state: Training) -> list[str]:
-    """Return the progress of a training: epoch, step, loss, the metric of its last evaluation, rate, time left; as known."""
+    """Return the progress of a training: epoch, step, loss, the metric of its last evaluation, time left, rate; as known."""
     places = [f"epoch {state.epoch}/{state.epochs}"] if state.epoch is not None else []
     places += [f"step {state.step}/{state.steps}"] if state.step is not None else []
     return [*places, *_measured(state), *_pace(state)]
@@ -165,7 +165,7 @@ def _measured(state: Training) -> list[str]:
 
 def _pace(state: Training) -> list[str]:
     rate = float(state.steps_per_s)
-    return [f"{rate:.0f} steps/s", time_left(((state.steps or 0) - (state.step or 0)) / rate)] if rate > 0 else []
+    return [time_left(((state.steps or 0) - (state.step or 0)) / rate), f"{rate:.0f} steps/s"] if rate > 0 else []
 
 
 def progress_text(state: Training) -> str:

@@ -115,7 +115,7 @@ def run(ctx: Context) -> Result:
 def _tell_changes(ctx: Context, config: TrainingConfig) -> None:
     if changed := key_changes(ctx.tuning.evidence.config, config.model_dump()):
         told = ", ".join(f"{row.key} {row.before} -> {row.after}" for row in changed)
-        ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` decides else)")
+        ctx.note(f"the final training has {told} ({PRODUCTION}; `mltrainer phase run finalization --set KEY=VALUE` changes that)")
 
 
 def _ledger(ctx: Context) -> list[InputRow]:

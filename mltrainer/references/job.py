@@ -153,7 +153,7 @@ def _fits(
         place = root / job.kept / (reference.name if job.split == "validation" else f"{reference.name}-{job.split}")
         if (kept := _stored_fit(place)) is None:
             data = data or _data(task, train, np.asarray(_held_out(opened, job.split).ids), config)
-            events.send("note", text=f"{reference.title}, to compare with: {len(train)} training rows")
+            events.send("note", text=f"{reference.title}, to compare with: {len(train):,} training rows")
             kept = _fitted(reference, *data, len(task.classes or []), limits.fit_seconds)
             _store_fit(place, kept)
         found.append(kept)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mltrainer.records.references import BoostingPlan, PlainFigure
-from mltrainer.reports.values import counted, duration, number
+from mltrainer.records.references import BoostingPlan
+from mltrainer.reports.values import counted, number
 
 LIKELY = {
     "network": "A network is likely at least as good as gradient boosting on this table",
@@ -18,13 +18,10 @@ def likely(found: BoostingPlan) -> str:
 
 def figures(found: BoostingPlan) -> str:
     """Return the figures behind it, on the validation rows."""
-
-    def of(one: PlainFigure) -> str:
-        return f"{number(one.value)} ({duration(one.seconds)} of CPU time)"
-
+    boosting, smooth = found.boosting, found.smooth
     return (
-        f"on {counted(found.samples, 'validation row')} {found.boosting.title} has {found.metric} {of(found.boosting)}, and "
-        f"{found.smooth.title}, the better of two smooth models that stand for a network, {of(found.smooth)}"
+        f"on {counted(found.samples, 'validation row')} {boosting.title} has {found.metric} {number(boosting.value)}, and "
+        f"{smooth.title}, the better of two smooth models that stand for a network, {number(smooth.value)}"
     )
 
 

@@ -20,7 +20,7 @@ def test_an_infinite_validation_loss_written_as_text_fires(healthy):
     healthy["history"][4]["validation"]["loss"] = "inf"
     finding = find(Run.of(healthy))
     assert finding.state == "fired"
-    assert finding.reason == "validation.loss was inf at epoch 5."
+    assert finding.reason == "At epoch 5 validation.loss was inf."
 
 
 def test_a_metric_that_is_undefined_does_not_fire(healthy):

@@ -76,8 +76,8 @@ def in_fp16(*norms: float, scales: tuple[float, ...] = (65536.0,)) -> dict[str, 
 
 FAULTS: list[tuple[str, str, dict[str, Any]]] = [
     ("symmetric_weights", "0.weight", observed(unlearned=True, **{f"{START}symmetric": ["0.weight"]})),
-    ("dead_layers", "0.weight never received", observed(**epochs(layer_norms=[0.0, 0.3]))),
-    ("frozen_layers", "0.weight received gradients and never moved", observed(**epochs(update_ratios=[0.0, 1e-3]))),
+    ("dead_layers", "No gradient ever reached 0.weight: exactly zero", observed(**epochs(layer_norms=[0.0, 0.3]))),
+    ("frozen_layers", "Gradients reached 0.weight, which never moved", observed(**epochs(update_ratios=[0.0, 1e-3]))),
     ("dead_units", "60 %", observed(unlearned=True, **{f"{LAST}validation__modules__1__dead": 0.6})),
     ("dead_units", "90 %", observed(**{f"{LAST}validation__modules__1__dead": 0.9})),
     ("saturation", "80 % of the inputs of 2", observed(**{f"{START}modules__2__saturated": 0.8})),

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from mltrainer.diagnostics.rules import RULES, acceptance_rows, assess, diagnose, fitting, recommend, suggested_changes
-from mltrainer.diagnostics.signals import Run
+from mltrainer.diagnostics.signals import Run, evaluations_of
 from mltrainer.errors import InputError
 from mltrainer.records.common import Acceptance
 from mltrainer.reports.phase_names import names
@@ -114,6 +114,7 @@ def test_a_healthy_run_has_a_good_fit_and_healthy_gradients(healthy):
     found = judged(healthy)
     assert (found.fit, found.gradients) == ("good", "healthy")
     assert "20 evaluations: the validation loss began at 0.7" in found.curves
+    assert evaluations_of(1) == "1 evaluation"
 
 
 def test_a_run_at_chance_underfits(unlearned):

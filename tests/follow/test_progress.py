@@ -84,7 +84,7 @@ def plain(text: str) -> str:
 
 def test_a_bar_shows_epoch_step_loss_metric_rate_and_time_left(terminal: Terminal) -> None:
     shown = plain(terminal.tell(*EVENTS[:4], close=False)).split("\r")[-1]
-    expected = r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  28 steps/s  11 s left"
+    expected = r"epoch 1/4 ━+.* step 100/400  train loss 0.4  validation accuracy 0.875  11 s left  28 steps/s"
     assert re.search(expected, shown), shown
 
 
@@ -151,7 +151,7 @@ def test_a_log_has_plain_lines_and_not_too_many(capsys: pytest.CaptureFixture[st
     monkeypatch.setattr(Progress, "LOG_EVERY_S", 1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: 5000.0)
     tell(*EVENTS).close()
-    status = "  epoch 1/4  step 64/400  train loss 0.512  28 steps/s  12 s left\n"
+    status = "  epoch 1/4  step 64/400  train loss 0.512  12 s left  28 steps/s\n"
     assert capsys.readouterr().err == LINES.replace("baseline:\n", f"baseline:\n{status}")
 
 
@@ -174,8 +174,8 @@ def test_what_is_not_known_yet_is_left_out() -> None:
     assert progress_parts(Training(step=3, steps=8, loss=0.5, steps_per_s=1.0)) == [
         "step 3/8",
         "train loss 0.5",
-        "1 steps/s",
         "5 s left",
+        "1 steps/s",
     ]
 
 
@@ -235,3 +235,15 @@ def test_an_interruption_leaves_a_terminal_clean(tmp_path: Path, number: int, co
     assert (process.wait(60), process.communicate()[0]) == (code, b"")
     assert shown.count(HIDE) == shown.count(SHOW) == 1
     assert plain(shown[shown.rindex(SHOW) :]).strip().startswith("error: ")
+
+
+def test_no_line_is_wider_than_a_terminal_on_which_nothing_can_be_drawn(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "60")
+    row = {**EVENTS[3], "metric": "balanced_accuracy", "validation": {"balanced_accuracy": 0.98765}, "steps_per_s": 28.0}
+    lines = terminal.tell(EVENTS[1], row, {"event": "note", "text": "a sentence of many words " * 5}).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "balanced accuracy 0.988" in " ".join(lines)

@@ -273,7 +273,7 @@ def test_a_program_that_trains_by_itself_has_no_known_time_and_is_not_traced(rin
     said = cli("cost", "--project", rings.root)
     assert said.code == 0, said.err
     assert "a program that trains by itself, whose steps no plan sees: give --hours" in said.out
-    assert said.out.startswith("worth of trainings: baseline 1.00, ")
+    assert said.out.startswith("work, in trainings: baseline 1.00, ")
     assert not (rings.state_dir / "plan").exists()
 
 

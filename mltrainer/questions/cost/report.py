@@ -21,7 +21,7 @@ def text(found: FoundCost) -> str:
     lines = [
         *_trainings(found),
         *_table("prices:", [_price(one) for one in found.offers], ["offer", "device", "an hour", "billed by", "a training"]),
-        *_table("hours by phase:", [_by_phase(one, _hours) for one in timed], ["offer", "device", *phases]),
+        *_table("time by phase:", [_by_phase(one, _hours) for one in timed], ["offer", "device", *phases]),
         *_table("money by phase:", [_by_phase(one, _money) for one in timed], ["offer", "device", *phases]),
         *_table("answers:", [_answers(one) for one in answering], ["offer", "device", "a second", "a thousand", "a million"]),
         *_cheapest(found),
@@ -35,7 +35,7 @@ def text(found: FoundCost) -> str:
 def _trainings(found: FoundCost) -> list[str]:
     worth = ", ".join(f"{phase} {_range(count, lambda value: number(float(value)))}" for phase, count in found.trainings.items())
     each = "" if found.epochs is None else f" of {counted(found.epochs, 'epoch')}"
-    return [f"worth of trainings{each}: {worth}"]
+    return [f"work, in trainings{each}: {worth}"]
 
 
 def _table(title: str, rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:
@@ -43,7 +43,7 @@ def _table(title: str, rows: Sequence[Sequence[str]], headers: Sequence[str]) ->
 
 
 def _price(one: OfferCost) -> list[str]:
-    price = UNKNOWN if one.per_hour is None else f"{measured(one.per_hour)} {one.currency}"
+    price = UNKNOWN if one.per_hour is None else _amount(one.per_hour, one.currency)
     step = "-" if one.minimum_s is None else duration(one.minimum_s)
     training = UNKNOWN if one.training_h is None else f"{_range(one.training_h, _time)} ({one.training_from})"
     return [one.offer, one.device, price, step, training]
