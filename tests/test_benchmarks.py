@@ -20,7 +20,7 @@ LEAST = {
     "exchange": "--processes 2 --rounds 2",
     "gradient_conflict": "--seeds 0",
     "labels": "--epochs 2 --seeds 0",
-    "memory": "--work text --rounds 1 --steps 500",
+    "memory": "--work digits --rounds 1 --steps 500",
     "monitor": "--steps 50000 --openings 1 --redrawn 2 --events 10",
     "pictures": "--pictures 200 --large 4 --threads 1",
     "planner": "--families mlp --changes 1 --out planner.jsonl",
