@@ -40,7 +40,7 @@ STOPS = {
 }
 ADVICE = {
     "deploy": "The model is good enough: optimization is skipped, on the record, and finalization follows.",
-    "optimize": "The model does not meet its criterion yet: look at what fired, then search for a better config.",
+    "optimize": "The model does not meet its criterion yet: look at the findings, then search for a better config.",
     "debug": "Something is wrong with the training: change the config, or fix the data or the code, and plan again.",
 }
 COMBINED = {"uniform": "The mean of the weights", "greedy": "The greedy mean of the weights", "ensemble": "The ensemble"}
@@ -124,7 +124,7 @@ def named(choice: Mapping[str, Any] | None) -> Markup:
     usual = _defaults().get((choice or {}).get("name", ""), {})
     options = {key: value for key, value in chosen(choice or {}).items() if key in ALWAYS or value != usual.get(key)}
     options.pop("name", None)
-    words = [md.text((choice or {}).get("name", "")), *([md.setting(options)] if options else [])]
+    words = [md.text((choice or {}).get("name", "")), *([md.setting(options, values.measured)] if options else [])]
     return Markup(", ".join(words))
 
 

@@ -80,17 +80,18 @@ def bullets(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def setting(value: Any) -> str:
-    """Return a value that a person set as one line of Markdown: every digit and every entry, inner ones in parentheses."""
+def setting(value: Any, written: Callable[[Any], str] = given) -> str:
+    """Return a value that a person set as a line of Markdown: every entry, inner ones in parentheses; by default every digit."""
     if isinstance(value, dict):
-        return ", ".join(f"{text(key)} {_inner(item)}" for key, item in value.items()) or "none"
+        return ", ".join(f"{text(key)} {_inner(item, written)}" for key, item in value.items()) or "none"
     if isinstance(value, list):
-        return ", ".join(map(_inner, value)) or "none"
-    return plain_value(value, given)
+        return ", ".join(_inner(item, written) for item in value) or "none"
+    return plain_value(value, written)
 
 
-def _inner(value: Any) -> str:
-    return f"({setting(value)})" if isinstance(value, (dict, list)) and value else setting(value)
+def _inner(value: Any, written: Callable[[Any], str]) -> str:
+    shown = setting(value, written)
+    return f"({shown})" if isinstance(value, (dict, list)) and value else shown
 
 
 def plain_value(value: Any, written: Callable[[Any], str] = measured) -> str:

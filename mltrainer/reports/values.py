@@ -202,7 +202,8 @@ def megabytes(value: Any) -> str:
 
 
 def _with_unit(count: float, step: int, units: Sequence[str]) -> str:
-    power = next((power for power in range(len(units) - 1) if abs(count) < step ** (power + 1)), len(units) - 1)
+    # From 999.5 on in the next unit: three digits are shown.
+    power = next((power for power in range(len(units) - 1) if abs(count) < 999.5 * step**power), len(units) - 1)
     return f"{number(count / step**power if power else int(count))} {units[power]}"
 
 

@@ -396,7 +396,7 @@ def test_a_candidate_is_better_only_when_the_gates_test_says_so() -> None:
     better = report(records.tuning(), gate=records.improvement("pass", 0.03125)).split("\n")[2]
     luck = report(records.tuning(), gate=records.improvement("waived", 0.25))
     assert "is better than the baseline" in better
-    assert "p 0.0312 against 0.05" in better
+    assert "p 0.0312 where at most 0.05 promotes" in better
     assert "**not shown to be better**" in luck.split("\n")[2]
     assert "not more than luck" in luck
 
@@ -572,11 +572,11 @@ def test_the_model_card_shows_the_options_of_the_optimizer_that_are_on_its_name_
 def test_the_model_card_leaves_out_options_that_are_the_defaults() -> None:
     found = records.finalization()
     found["evidence"]["config"] |= {
-        "optimizer": AdamW(betas=[0.9, 0.98]).model_dump(),
+        "optimizer": AdamW(betas=[0.9, 0.98], lr=0.0038704559).model_dump(),
         "schedule": Cosine(warmup_epochs=1).model_dump(),
     }
     lines = model_card(found, []).splitlines()
-    assert "| optimizer | adamw, lr 0.001, betas (0.9, 0.98), weight_decay 0.01 |" in lines
+    assert "| optimizer | adamw, lr 0.00387, betas (0.9, 0.98), weight_decay 0.01 |" in lines
     assert "| schedule | cosine, warmup_epochs 1 |" in lines
 
 

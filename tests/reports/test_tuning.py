@@ -279,7 +279,7 @@ def test_the_report_shows_the_budget_of_both_sides_and_what_a_grid_left_out() ->
     assert "| candidate | 20 | 84 | 672 |" in told
     assert "comparison 2 of a candidate with this plan's baseline" in told
     assert "The grid has 15 points: 12 were tried and 3 left out" in told
-    assert "against 0.009375" in told
+    assert "at most 0.009375 promotes" in told
 
 
 def test_a_key_without_importance_beside_one_with_it_is_left_out() -> None:

@@ -64,7 +64,15 @@ def test_a_duration_is_in_the_units_of_a_person(seconds: Any, text: str) -> None
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (264712, "265 kB"), (3.2e9, "3.20 GB"), (5e15, "5,000 TB"), (None, "not measured")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (264712, "265 kB"),
+        (999_600, "1.00 MB"),
+        (3.2e9, "3.20 GB"),
+        (5e15, "5,000 TB"),
+        (None, "not measured"),
+    ],
 )
 def test_a_size_has_a_decimal_unit(count: Any, text: str) -> None:
     assert values.size(count) == text
@@ -72,7 +80,15 @@ def test_a_size_has_a_decimal_unit(count: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("mib", "text"),
-    [(8 / 2**20, "8 B"), (0.324, "332 KiB"), (445.2, "445 MiB"), (62_600.0, "61.1 GiB"), (0, "0 B"), (None, "not measured")],
+    [
+        (8 / 2**20, "8 B"),
+        (0.324, "332 KiB"),
+        (0.9999, "1.00 MiB"),
+        (445.2, "445 MiB"),
+        (62_600.0, "61.1 GiB"),
+        (0, "0 B"),
+        (None, "not measured"),
+    ],
 )
 def test_memory_has_a_binary_unit(mib: Any, text: str) -> None:
     assert values.megabytes(mib) == text
