@@ -87,6 +87,7 @@ def test_a_continuation_grows_on_the_page_while_it_is_made(page: Page, tmp_path:
         page.js("document.querySelector('#tokens').value = 4096")
         page.js("document.querySelector('button').click()")
         assert 0 < len(page.until(SHOWN)) < 4096
+        page.open("about:blank")  # who leaves hears nothing of a server that stops in mid-continuation
 
 
 def test_from_a_delivered_model_to_an_answer_in_the_browser_by_one_command(
