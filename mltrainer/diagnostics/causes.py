@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from mltrainer.configs.project import is_opaque
 from mltrainer.configs.schedules import Schedule, preview
 from mltrainer.diagnostics.signals import BOUNDED, R2, Run, finite, number, percent, ratio, text
+from mltrainer.diagnostics.unusual import unusual
 from mltrainer.records.diagnostics import Diagnosis, Suggestion
 
 ALONE = "wrong_setup"  # the diagnostic of causes that are wrong in themselves
@@ -44,6 +45,20 @@ IGNORED = 0.25  # of the places along a dimension; the border of a picture, or p
 FAR_TARGETS, TINY = 100, 0.01  # times the answers of an untrained model, which are about 1, or this
 LARGER = BOUNDED | {R2}
 SMALLER = frozenset(("loss", "log_loss", "mse", "rmse", "mae", "perplexity", "error"))
+FEW_STEPS, LEAST_PER_EPOCH = 100, 4  # updates of a run, and of an epoch; batches that leave fewer are large
+SOLVED = 0.9  # skill
+FEW_SAMPLES = 4  # of a batch; Wu and He, 2018, Group Normalization, figure 1: errors of batch norm rise steeply from 8 down
+SAME_LOSS = 1e-5  # a relative difference that rounding makes
+RANGES = {  # of what activations give
+    **dict.fromkeys(("ReLU", "Softplus", "ReLU6"), (0.0, math.inf)),
+    **dict.fromkeys(("Sigmoid", "Softmax"), (0.0, 1.0)),
+    "Tanh": (-1.0, 1.0),
+}
+BEYOND = 0.1  # of the range of the answers that the loss wants
+LITTLE = 0.1  # of the constant answer's loss, which is left to answers that fit
+FITS = 0.8  # of a metric whose best value is 1, by answers that were fitted to each sample
+MOSTLY = 0.9  # of the answers
+PADDED = 0.5  # of the places
 BY_BATCH = 0.01  # of the spread of the answers; rounding is below 1e-4
 REPEATED = 0.5  # share of the training rows
 ALIKE, LOST = 0.3, 3  # the skill of neighbours, and so many times as much as is left
@@ -140,6 +155,49 @@ def _rising(run: Run) -> Found | None:
         f"The warm-up takes {steps:,.0f} steps and the run has {planned:,}: the learning rate rises in "
         f"{percent(min(1.0, steps / planned))} of it.",
         {key: f"x{0.05 * planned / steps:.3g}"},
+    )
+
+
+def _unusual(run: Run) -> Found | None:
+    found = [] if is_opaque(run.config) else [*unusual(run.config)]
+    if not found:
+        return None
+    told = [f"{one.key} is {text(one.value)} (usual: {text(one.usual.common)})" for one in found]
+    return Found(f"{'; '.join(told)}.", {one.key: one.usual.common for one in found if "groups" not in one.key})
+
+
+def _few_steps(run: Run) -> Found | None:
+    planned, config = run.result.planned_steps, run.config
+    if not planned or not run.history or planned >= FEW_STEPS or run.reached_skill >= SOLVED or is_opaque(config):
+        return None
+    if "behind" not in run.verdicts.values() and run.reached_skill >= HELD_SKILL:
+        return None
+    batch, epochs = number(config.get("batch_size")) * number(config.get("accumulate", 1)), run.result.planned_epochs
+    is_large = batch >= number(run.result.train_samples) / LEAST_PER_EPOCH
+    return Found(
+        f"The run has only {planned} steps, in {epochs} epoch{'' if epochs == 1 else 's'}"
+        f"{f' of large batches ({batch:.0f} samples)' if is_large else ''}: too few updates for most models.",
+        {"batch_size": "x0.1"} if is_large else {"epochs": "x5"},
+    )
+
+
+def _small_batches(run: Run) -> Found | None:
+    form, batch = run.start and run.start.structure, number(run.config.get("batch_size"))
+    if not form or not form.batch_norms or not batch <= FEW_SAMPLES:
+        return None
+    return Found(
+        f"Batch norm takes mean and deviation of batches of {batch:.0f} samples, which are too small for it.",
+        {"batch_size": "x16"},
+    )
+
+
+def _attacked(run: Run) -> Found | None:
+    spread = number(run.start_data and run.start_data.spread)
+    sizes = [number(one.get("epsilon")) for one in run.config.get("strategies") or [] if one.get("name") == "adversarial"]
+    if not sizes or not max(sizes) >= spread:
+        return None
+    return Found(
+        f"The attack of adversarial training moves inputs by {text(max(sizes))}, and these differ by {text(spread)} only."
     )
 
 
@@ -253,19 +311,18 @@ def _same_answers(run: Run) -> Found | None:
 
 
 def _one_direction(run: Run) -> Found | None:
-    form, target = run.start and run.start.structure, run.start and run.start.target
-    if (
-        not form
-        or form.rank != 1
-        or form.same_answers
-        or not target
-        or (target.classes or 0) < 3
-        or run.reached_skill >= HELD_SKILL
-    ):
+    start = run.start
+    form, classes = (start.structure, (start.target and start.target.classes) or 0) if start else (None, 0)
+    if not start or not form or form.rank != 1 or form.same_answers or classes < 3 or run.reached_skill >= HELD_SKILL:
         return None
+    if start.output and math.prod(start.output.shape) == 1:
+        return Found(
+            f"{classes} classes are answered by a single output, as in a regression: their numbers have no order. Give one "
+            "output for each class, with a cross-entropy."
+        )
     return Found(
-        f"The answers to {target.classes} classes differ in one direction alone (their rank is 1): they pass through a single "
-        "number, as a layer of one unit gives it."
+        f"The answers to {classes} classes differ in one direction alone (their rank is 1): they pass through a single number, "
+        "as a layer of one unit gives it."
     )
 
 
@@ -316,6 +373,82 @@ def _turned(run: Run) -> Found | None:
     )
 
 
+def _exclusive(run: Run) -> Found | None:
+    start = run.start
+    target, output = (start.target, start.output) if start else (None, None)
+    if not start or not target or not output or target.classes or output.shape != target.shape or not start.by_class:
+        return None
+    samples = sum(start.by_class[0][::2])
+    held = sum(row[0] for row in start.by_class) / samples if samples else 1.0
+    shifted, loss = number(start.shifted_loss), number(start.loss)
+    if abs(held - 1) < 0.05 or len(start.by_class) < 2 or not abs(shifted - loss) <= SAME_LOSS * abs(loss):
+        return None
+    return Found(
+        f"Of {len(start.by_class)} labels a sample has {text(held)} on average, and the loss takes a softmax over them, as if "
+        "one excluded the others: several labels need a sigmoid each (binary cross-entropy)."
+    )
+
+
+def _beyond_activation(run: Run) -> Found | None:
+    plain, last = run.plain, run.start.last if run.start else ""
+    low, high = RANGES.get(last, (-math.inf, math.inf))
+    if plain is None or plain.wanted is None:
+        return None
+    lowest, highest = map(number, plain.wanted)
+    below, above = low - lowest, highest - high
+    if not max(below, above) > BEYOND * max(highest - lowest, 1.0):
+        return None
+    end = f"below {text(low)}" if below >= above else f"above {text(high)}"
+    return Found(
+        f"The loss is least for answers from {text(lowest)} to {text(highest)}, and the activation at the end of the model "
+        f"({last}) gives none {end}."
+    )
+
+
+def _disagreeing(run: Run) -> Found | None:
+    plain = run.plain
+    if plain is None or plain.fitted is None or run.metric_name not in LARGER or not number(plain.fitted) < FITS:
+        return None
+    # Else the answers do not fit, as those that were sought between 0 and 1 of quantities.
+    if not run.floor <= LITTLE * run.constant_loss or (run.start and run.start.overlooks):
+        return None
+    return Found(
+        f"Answers that fit each sample by the loss reach {run.metric_name} {text(number(plain.fitted))}, and 1 was expected: the "
+        "metric reads the outputs otherwise than the loss, such as a threshold of 0 where they are probabilities, or quantities "
+        "where the loss expects their logarithm."
+    )
+
+
+def _unregistered(run: Run) -> Found | None:
+    form = run.start and run.start.structure
+    if not form or not form.unregistered:
+        return None
+    return Found(
+        f"{form.unregistered} tensors that want gradients are not among the model's parameters, so that the optimizer never gets "
+        "them: layers in a Python list are not registered."
+    )
+
+
+def _levelless(run: Run) -> Found | None:
+    form = run.start and run.start.structure
+    if not form or not form.levelless or run.skill >= HELD_SKILL:
+        return None
+    return Found(
+        "The answers are the same where a number is added to all inputs of a sample: each sample is normalized by itself (layer "
+        "norm, or a mean over its own features), which takes its level away."
+    )
+
+
+def _padded(run: Run) -> Found | None:
+    share = number(run.start_data and run.start_data.constant)
+    if not share >= PADDED or run.skill >= HELD_SKILL:
+        return None
+    return Found(
+        f"{percent(share)} of the places of the inputs hold the same number in all training samples, as padding does: an answer "
+        "that is read behind it, not at the last real place, hardly knows what stands before."
+    )
+
+
 def _decayed(run: Run) -> Found | None:
     optimizer = run.config.get("optimizer") or {}
     decay, most = number(optimizer.get("weight_decay")), LARGE_DECAY.get(optimizer.get("name", ""), math.inf)
@@ -330,10 +463,15 @@ def _overlooked(run: Run) -> Found | None:
     if not told:
         return None
     of = f", all those of class {_listed(list(map(str, told.classes)))}" if told.classes else ""
+    one = (
+        f" It looks at one answer (sample, place) in {1 / (1 - number(told.share)):.0f} alone."
+        if MOSTLY <= number(told.share) < 1
+        else ""
+    )
     left = f" It looks at class {_listed(list(map(str, told.seen)))} alone." if 0 < len(told.seen) < len(told.classes) else ""
     return Found(
         f"The loss has no gradient at {percent(number(told.share))} of the answers{of}, which the metric "
-        f"{_listed(told.metrics)} counts: it does not look there.{left}"
+        f"{_listed(told.metrics)} counts: it does not look there.{one}{left}"
     )
 
 
@@ -399,6 +537,11 @@ CAUSES = (
     ),
     Cause("linear_model", _linear, "Put an activation such as ReLU between the layers", True),
     Cause("same_answers", _same_answers, "Make each output, or each head, with weights of its own", True),
+    Cause("few_steps", _few_steps, "Smaller batches, or more epochs", True),
+    Cause("labels_exclusive", _exclusive, "functional.binary_cross_entropy_with_logits", True),
+    Cause("beyond_activation", _beyond_activation, "Take the activation at the end away, or the loss that expects it", True),
+    Cause("metric_disagrees", _disagreeing, "Read the outputs in the metric as the loss does", True),
+    Cause("not_registered", _unregistered, "Put the layers into a ModuleList, or make them attributes", True),
     Cause("one_direction", _one_direction, "Widen the layer of one unit", True),
     Cause("answers_change", _stateful, "Begin each batch with a fresh state", True),
     Cause("metric_turned", _turned, "The other metric.mode", True),
@@ -406,6 +549,11 @@ CAUSES = (
     Cause("order_blind", _orderless, "Where order matters: positions, or a convolution or recurrence before the mean", False),
     Cause("inputs_destroyed", _altered, "Look at some training samples as the model gets them, with their labels", True),
     Cause("units_dropped", _dropped, "A fifth of the dropout", True),
+    Cause("unusual_value", _unusual, "The usual values first, then one change at a time", False),
+    Cause("small_batches", _small_batches, "Larger batches, or layer norm or group norm in place of batch norm", False),
+    Cause("attack_too_strong", _attacked, "An epsilon well below the spread of the inputs", False),
+    Cause("level_lost", _levelless, "Normalize by the training split's mean and deviation, for each feature", False),
+    Cause("mostly_padding", _padded, "Read the answer at each sample's own length, or pack the sequences", False),
     Cause("inputs_ignored", _ignored, "Look at what forward takes of its inputs: slices, an index such as [:, 0], masks", False),
     Cause("targets_unscaled", _far_targets, "Standardize the targets by the training split's, and undo it for the metric", False),
     Cause("loss_scaled", _scaled, "Return the mean over the samples from the loss", False),

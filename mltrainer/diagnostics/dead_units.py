@@ -31,7 +31,7 @@ def find(
     )
     # What is nearly always right needs no more units.
     return judged(
-        dead >= limit and not run.skill >= solved, reason, {"module": module, "share": dead, "skill": run.reached_skill}, FIGURES
+        not run.skill >= solved and dead >= limit, reason, {"module": module, "share": dead, "skill": run.reached_skill}, FIGURES
     )
 
 

@@ -9,14 +9,14 @@ FIGURES = ("learning_curves.svg",)
 
 
 def find(run: Run, *, difference: float, spread: float) -> Finding:
-    """Fire where outputs and targets differ in shape and the loss does not notice that the targets were shuffled."""
+    """Fire where the loss does not notice that the targets were shuffled; a loss may bring equal shapes apart, too."""
     start, shuffled = run.start, number(run.start and run.start.shuffled_loss)
     if start is None or start.output is None or start.target is None or shuffled != shuffled:
         return Finding("not_applicable", "The untrained model's loss was not measured with shuffled targets.")
     output, target, loss = start.output, start.target, number(start.loss)
     evidence = {"outputs": output.shape, "targets": target.shape, "loss": loss, "shuffled_loss": shuffled}
     shapes = f"an output has shape {output.shape}, a target {target.shape}"
-    if output.shape == target.shape or target.classes:
+    if target.classes or (output.shape == target.shape and shuffled != loss and abs(loss - shuffled) > difference * abs(loss)):
         return Finding("clear", f"The shapes go together: {shapes}.", evidence)
     # Constant outputs have the same loss with shuffled targets as well.
     tells_apart = number(output.spread) > spread * number(target.spread)

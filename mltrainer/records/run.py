@@ -110,10 +110,14 @@ class Plain(Part):
     Attributes:
         floor: The loss of answers that were fitted to each sample by itself; below zero that of a density.
         losses: Of each answer, in blocks of the validation samples on which the model is observed; `constant` is among them.
+        wanted: The ends between which nine tenths of the answers lie that were fitted to each sample; None where none were.
+        fitted: The task's metric of these answers; None where it cannot be asked.
     """
 
     floor: Measured | None
     losses: dict[str, list[Measured]]
+    wanted: list[Measured] | None = None
+    fitted: Measured | None = None
 
 
 def _recall(by_class: Sequence[Sequence[int]] | None) -> float | None:
@@ -198,6 +202,9 @@ class Structure(Part):
         linear: Whether they are together one linear layer.
         orderless: Dimensions of the inputs whose order changes no answer.
         same_answers: Of the numbers of an answer, how many are always equal to an earlier one.
+        batch_norms: How many of its modules are batch norms.
+        levelless: Whether a number added to all inputs of a sample changes no answer.
+        unregistered: Tensors that want gradients and are no parameters of the model.
     """
 
     repeats: bool
@@ -207,8 +214,14 @@ class Structure(Part):
     linear: bool
     orderless: list[int]
     same_answers: int
+    batch_norms: int
+    levelless: bool
+    unregistered: int
 
-    equations = (*not_negative("layers", "orderless.*", "same_answers", "rank"), *shares("ignored.*"))
+    equations = (
+        *not_negative("layers", "orderless.*", "same_answers", "rank", "batch_norms", "unregistered"),
+        *shares("ignored.*"),
+    )
 
 
 class SeenAtStart(Seen):
@@ -304,6 +317,7 @@ class DataSeen(Part):
         neighbour_r2: Of targets that are one number, the R2 of the mean of the nearest samples' targets.
         outliers: Targets that are one number and lie far outside of the others.
         outlying: Their share of the targets' variance.
+        constant: The share of the numbers of a sample that are the same in all of them; of a data set, and of tokens.
     """
 
     not_finite: int
@@ -318,10 +332,11 @@ class DataSeen(Part):
     neighbour_r2: Measured | None = None
     outliers: int | None = None
     outlying: Measured | None = None
+    constant: Measured | None = None
 
     equations = (
         *not_negative("not_finite", "features", "counts.*", "largest", "spread", "outliers"),
-        *shares("shared", "repeated", "neighbours", "outlying"),
+        *shares("shared", "repeated", "neighbours", "outlying", "constant"),
     )
 
 

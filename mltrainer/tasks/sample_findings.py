@@ -7,11 +7,11 @@ import numpy as np
 from mltrainer.configs.items import DataLimits
 from mltrainer.tasks.data_findings import Finding, row_hashes, telling_finding
 from mltrainer.tasks.encoded import is_decided, is_encoded
+from mltrainer.tasks.input_values import SINGLE, lists, value_findings
 from mltrainer.tasks.near_groups import near_group_finding
 from mltrainer.tasks.order_leaks import made_of_neighbours
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.split_differences import difference_findings
-from mltrainer.tasks.tables.sentinels import suspect_ends
 from mltrainer.tasks.telling import MOST_TELLING, telling_features
 from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_findings
 from mltrainer.tasks.windows import window_finding
@@ -27,11 +27,9 @@ LEAK_ROWS = 1000  # samples that are looked at for features that tell the target
 MOST_MARKS = 0.2  # chosen by us: the share of the features that may tell a class each; more are its nature
 MOST_SUMMED = 3  # features whose sum is looked at
 FEW = 3  # chosen by us: times as many features there are at least, of which those are a few
-REPEATED = 0.5  # chosen by us: the share of training samples that repeat another one; a rare class drawn more often is below
 EXACT = 1e-4  # chosen by us: the share of a target's variance that a sum may leave; what is measured leaves more
 SHOWN = 3  # features that are named
 ONE_TARGET = "the targets of all"  # begins a finding that a loss without targets makes void
-SINGLE = 256  # numbers of a part that are compared one by one; of more, as of an image, all together alone
 TOGETHER = "then write dataset(self, split), which keeps what belongs together in one split"
 
 
@@ -42,11 +40,11 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
         *_constant(train, "training"),
         *_constant(validation, "validation"),
         *_constant_features(train),
-        *_sentinels(train),
+        *value_findings(train),
         *_augmented(train, validation),
         *_contradicting(train),
         *(_telling(train, limits) or _made_of_target(train, validation)),
-        *(_units(train, validation) or _repeated(train) or difference_findings(train, validation, _labels(train, validation))),
+        *(_units(train, validation) or difference_findings(train, validation, _labels(train, validation))),
         *_groups(train, validation),
         *_windows(train, validation),
         *_numbered(train, validation, limits),
@@ -120,37 +118,16 @@ def _constant_features(train: Reading) -> list[Finding]:
     """
     if len(train.places) < FEWEST:
         return []
-    lists = _lists(train)
-    constant = {name: _is_constant(one.values) for name, one in lists.items()}
+    parts = lists(train)
+    constant = {name: _is_constant(one.values) for name, one in parts.items()}
     names = [
         f"{part}{name}"
         for part, places in constant.items()
-        for name, is_same in zip(lists[part].names, places, strict=True)
+        for name, is_same in zip(parts[part].names, places, strict=True)
         if is_same and not places.all()  # of which there is a finding on all of them
     ]
     text = f"{_listed(np.array(names, dtype=object))} never {'change' if len(names) > 1 else 'changes'}"
     return [Finding("warning", f"{text} in {train.count} training samples: nothing is learned from that")] if names else []
-
-
-def _sentinels(train: Reading) -> list[Finding]:
-    """Return a warning of numbers that may stand for no value, such as -999, in inputs that are lists of numbers."""
-    found = [
-        f"{part}{name} (in {(one.values[:, place] == value).mean():.0%}: {value:g})"
-        for part, one in _lists(train).items()
-        for place, name in enumerate(one.names)
-        for value in suspect_ends(one.values[:, place])
-    ]
-    if not found:
-        return []
-    text = (
-        f"numbers of the training samples that lie apart from all others, and may stand for no value: {_listed(np.array(found))}"
-    )
-    return [Finding("warning", f"{text}; if so, put a usual value there, and a further input that says that it was missing")]
-
-
-def _lists(read: Reading) -> dict[str, Numbers]:
-    """Return the inputs that are lists of numbers: no tokens, no images, no sequences."""
-    return {n: one for n, one in read.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
 
 
 def _constant(read: Reading, name: str) -> list[Finding]:
@@ -346,18 +323,6 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
 
 
 # --- two splits beside each other --------------------------------------------------------------------
-
-
-def _repeated(train: Reading) -> list[Finding]:
-    """Return a warning where most training samples repeat another one, as a join or a sampler makes them."""
-    hashes = train.hashes if train.hashes is not None else np.zeros(0)
-    distinct = len(np.unique(hashes))
-    # Inputs of few values repeat by nature, and so do constant ones.
-    most = max((len(np.unique(column)) for column in train.rows.T), default=0)
-    if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes) or 2 * most <= distinct or most == 1:
-        return []
-    text = f"{len(hashes) - distinct} of {len(hashes)} training samples repeat another one, {distinct} are distinct"
-    return [Finding("warning", f"{text}: did a join duplicate rows, or does the data set read the same ones again?")]
 
 
 def _labels(train: Reading, validation: Reading) -> tuple[np.ndarray, np.ndarray] | None:

@@ -41,7 +41,7 @@ def rates(*used: float, first: float = 1e-3) -> dict[str, Any]:
 
 
 def run_of(changes: dict[str, Any] | None = None, **config: Any) -> Run:
-    return Run.of(observed(**LENGTH, **(changes or {})), config={**CONFIG, **config})
+    return Run.of(observed(**{**LENGTH, **(changes or {})}), config={**CONFIG, **config})
 
 
 def own(run: dict[str, Any], name: str = "own") -> Run:
@@ -54,6 +54,7 @@ def blocks(whole: float, part: float) -> dict[str, Any]:
 
 
 LONG = {"name": "constant", "warmup_steps": 20_000}
+ONE_OUTPUT = {f"{MODEL}output__shape": [1]}
 SHORT = {"name": "cosine", "warmup_epochs": 0.05}
 SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
 UNLEARNED = {"unlearned": True}
@@ -63,6 +64,7 @@ OVERLOOKS = {"share": 0.1, "metrics": ["accuracy"], "classes": [3], "seen": [0, 
 PADDING_ALONE = {"share": 0.7, "metrics": ["accuracy"], "classes": [1, 2, 3], "seen": [0]}
 
 FORM = {"repeats": True, "ignored": {}, "rank": 5, "layers": 3, "linear": False, "orderless": [], "same_answers": 0}
+FORM |= {"batch_norms": 0, "levelless": False, "unregistered": 0}
 
 
 def form(**changes: Any) -> dict[str, Any]:
@@ -77,6 +79,30 @@ FAR = {
     f"{MODEL}output__lowest": -0.1,
     f"{MODEL}output__largest": 0.2,
 }
+
+ONE_OUTPUT = {f"{MODEL}output__shape": [1]}
+FEW = {"planned_steps": 60, "planned_epochs": 3}
+ATTACK = [{"name": "adversarial", "epsilon": 8.0}]
+
+
+def labels(*held: int) -> dict[str, Any]:
+    """Return a loss over several labels of ten samples that does not change where all outputs grow by one."""
+    shape = [len(held)]
+    target = {f"{MODEL}target__classes": None, f"{MODEL}target__shape": shape, f"{MODEL}output__shape": shape}
+    seen = {f"{MODEL}by_class": [[count, 1, 10 - count] for count in held], f"{MODEL}loss": 2.0, f"{MODEL}shifted_loss": 2.0}
+    return {**target, **seen}
+
+
+def wanted(last: str, low: float, high: float) -> dict[str, Any]:
+    return {f"{MODEL}plain": {**PLAIN, "wanted": [low, high]}, f"{MODEL}last": last}
+
+
+def fitted(metric: float) -> dict[str, Any]:
+    return {f"{MODEL}plain": {**PLAIN, "fitted": metric}}
+
+
+def by_adam(**others: Any) -> dict[str, Any]:
+    return {"optimizer": {"name": "adam", "lr": 1e-3, **others}}
 
 
 def adam(decay: float) -> dict[str, Any]:
@@ -105,6 +131,22 @@ NAMED: list[tuple[str, str, Run]] = [
     ("targets_unscaled", "The targets reach 5e+05", run_of({**FAR, **UNLEARNED})),
     ("metric_turned", "accuracy is better the larger it is", run_of(metric={"name": "accuracy", "mode": "min"})),
     ("metric_turned", "rmse is better the smaller it is", run_of(metric={"name": "rmse", "mode": "max"})),
+    ("one_direction", "10 classes are answered by a single output", run_of({**form(rank=1), **ONE_OUTPUT, **UNLEARNED})),
+    ("few_steps", "only 60 steps, in 3 epochs: too few", run_of({**FEW, **UNLEARNED})),
+    ("few_steps", "of large batches (900 samples)", run_of({**FEW, **UNLEARNED}, batch_size=900)),
+    ("labels_exclusive", "Of 3 labels a sample has 1.5 on average, and the loss takes a softmax", run_of(labels(5, 5, 5))),
+    ("beyond_activation", "(Softplus) gives none below 0", run_of(wanted("Softplus", -3.0, 2.0))),
+    ("beyond_activation", "(Tanh) gives none above 1", run_of(wanted("Tanh", -0.5, 40.0))),
+    ("metric_disagrees", "Answers that fit each sample by the loss reach accuracy 0.52", run_of(fitted(0.52))),
+    ("not_registered", "4 tensors that want gradients are not among", run_of(form(unregistered=4))),
+    ("unusual_value", "optimizer.sam.rho is 2 (usual: 0.05)", run_of(**by_adam(sam={"rho": 2.0}))),
+    ("unusual_value", "optimizer.groups.lr is 0.001 (usual: 1)", run_of(**by_adam(groups=[{"lr": 1e-3}]))),
+    ("unusual_value", "optimizer.eps is 1 (usual: 1e-08)", run_of(**by_adam(eps=1.0))),
+    ("unusual_value", "early_stopping.patience is 1", run_of(early_stopping={"patience": 1})),
+    ("small_batches", "deviation of batches of 2 samples", run_of(form(batch_norms=1), batch_size=2)),
+    ("attack_too_strong", "moves inputs by 8, and these differ by 1 only", run_of({f"{DATA}spread": 1.0}, strategies=ATTACK)),
+    ("level_lost", "a number is added to all inputs of a sample", run_of({**form(levelless=True), **UNLEARNED})),
+    ("mostly_padding", "81 % of the places of the inputs", run_of({f"{DATA}constant": 0.81, **UNLEARNED})),
     ("units_dropped", "Dropout of 0.97 leaves 3 %", run_of({f"{MODEL}dropped": 0.97})),
     ("units_dropped", "Dropout of 0.95", run_of(model={"dropout": 0.95})),
     ("loss_scaled", "divided by the number of samples once more", run_of(blocks(0.01, 0.16), **SGD)),
@@ -137,6 +179,15 @@ SOUND: list[tuple[str, Run]] = [
     ("one direction in a model that learned", run_of(form(rank=1))),
     ("large targets in a model that learned", run_of(FAR)),
     ("a metric of one's own", run_of(metric={"name": "regret", "mode": "min"})),
+    ("few steps of a model that learned all", run_of({**FEW, "history__9__validation__accuracy": 0.99})),
+    ("one label of three for each sample", run_of(labels(3, 3, 4))),
+    ("answers that the activation gives", run_of(wanted("Softplus", 0.1, 9.0))),
+    ("a metric that fits the loss", run_of(fitted(1.0))),
+    ("usual values", run_of(**by_adam(eps=1e-8, sam={"rho": 0.05}), early_stopping={"patience": 5})),
+    ("the adaptive form of SAM", run_of(**by_adam(sam={"rho": 2.0, "adaptive": True}))),
+    ("batches of 2 without batch norm", run_of(form(), batch_size=2)),
+    ("a weak attack", run_of({f"{DATA}spread": 1.0}, strategies=[{"name": "adversarial", "epsilon": 0.1}])),
+    ("padded texts that were learned", run_of({f"{DATA}constant": 0.81})),
     ("usual weight decay", run_of(UNLEARNED, **adam(0.01))),
     ("much weight decay in a model that learned", run_of({}, **adam(0.5))),
     ("dropout of a half", run_of({f"{MODEL}dropped": 0.5})),

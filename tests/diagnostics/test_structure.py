@@ -152,6 +152,32 @@ def test_a_state_that_goes_from_call_to_call_is_seen_and_a_draw_is_none() -> Non
     assert asked(drawing, TABLE)["repeats"] is True
 
 
+class Listed(nn.Module):
+    """Layers in a list, of which PyTorch knows or does not."""
+
+    def __init__(self, is_known: bool) -> None:
+        super().__init__()
+        made = [nn.Linear(6, 6), nn.Linear(6, 6)]
+        self.inner: Any = nn.ModuleList(made) if is_known else made
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.inner:
+            x = layer(x).relu()
+        found: Tensor = self.head(x)
+        return found
+
+
+def test_layers_of_which_pytorch_does_not_know_are_counted() -> None:
+    assert asked(Listed(is_known=False), TABLE)["unregistered"] == 4
+    assert asked(Listed(is_known=True), TABLE)["unregistered"] == 0
+
+
+def test_a_level_that_is_normalized_away_is_seen() -> None:
+    assert asked(nn.Sequential(nn.LayerNorm(6), layers(nn.ReLU())), TABLE)["levelless"] is True
+    assert asked(layers(nn.LayerNorm(16), nn.ReLU()), TABLE)["levelless"] is False
+
+
 def test_what_begins_at_zero_is_asked_as_if_it_did_not() -> None:
     model = layers(nn.ReLU())
     for parameter in model[-1].parameters():  # type: ignore[index]

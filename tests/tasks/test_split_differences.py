@@ -131,3 +131,25 @@ def test_a_number_that_stands_for_no_value_is_told(value: float) -> None:
 
     (found,) = told(gaps, gaps)
     assert f"inputs[0] (in 12%: {value:g})" in found
+
+
+def texts(unknown: float, padded: int = 0) -> Reading:
+    words = np.where(DRAWN.random((300, 20)) < unknown, 61, DRAWN.integers(1, 60, (300, 20))).astype(float)
+    words[:, 20 - padded :] = 0
+    part = Numbers(words, [f"[{place}]" for place in range(20)], 20, True)
+    target = Numbers(DRAWN.integers(0, 2, (300, 1)).astype(float), [""], 1, True)
+    return Reading(300, np.arange(300), np.arange(300), {"inputs": part}, [], target)
+
+
+def test_a_token_that_takes_most_places_is_told_and_padding_is_not() -> None:
+    told = [[found.what for found in findings_of(texts(*given), texts(*given), DataLimits())] for given in ((0.9,), (0.1, 15))]
+    assert "token 61 takes" in " ".join(told[0])
+    assert "token" not in " ".join(told[1])
+
+
+def test_one_input_that_stands_in_for_many_is_told() -> None:
+    def blank(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.where(np.arange(len(x))[:, None] % 5 == 1, -0.5, x), y
+
+    (found,) = [what for what in told(blank, same) if "very same inputs" in what]
+    assert "120 of 600 training samples have the very same inputs (blank: all numbers are -0.5), the first is sample 1" in found

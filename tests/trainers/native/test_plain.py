@@ -43,7 +43,7 @@ def answers(measure: Callable[[Any, Any], Tensor], targets: Tensor, width: int, 
     outputs = (head or (lambda free: free))(0.01 * torch.randn(len(targets), *places, width, generator=DRAWN))
     probe = probe_of((given,), outputs, targets)
     assert probe is not None
-    return plain_answers(Measured(measure), probe.at(slice(0, 160)), probe.at(slice(160, 256)))
+    return plain_answers(Measured(measure), probe.at(slice(0, 160)), probe.at(slice(160, 256)), "loss")
 
 
 def means(found: dict[str, Any]) -> dict[str, float]:
@@ -97,7 +97,7 @@ def test_outputs_of_several_parts_have_no_known_end() -> None:
     parts = (0.1 * X, 0.1 * NOISE)
     probe = Probe(X, parts, X)
     task = Measured(lambda outputs, targets: (outputs[0] - targets).square().mean() + outputs[1].square().mean())
-    found = plain_answers(task, probe, probe)
+    found = plain_answers(task, probe, probe, "loss")
     assert found is not None
     assert (found["floor"], [*found["losses"]]) == (None, ["constant"])
     assert means(found)["constant"] == pytest.approx(float(X.var(0, correction=0).mean()), abs=0.02)
@@ -111,7 +111,7 @@ def test_a_loss_that_draws_or_refuses_is_not_asked() -> None:
 
 def test_answers_about_pairs_of_a_batchs_samples_are_not_asked_for() -> None:
     task, likes = Measured(functional.mse_loss), X @ X.T
-    assert plain_answers(task, Probe(X, likes, likes), Probe(X[:96], likes[:96, :96], likes[:96, :96])) is None
+    assert plain_answers(task, Probe(X, likes, likes), Probe(X[:96], likes[:96, :96], likes[:96, :96]), "loss") is None
 
 
 def test_what_a_loss_holds_gets_no_gradient() -> None:

@@ -67,6 +67,8 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
     bad = int((~torch.isfinite(rows)).sum())
     # Whole numbers are tokens or pixels, whose scale is the model's affair.
     found = {"not_finite": bad, "features": first.size, **({} if first.is_whole else _scale(rows))}
+    if first.is_whole and first.values.shape[1] > 1:
+        found |= {"constant": float((first.values == first.values[:1]).all(axis=0).mean())}
     if read.drawn is None:
         found |= {"repeated": 1 - len(np.unique(row_hashes([read.rows]))) / len(rows)}
     if labels is not None:

@@ -160,7 +160,7 @@ def _plain(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Watc
         raise
     except Exception:  # training meets it, too, and tells it as what it is
         return None
-    return None if probes[0] is None or probes[1] is None else plain_answers(task.task, probes[0], probes[1])
+    return None if probes[0] is None or probes[1] is None else plain_answers(task.task, probes[0], probes[1], config.metric.name)
 
 
 def _asked(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> Probe | None:

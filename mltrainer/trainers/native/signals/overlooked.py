@@ -76,15 +76,16 @@ def _slopes(task: Task, outputs: Any, output: Tensor, targets: Any, moved: Tenso
 
 def _counting(task: Task, outputs: Any, output: Tensor, targets: Any, unseen: Tensor, axis: int | None) -> list[str]:
     """Return the metrics that change with outputs which the loss overlooks."""
-    before, changed = _metrics(task, outputs, targets), set[str]()
+    before, changed = metrics_of(task, outputs, targets), set[str]()
     for turn in (1, 2, 3):
         other = output.roll(turn, axis) if axis is not None and output.shape[axis] > 1 else output + turn * output.std()
-        after = _metrics(task, _with(outputs, output, torch.where(unseen, other, output)), targets)
+        after = metrics_of(task, _with(outputs, output, torch.where(unseen, other, output)), targets)
         changed |= {name for name, value in before.items() if after.get(name) != value}
     return sorted(changed - {"loss"})
 
 
-def _metrics(task: Task, outputs: Any, targets: Any) -> dict[str, float]:
+def metrics_of(task: Task, outputs: Any, targets: Any) -> dict[str, float]:
+    """Return a task's metrics of one batch."""
     if type(task).accumulate is not Task.accumulate:
         return dict(task.compute(task.accumulate(None, outputs, targets)))
     return task.metrics(outputs, targets)

@@ -19,6 +19,7 @@ from mltrainer.tasks.samples import generators_kept
 from mltrainer.tasks.structures import length, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.optimization.lean_steps import without_compiler
+from mltrainer.trainers.native.signals.overlooked import metrics_of
 
 ITERATIONS = 15  # of L-BFGS
 FEATURES = 256  # of an answer, into which more are projected
@@ -32,6 +33,7 @@ MOST_ANSWERS = 1 << 12  # to which answers are fitted: samples, or places of sam
 MOST_HELD_OUT = 1 << 22  # numbers of the validation outputs, and of the features beside them
 RATE = 0.1  # of the features' size: the penalty on a linear answer's weights
 SAME = 1e-6  # a relative difference of losses that is none
+MIDDLE = 0.1  # of the numbers, left out at both ends together
 
 Values = list[float]
 Link = Callable[[Any], Any]
@@ -179,13 +181,14 @@ def block_losses(task: Task, outputs: Any, targets: Any) -> Values | None:
 # --- plain answers ------------------------------------------------------------------------------------
 
 
-def plain_answers(task: Task, train: Probe, held_out: Probe) -> dict[str, Any] | None:
+def plain_answers(task: Task, train: Probe, held_out: Probe, metric: str) -> dict[str, Any] | None:
     """Return the losses that plain answers reach; None where the loss cannot be asked for them.
 
     Returns:
         `floor`, the loss of answers that were fitted to each training sample by itself, None of outputs of several parts, which
         no model chooses one by one;
-        `losses` of each answer in the blocks of the validation samples.
+        `losses` of each answer in the blocks of the validation samples;
+        `wanted`, the ends of those fitted answers, and `fitted`, the task's metric of them, where there is one.
     """
     shape = _Rows.of(train)
     per_sample = shape.count(train) // train.samples
@@ -199,12 +202,12 @@ def plain_answers(task: Task, train: Probe, held_out: Probe) -> dict[str, Any] |
         return None  # it draws, or keeps a state
     try:
         with generators_kept(), torch.enable_grad():
-            return _fitted(task, shape, train, held_out)
+            return _fitted(task, shape, train, held_out, metric)
     except Exception:  # of the user's loss, which may refuse what no model answers, or of a device without memory for more
         return None
 
 
-def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe) -> dict[str, Any] | None:
+def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe, metric: str) -> dict[str, Any] | None:
     link, start = _link(train.outputs)
     rows = shape.rows(start)
     is_one = isinstance(train.outputs, Tensor)
@@ -220,7 +223,7 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe) -> dict[str
     constant, _ = _least(alike, min(begins, key=lambda begin: _known(float(alike(begin).detach()))))
     if constant is None:
         return None
-    floor = _least(told(train), rows)[1] if is_one else None
+    free, floor = _least(told(train), rows) if is_one else (None, None)
     answers = {"constant": constant.expand(shape.count(held_out), -1)}
     features = _features(train, held_out, len(rows), shape.count(held_out)) if is_one and not train.gives_back else {}
     for name, pair in features.items():
@@ -230,7 +233,21 @@ def _fitted(task: Task, shape: _Rows, train: Probe, held_out: Probe) -> dict[str
     losses = {name: block_losses(task, link(shape.back(found, held_out)), held_out.targets) for name, found in answers.items()}
     if losses["constant"] is None:
         return None
-    return {"floor": floor, "losses": {name: found for name, found in losses.items() if found is not None}}
+    fitted = {} if free is None else _of_fitted(task, link(shape.back(free, train)), train.targets, metric)
+    return {"floor": floor, "losses": {name: found for name, found in losses.items() if found is not None}, **fitted}
+
+
+def _of_fitted(task: Task, answers: Tensor, targets: Any, metric: str) -> dict[str, Any]:
+    """Return the ends of answers that were fitted to each sample, and the task's metric of them, where it is a number."""
+    ends = [MIDDLE / 2, 1 - MIDDLE / 2]
+    found: dict[str, Any] = {
+        "wanted": torch.quantile(answers.flatten()[:MOST_NUMBERS].double(), torch.tensor(ends).double()).tolist()
+    }
+    try:
+        value = float(metrics_of(task, answers, targets)[metric])
+    except Exception:  # of the user's metric, which gets answers that no model gave
+        return found
+    return found | ({"fitted": value} if math.isfinite(value) else {})
 
 
 def _known(loss: float) -> float:

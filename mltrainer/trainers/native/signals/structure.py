@@ -31,8 +31,10 @@ def structure_of(model: nn.Module, run: Callable[[], Any]) -> dict[str, Any] | N
         `repeats`, whether it answers the same to the same samples; `layers`, how many have weights; `linear`, whether they are
         together one line through float inputs; `orderless`, the dimensions of the inputs whose order changes no answer;
         `ignored`, the share of the places along each dimension that no answer looks at; `same_answers`, of the numbers of an
-        answer those that are always equal to an earlier one; `rank`, in how many directions the answers differ. None where the
-        model gets something else than one tensor, or gives something else.
+        answer those that are always equal to an earlier one; `rank`, in how many directions the answers differ; `batch_norms`,
+        how many it has; `levelless`, whether a number added to all inputs of a sample changes nothing; `unregistered`, how many
+        tensors want gradients that are no parameters. None where the model gets something else than one tensor, or gives
+        something else.
     """
     given: list[tuple[Any, Any]] = []
     handle = model.register_forward_pre_hook(lambda _, *got: given.append(got), with_kwargs=True)
@@ -92,6 +94,9 @@ def _asked(model: nn.Module, inputs: Tensor, answer: Ask) -> dict[str, Any] | No
         "linear": inputs.is_floating_point() and _is_line(inputs, answers, answer, near),
         "orderless": [axis for axis in range(1, inputs.dim()) if _is_orderless(inputs, answers, answer, axis, near)],
         "same_answers": _same(answers, near),
+        "batch_norms": sum(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
+        "levelless": inputs.is_floating_point() and inputs.dim() > 1 and _is_near(answer(inputs + 1), answers, 10 * near),
+        "unregistered": _unregistered(model, inputs, answer),
     }
 
 
@@ -134,6 +139,24 @@ def _ignored(inputs: Tensor, answer: Ask) -> dict[str, float]:
         rest = [one for one in range(inputs.dim()) if one != axis]
         shares[str(axis)] = float((slopes == 0).all(rest).float().mean())
     return {axis: share for axis, share in shares.items() if share > 0}
+
+
+def _unregistered(model: nn.Module, inputs: Tensor, answer: Ask) -> int:
+    """Return the number of tensors that want gradients of the answers and are no parameters of the model."""
+    with torch.enable_grad():
+        found = answer(inputs)
+    known = {id(parameter) for parameter in model.parameters()}
+    waiting, seen, others = [found.grad_fn], set(), set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            others.add(id(leaf))
+        waiting += [before for before, _ in node.next_functions]
+    return len(others)
 
 
 def _rank(answers: Tensor) -> int | None:

@@ -1,0 +1,97 @@
+"""Values of training inputs that say less than they could: stand-ins, unknown tokens, repeated samples."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mltrainer.tasks.data_findings import Finding, row_hashes
+from mltrainer.tasks.reading import Numbers, Reading
+from mltrainer.tasks.tables.sentinels import suspect_ends
+
+FEWEST = 10  # samples
+SINGLE = 256  # numbers of a part that are looked at one by one; of more, as of an image, all together alone
+SAME = 0.05  # chosen by us: the share of the training samples that have the same inputs
+REPEATED = 0.5  # chosen by us: the share of training samples that repeat another one; a rare class drawn more often is below
+PLACES, UNKNOWN = (
+    8,
+    0.75,
+)  # chosen by us: of a text, and the share of its places, up to its last other token, that one token takes
+SHOWN = 3  # features that are named
+
+
+def value_findings(train: Reading) -> list[Finding]:
+    """Return warnings of training inputs whose values say less than they could."""
+    return [*_sentinels(train), *(_repeated(train) or _same_inputs(train)), *_unknown(train)]
+
+
+def lists(read: Reading) -> dict[str, Numbers]:
+    """Return the inputs that are lists of numbers: no tokens, no images, no sequences."""
+    return {n: one for n, one in read.inputs.items() if one.size <= SINGLE and not one.is_whole and "][" not in one.names[-1]}
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _sentinels(train: Reading) -> list[Finding]:
+    """Return a warning of numbers that may stand for no value, such as -999."""
+    found = [
+        f"{part}{name} (in {(one.values[:, place] == value).mean():.0%}: {value:g})"
+        for part, one in lists(train).items()
+        for place, name in enumerate(one.names)
+        for value in suspect_ends(one.values[:, place])
+    ]
+    if not found:
+        return []
+    text = f"numbers of the training samples that lie apart from all others, and may stand for no value: {_listed(found)}"
+    return [Finding("warning", f"{text}; if so, put a usual value there, and a further input that says that it was missing")]
+
+
+def _has_few_values(train: Reading, distinct: int) -> bool:
+    """Return True if samples are alike by nature, as inputs of few values are, and constant ones."""
+    most = max((len(np.unique(column)) for column in train.rows.T), default=0)
+    return 2 * most <= distinct or most == 1
+
+
+def _repeated(train: Reading) -> list[Finding]:
+    """Return a warning where most training samples repeat another one, as a join or a sampler makes them."""
+    hashes = train.hashes if train.hashes is not None else np.zeros(0)
+    distinct = len(np.unique(hashes))
+    if len(hashes) < FEWEST or distinct > (1 - REPEATED) * len(hashes) or _has_few_values(train, distinct):
+        return []
+    text = f"{len(hashes) - distinct} of {len(hashes)} training samples repeat another one, {distinct} are distinct"
+    return [Finding("warning", f"{text}: did a join duplicate rows, or does the data set read the same ones again?")]
+
+
+def _same_inputs(train: Reading) -> list[Finding]:
+    """Return a warning of one input that many training samples have, as what stands in for a file that could not be read."""
+    if len(train.places) < FEWEST or not train.rows.shape[1]:
+        return []
+    hashes, places, counts = np.unique(row_hashes([train.rows]), return_index=True, return_counts=True)
+    most = int(counts.argmax())
+    if counts[most] < max(FEWEST, SAME * len(train.rows)) or _has_few_values(train, len(hashes)):
+        return []
+    row = train.rows[places[most]]
+    blank = f" (blank: all numbers are {row[0]:g})" if row.min() == row.max() else ""
+    text = f"{counts[most]} of {train.count} training samples have the very same inputs{blank}, the first is sample"
+    return [Finding("warning", f"{text} {train.places[places[most]]}: does it stand in for what could not be read?")]
+
+
+def _unknown(train: Reading) -> list[Finding]:
+    """Return a warning of one token that takes most places of texts, as the unknown one of a small vocabulary does."""
+    found = []
+    for part, one in train.inputs.items():
+        if not one.is_whole or one.values.shape[1] < PLACES or "][" in one.names[-1] or len(one.values) < FEWEST:
+            continue
+        tokens, counts = np.unique(one.values[one.values != 0], return_counts=True)  # 0 is padding, or the black of a picture
+        if len(tokens) < 2:
+            continue
+        top = tokens[counts.argmax()]
+        others = (one.values != top) & (one.values != 0)
+        ends = one.values.shape[1] - others[:, ::-1].argmax(axis=1)  # behind the last other token stands padding
+        inside = (np.arange(one.values.shape[1]) < ends[:, None]) & others.any(axis=1)[:, None]
+        share = float((one.values == top)[inside].mean()) if inside.any() else 0.0
+        if share >= UNKNOWN:
+            text = f"token {top:g} takes {share:.0%} of the places of {part}: is it the unknown one of a small vocabulary?"
+            found.append(Finding("warning", f"{text} A model cannot tell what it stands for"))
+    return found
