@@ -58,7 +58,8 @@ from mltrainer.diagnostics import (
     vanishing_gradients,
     wrong_setup,
 )
-from mltrainer.diagnostics.causes import Told, causes_of, with_causes
+from mltrainer.diagnostics.cause import Told
+from mltrainer.diagnostics.causes import causes_of, with_causes
 from mltrainer.diagnostics.signals import Finding, Rule, Run, evaluations_of, finite, number, text
 from mltrainer.errors import InputError
 from mltrainer.records.common import Acceptance, Metrics

@@ -7,7 +7,7 @@ from tests.mutations.fault import Fault
 FAULTS = (
     Fault(
         "a model that learned is called linear for two layers of which it needs no more",
-        "mltrainer/diagnostics/causes.py",
+        "mltrainer/diagnostics/model_causes.py",
         "if not form or not form.linear or form.layers < 2 or run.reached_skill >= HELD_SKILL:",
         "if not form or not form.linear or form.layers < 2:",
         "tests/diagnostics/test_causes.py",
