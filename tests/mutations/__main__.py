@@ -11,7 +11,6 @@ import compileall
 import importlib
 import multiprocessing
 import os
-import pkgutil
 import shutil
 import sys
 import tempfile
@@ -28,10 +27,8 @@ from typing import NoReturn
 
 import pytest
 
-from tests.mutations import planted
-from tests.mutations.fault import Fault
+from tests.mutations.fault import TOP, Fault, faults, planted_text
 
-TOP = Path(__file__).resolve().parents[2]
 COPIED = ("mltrainer", "tests", "phases", "reproducibility", "diagnostics", "configs", "checkpointing", "tools", "docs")
 FILES = (
     "pyproject.toml",
@@ -68,18 +65,9 @@ class Met:
         return self.test != "" and not self.fails_anyway
 
 
-def faults() -> list[tuple[str, Fault]]:
-    """Return all planted faults with the room that each stands in."""
-    rooms = sorted(module.name for module in pkgutil.iter_modules(planted.__path__))
-    return [(room, fault) for room in rooms for fault in importlib.import_module(f"tests.mutations.planted.{room}").FAULTS]
-
-
-def asked_for(word: str) -> list[tuple[str, Fault]]:
+def asked_for(word: str) -> list[Fault]:
     """Return the faults of the room that a word names, or else those in whose description it stands."""
-    every = faults()
-    return [(room, fault) for room, fault in every if room == word] or [
-        (room, fault) for room, fault in every if word in fault.what
-    ]
+    return [fault for fault in faults() if fault.room == word] or [fault for fault in faults() if word in fault.what]
 
 
 def main() -> int:
@@ -95,13 +83,13 @@ def main() -> int:
     sys.dont_write_bytecode = False
     met = []
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("fork")) as pool:
-        for number, one in enumerate(pool.map(partial(tried, Path(name)), [fault for _, fault in chosen])):
+        for number, one in enumerate(pool.map(partial(tried, Path(name)), chosen)):
             met.append(one)
-            print(f"{number + 1:3d}/{len(chosen)} {told(*chosen[number], one)}", flush=True)
+            print(f"{number + 1:3d}/{len(chosen)} {told(chosen[number], one)}", flush=True)
         blamed = sorted({one.test for one in met if one.test})
         anyway = pool.submit(failing_anyway, Path(name), blamed, asked.jobs).result()
     met = [replace(one, fails_anyway=one.test in anyway) for one in met]
-    found = [(room, fault, one) for (room, fault), one in zip(chosen, met, strict=True)]
+    found = list(zip(chosen, met, strict=True))
     for test in anyway:
         print(f"counted as not caught: without a fault, too, {test} fails")
     print(table(found))
@@ -111,17 +99,17 @@ def main() -> int:
 # --- what is told ---------------------------------------------------------------------------------
 
 
-def told(room: str, fault: Fault, met: Met) -> str:
+def told(fault: Fault, met: Met) -> str:
     """Return how the tests met a fault, in words."""
     end = f"caught by {met.test}" if met.test else f"NOT CAUGHT {fault.survives}".rstrip()
-    return f"{room:16s} {fault.what}: {end} ({met.seconds:.0f} s)"
+    return f"{fault.room:16s} {fault.what}: {end} ({met.seconds:.0f} s)"
 
 
-def table(found: Sequence[tuple[str, Fault, Met]]) -> str:
+def table(found: Sequence[tuple[Fault, Met]]) -> str:
     """Return the counts and the tests' seconds, by room and together."""
     lines = ["room             planted  caught  explained  unexplained  seconds"]
-    for room in (*dict.fromkeys(room for room, _, _ in found), "all"):
-        these = [(fault, met) for other, fault, met in found if room in (other, "all")]
+    for room in (*dict.fromkeys(fault.room for fault, _ in found), "all"):
+        these = [(fault, met) for fault, met in found if room in (fault.room, "all")]
         caught = sum(met.caught for _, met in these)
         explained = sum(met.test == "" and fault.survives != "" for fault, met in these)
         seconds = sum(met.seconds for _, met in these)
@@ -131,9 +119,9 @@ def table(found: Sequence[tuple[str, Fault, Met]]) -> str:
     return "\n".join(lines)
 
 
-def holds(found: Sequence[tuple[str, Fault, Met]]) -> bool:
+def holds(found: Sequence[tuple[Fault, Met]]) -> bool:
     """Return whether enough faults are caught and each of the others is explained."""
-    missed = [(fault, met) for _, fault, met in found if not met.caught]
+    missed = [(fault, met) for fault, met in found if not met.caught]
     explained = all(fault.survives and met.test == "" for fault, met in missed)
     return explained and len(found) - len(missed) >= AIM * len(found)
 
@@ -145,7 +133,7 @@ def tried(folder: Path, fault: Fault) -> Met:
     """Plant a fault in this process's copy of the checkout and run its tests up to the first that fails."""
     started = time.monotonic()
     copy = own_copy(folder)
-    with in_place(copy / fault.file, fault):
+    with in_place(copy, fault):
         failed = failures(copy, fault.tests.split(), "-x", "-n", "0")
     return Met(next(iter(failed), ""), time.monotonic() - started)
 
@@ -168,11 +156,12 @@ def own_copy(folder: Path) -> Path:
 
 
 @contextmanager
-def in_place(path: Path, fault: Fault) -> Iterator[None]:
+def in_place(copy: Path, fault: Fault) -> Iterator[None]:
     """Make one place of a module wrong, for a while; what was compiled of the other text is removed with it."""
+    wrong, path = planted_text(copy, fault), copy / fault.file
     text = path.read_text("utf-8")
     try:
-        _write(path, planted_text(text, fault))
+        _write(path, wrong)
         yield
     finally:
         _write(path, text)
@@ -181,17 +170,6 @@ def in_place(path: Path, fault: Fault) -> Iterator[None]:
 def _write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
-
-
-def planted_text(text: str, fault: Fault) -> str:
-    """Return a module's text with the fault in it.
-
-    Raises:
-        SystemExit: The place is not there, or not only once: the list is older than the code.
-    """
-    if text.count(fault.right) != 1:
-        raise SystemExit(f"{fault.file}: expected once, found {text.count(fault.right)} times: {fault.right!r}")
-    return text.replace(fault.right, fault.wrong)
 
 
 def failures(top: Path, tests: Sequence[str], *options: str) -> list[str]:
