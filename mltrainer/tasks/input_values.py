@@ -69,10 +69,13 @@ def _same_inputs(train: Reading) -> list[Finding]:
         return []
     hashes, places, counts = np.unique(row_hashes([train.rows]), return_index=True, return_counts=True)
     most = int(counts.argmax())
-    if counts[most] < max(FEWEST, SAME * len(train.rows)) or _has_few_values(train, len(hashes)):
-        return []
     row = train.rows[places[most]]
-    blank = f" (blank: all numbers are {row[0]:g})" if row.min() == row.max() else ""
+    is_blank = len(row) >= PLACES and row.min() == row.max()  # pixels have few values, and yet pictures are not alike
+    if counts[most] < max(FEWEST, SAME * len(train.rows)) or not (is_blank or not _has_few_values(train, len(hashes))):
+        return []
+    if len(hashes) == 1:  # of which there is a finding
+        return []
+    blank = f" (blank: all numbers are {row[0]:g})" if is_blank else ""
     text = f"{counts[most]} of {train.count} training samples have the very same inputs{blank}, the first is sample"
     return [Finding("warning", f"{text} {train.places[places[most]]}: does it stand in for what could not be read?")]
 
