@@ -20,7 +20,7 @@ def told(rows, target, train, held_out, is_grouped=False):
     schema = schema_of(read_csv((text + "\n").encode(), "d.csv"), "t", [])
     ids = SplitIds(train=np.sort(train), validation=np.sort(held_out))
     wanted = [Target(schema.target, None, 0)]
-    return [one.what for one in split_findings(schema.features, wanted, ids, DataLimits(), is_grouped=is_grouped)]
+    return [one.what for one in split_findings(schema.features, wanted, ids, DataLimits(), is_grouped=is_grouped, is_apart=True)]
 
 
 @pytest.fixture(params=SEEDS)

@@ -360,7 +360,7 @@ def test_a_data_sets_labels_are_judged_by_their_neighbours() -> None:
     assert noisy["neighbours"] < 0.75
     assert (seen(1000 * rows, labels) or {})["largest"] > 1000
     tokens = seen((100 * rows).long(), labels)
-    assert tokens == {"not_finite": 0, "features": 12, "repeated": 0.0, "counts": [125] * 4}  # of 500 samples
+    assert tokens == {"not_finite": 0, "features": 12, "repeated": 0.0, "constant": 0.0, "counts": [125] * 4}  # of 500 samples
     assert (seen(rows[torch.arange(600) % 40], labels[torch.arange(600) % 40]) or {})["repeated"] == 0.92
     pictures = seen((100 * rows).long().clamp(0).reshape(-1, 3, 4), labels) or {}
     assert (pictures["neighbours"], "largest" in pictures) == (1.0, False)  # pixels are scaled later
