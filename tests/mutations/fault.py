@@ -14,7 +14,6 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 TABLE = "tests/mutations/planted.tsv"
 LAYOUT = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT)
-CODES = 4  # that are kept: a module's faults stand one after another
 CLOSING = (")", "]", "}")
 
 
@@ -92,15 +91,25 @@ def replaced(text: str, fault: Fault) -> str:
     Raises:
         LookupError: The function or the place is not there, or the place not only once.
     """
-    found, functions, old = tokens(text), functions_by_line(text), [token.string for token in tokens(fault.old)]
-    if fault.function not in ("", *functions.values()):
-        raise LookupError("no such function or class")
-    inside = [nr for nr, token in enumerate(found) if functions.get(token.start[0], "") == fault.function]
-    places = [found[nr : nr + len(old)] for nr in inside if [token.string for token in found[nr : nr + len(old)]] == old]
+    found, old = tokens(own_lines(text, fault.function)), [token.string for token in tokens(fault.old)]
+    runs = [found[nr : nr + len(old)] for nr in range(len(found))]
+    places = [run for run in runs if [token.string for token in run] == old]
     if len(places) != 1:
         raise LookupError(f"expected once, found {len(places)} times: {fault.old}")
     first, last = places[0][0], places[0][-1]
     return text[: position(text, *first.start)] + fault.new + text[position(text, *last.end) :]
+
+
+def own_lines(text: str, function: str) -> str:
+    """Return a text in which the lines of other functions and classes are empty, inner ones among them.
+
+    Raises:
+        LookupError: The function is not there.
+    """
+    functions = functions_by_line(text)
+    if function not in ("", *functions.values()):
+        raise LookupError("no such function or class")
+    return "\n".join(line if functions.get(nr, "") == function else "" for nr, line in enumerate(text.split("\n"), 1))
 
 
 def position(text: str, line: int, column: int) -> int:
@@ -108,7 +117,6 @@ def position(text: str, line: int, column: int) -> int:
     return sum(len(before) + 1 for before in text.split("\n")[: line - 1]) + column
 
 
-@lru_cache(CODES)
 def tokens(code: str) -> list[tokenize.TokenInfo]:
     """Return the tokens of a piece of code without its layout: without semicolons and commas before a closing bracket, too."""
     every = tokenize.generate_tokens(io.StringIO(code).readline)
@@ -116,7 +124,7 @@ def tokens(code: str) -> list[tokenize.TokenInfo]:
     return [token for token, after in pairwise(kept) if token.string != "," or after.string not in CLOSING]
 
 
-@lru_cache(CODES)
+@lru_cache(1)  # a module's faults stand one after another
 def functions_by_line(code: str) -> dict[int, str]:
     """Return the innermost function or class of each line that stands in one; a decorator stands in what it decorates."""
     return {line: name for name, lines in definitions(ast.parse(code)) for line in lines}
