@@ -279,7 +279,8 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: Sequence[Waiver], 
     for item in page.items:
         outcome = _outcome(item, record, root, trained)
         verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
-        waive = f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."' if item.waivable else ""
+        is_said = not item.waivable or "mltrainer gate waive" in (outcome.mend or "")
+        waive = "" if is_said else f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."'
         mend = f"{outcome.mend}{waive}" if verdict == "fail" and outcome.mend else None
         items.append(GateItem(item.id, _marked(item), verdict, outcome.evidence, mend, recomputed=item.check is None))
     return items

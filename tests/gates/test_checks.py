@@ -13,11 +13,11 @@ import pytest
 
 from mltrainer.configs.pages import phase_page
 from mltrainer.gates.check import CHECKS, Outcome
-from mltrainer.gates.gate import Gate, GateItem
+from mltrainer.gates.gate import Gate, GateItem, evaluate
 from mltrainer.gates.machine import PhaseState, advice
 from mltrainer.gates.statistics import sign_flip_p_value
 from mltrainer.workspace import PHASES, Project
-from tests.gates.evidence import judged, kept
+from tests.gates.evidence import judged, kept, typed
 from tests.handbook.reading import unknown_part
 
 Record = dict[str, Any]
@@ -330,6 +330,15 @@ def improvement(wins: int = 5, **comparison: Any) -> Outcome:
     sides = {"baseline": [0.9] * wins, "candidate": [0.9 + (nr + 1) / 100 for nr in range(wins)]}
     evidence["comparison"] = {"seeds": list(range(wins)), **sides, **comparison}
     return outcome("optimization", "improvement_validated", kept("optimization", **evidence))
+
+
+def test_a_way_out_is_named_once() -> None:
+    sides = {"baseline": [0.9] * 5, "candidate": [0.9] * 5}
+    record = kept("optimization", **copy.deepcopy(TUNED))
+    record["evidence"]["comparison"] |= sides
+    items = {item.id: item for item in evaluate(typed(record), phase_page("optimization", None), [])}
+    found = items["improvement_validated"]
+    assert (found.verdict, (found.mend or "").count("mltrainer gate waive")) == ("fail", 1), found
 
 
 @pytest.mark.parametrize(
