@@ -6,6 +6,7 @@ import math
 
 from mltrainer.diagnostics.cause import HELD_SKILL, Cause, Found, listed
 from mltrainer.diagnostics.signals import Run, finite, number, percent, text
+from mltrainer.records.run import Structure
 
 DROPPED = 0.9  # share of the units
 IGNORED = 0.25  # of the places along a dimension; the border of a picture, or pixels that are always blank, are fewer
@@ -41,8 +42,13 @@ def _of_the_batch(run: Run) -> Found | None:
     )
 
 
+def _form(run: Run) -> Structure | None:
+    """Return what the answers cannot depend on; None where all weights of a layer begin alike, which explains anything."""
+    return run.start.structure if run.start and not run.start.symmetric else None
+
+
 def _linear(run: Run) -> Found | None:
-    form = run.start and run.start.structure
+    form = _form(run)
     if not form or not form.linear or form.layers < 2 or run.reached_skill >= HELD_SKILL:
         return None
     return Found(
@@ -52,7 +58,7 @@ def _linear(run: Run) -> Found | None:
 
 
 def _orderless(run: Run) -> Found | None:
-    form = run.start and run.start.structure
+    form = _form(run)
     if not form or not form.orderless or run.skill >= HELD_SKILL:
         return None
     return Found(
@@ -62,8 +68,8 @@ def _orderless(run: Run) -> Found | None:
 
 
 def _same_answers(run: Run) -> Found | None:
-    form = run.start and run.start.structure
-    if not form or not form.same_answers or (run.start and run.start.symmetric):
+    form = _form(run)
+    if not form or not form.same_answers:
         return None
     return Found(
         f"{form.same_answers} of the numbers of each answer are always equal to another one: these outputs share their weights, "
@@ -73,7 +79,7 @@ def _same_answers(run: Run) -> Found | None:
 
 def _one_direction(run: Run) -> Found | None:
     start = run.start
-    form, classes = (start.structure, (start.target and start.target.classes) or 0) if start else (None, 0)
+    form, classes = _form(run), (start and start.target and start.target.classes) or 0
     if not start or not form or form.rank != 1 or form.same_answers or classes < 3 or run.reached_skill >= HELD_SKILL:
         return None
     if start.output and math.prod(start.output.shape) == 1:
@@ -88,7 +94,7 @@ def _one_direction(run: Run) -> Found | None:
 
 
 def _ignored(run: Run) -> Found | None:
-    form = run.start and run.start.structure
+    form = _form(run)
     most = max((form.ignored if form else {}).items(), key=lambda one: number(one[1]), default=None)
     if most is None or not number(most[1]) >= IGNORED or run.skill >= HELD_SKILL:
         return None
@@ -99,7 +105,7 @@ def _ignored(run: Run) -> Found | None:
 
 
 def _stateful(run: Run) -> Found | None:
-    form = run.start and run.start.structure
+    form = _form(run)
     if not form or form.repeats:
         return None
     return Found(
@@ -109,7 +115,7 @@ def _stateful(run: Run) -> Found | None:
 
 
 def _unregistered(run: Run) -> Found | None:
-    form = run.start and run.start.structure
+    form = _form(run)
     if not form or not form.unregistered:
         return None
     return Found(
@@ -119,7 +125,7 @@ def _unregistered(run: Run) -> Found | None:
 
 
 def _levelless(run: Run) -> Found | None:
-    form = run.start and run.start.structure
+    form = _form(run)
     if not form or not form.levelless or run.skill >= HELD_SKILL:
         return None
     return Found(

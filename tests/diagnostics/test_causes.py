@@ -173,7 +173,7 @@ SOUND: list[tuple[str, Run]] = [
     ("one linear layer", run_of({**form(linear=True, layers=1), **UNLEARNED})),
     ("linear layers that learned", run_of(form(linear=True))),
     ("a set whose order tells nothing", run_of(form(orderless=[1]))),
-    ("weights that all begin alike", run_of({**form(same_answers=1), f"{MODEL}symmetric": ["0"]})),
+    ("weights that all begin alike", run_of({**form(same_answers=1, rank=1), f"{MODEL}symmetric": ["0"], **UNLEARNED})),
     ("the border of a picture", run_of({**form(ignored={"2": 0.1}), **UNLEARNED})),
     ("an answer by the last place that learned", run_of(form(ignored={"1": 0.9}))),
     ("one direction in a model that learned", run_of(form(rank=1))),
