@@ -4,7 +4,7 @@ Read is all that planning and the diagnostics find of a fault, and of its health
 loss, why a run is refused, and of each diagnostic that fired its title, reason, causes and suggestions. A fault is named where
 one of its words matches that; a word that matches what is said of the twin, too, names nothing.
 
-    python tests/benchmarks/bench_unseen.py [--set first|second] [--only U01,U02] [--jobs 1] [--seed 41] [--harm | --text]
+    python tests/benchmarks/bench_unseen.py [--set first|second|third] [--only U01,U02] [--jobs 1] [--seed 41] [--harm | --text]
 
 Prints for each pair what was said of the fault (named, something else, silent) and of its twin, and the totals. `--harm` prints
 the metric of both on validation at the end instead, and `--text` what was said, too.
@@ -31,12 +31,12 @@ from mltrainer.errors import InputError
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.tasks.opening import open_task
 from mltrainer.trainers.result import UnsoundDataError
-from tests.benchmarks.diagnostics import unseen, unseen_second
+from tests.benchmarks.diagnostics import unseen, unseen_second, unseen_third
 from tests.benchmarks.diagnostics.case import Case
 from tests.benchmarks.diagnostics.training import config_of, train_config, trained
 from tests.benchmarks.diagnostics.unseen import UnseenPair
 
-SETS = {"first": unseen.PAIRS, "second": unseen_second.PAIRS}
+SETS = {"first": unseen.PAIRS, "second": unseen_second.PAIRS, "third": unseen_third.PAIRS}
 NAMED, ELSE, SILENT = "named", "something else", "silent"
 LIMITS = DataLimits()
 

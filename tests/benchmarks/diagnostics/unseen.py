@@ -43,7 +43,7 @@ class UnseenPair:
     """A fault and its twin.
 
     Attributes:
-        id: U or V, by its set, and a number.
+        id: U, V or W, by its set, and a number.
         cause: What is wrong, as its user says it once it was found.
         words: Regular expressions; an answer that one of them matches, whatever its case, has named the cause.
         faulty: The training with the fault.
