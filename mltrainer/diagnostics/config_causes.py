@@ -21,7 +21,7 @@ LEAST_RIGHT = 0.5  # of the smoothed label: less is left for the right class tha
 # Ten times what is usual: inside the gradient (Adam, SGD; PyTorch's examples have 1e-4 to 5e-4), or apart from it (0.01 to 0.1).
 LARGE_DECAY = {"sgd": 0.05, "adam": 0.05, "adamw": 1.0, "lion": 5.0}
 SMALLER = frozenset(("loss", "log_loss", "mse", "rmse", "mae", "perplexity", "error"))
-FEW_STEPS, LEAST_PER_EPOCH = 100, 4  # updates of a run, and of an epoch; batches that leave fewer are large
+FEW_STEPS, LEAST_PER_EPOCH = 30, 4  # updates of a run, and of an epoch; batches that leave fewer are large
 SOLVED = 0.9  # skill
 FEW_SAMPLES = 4  # of a batch; Wu and He, 2018, Group Normalization, figure 1: errors of batch norm rise steeply from 8 down
 

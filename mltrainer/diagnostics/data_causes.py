@@ -50,7 +50,7 @@ def _outlying(run: Run) -> Found | None:
 
 def _far_targets(run: Run) -> Found | None:
     target, output = run.start and run.start.target, run.start and run.start.output
-    if not target or not output or target.classes or run.reached_skill >= HELD_SKILL:
+    if not target or not output or target.classes or run.reached_skill >= HELD_SKILL or _outlying(run):
         return None
     reach, given = (max(abs(number(one.lowest)), abs(number(one.largest))) for one in (target, output))
     if not reach >= FAR_TARGETS * max(given, TINY):

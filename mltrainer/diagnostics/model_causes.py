@@ -43,7 +43,7 @@ def _of_the_batch(run: Run) -> Found | None:
 
 
 def _form(run: Run) -> Structure | None:
-    """Return what the answers cannot depend on; None where all weights of a layer begin alike, which explains anything."""
+    """Return the form of a model; None where all weights of a layer begin alike, which explains anything."""
     return run.start.structure if run.start and not run.start.symmetric else None
 
 

@@ -81,7 +81,7 @@ FAR = {
 }
 
 ONE_OUTPUT = {f"{MODEL}output__shape": [1]}
-FEW = {"planned_steps": 60, "planned_epochs": 3}
+FEW = {"planned_steps": 24, "planned_epochs": 3}
 ATTACK = [{"name": "adversarial", "epsilon": 8.0}]
 
 
@@ -132,7 +132,7 @@ NAMED: list[tuple[str, str, Run]] = [
     ("metric_turned", "accuracy is better the larger it is", run_of(metric={"name": "accuracy", "mode": "min"})),
     ("metric_turned", "rmse is better the smaller it is", run_of(metric={"name": "rmse", "mode": "max"})),
     ("one_direction", "10 classes are answered by a single output", run_of({**form(rank=1), **ONE_OUTPUT, **UNLEARNED})),
-    ("few_steps", "only 60 steps, in 3 epochs: too few", run_of({**FEW, **UNLEARNED})),
+    ("few_steps", "only 24 steps, in 3 epochs: too few", run_of({**FEW, **UNLEARNED})),
     ("few_steps", "of large batches (900 samples)", run_of({**FEW, **UNLEARNED}, batch_size=900)),
     ("labels_exclusive", "Of 3 labels a sample has 1.5 on average, and the loss takes a softmax", run_of(labels(5, 5, 5))),
     ("beyond_activation", "(Softplus) gives none below 0", run_of(wanted("Softplus", -3.0, 2.0))),
