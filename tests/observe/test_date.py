@@ -33,6 +33,10 @@ def then() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=date.EARLIER_S)
 
 
+def parts(moment: datetime.datetime) -> tuple[int, int, int, int]:
+    return moment.year, moment.month, moment.weekday(), moment.hour
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -53,10 +57,17 @@ def test_each_way_to_read_the_present_moment_is_earlier_by_the_same_time(tmp_pat
 
 def test_the_day_is_another_in_year_month_weekday_and_hour(tmp_path: Path) -> None:
     read = datetime.datetime.fromisoformat(printed("import datetime\nprint(datetime.datetime.today().isoformat())", tmp_path))
-    now = datetime.datetime.now()
-    assert (read.year, read.month, read.weekday(), read.hour) != (now.year, now.month, now.weekday(), now.hour)
+    now = datetime.datetime.now(datetime.UTC)
+    assert all(one != other for one, other in zip(parts(read), parts(now), strict=True)), (read, now)
     assert read.date().isoformat() == printed("import datetime\nprint(datetime.date.today())", tmp_path)
-    assert read.weekday() != now.weekday()
+
+
+def test_it_is_so_at_any_time_of_a_day() -> None:
+    zone = datetime.timezone(datetime.timedelta(hours=5, minutes=45))
+    for hours in range(24 * 366):
+        now = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(hours=hours, minutes=hours % 60)
+        read = (now - datetime.timedelta(seconds=date.EARLIER_S)).astimezone(zone)
+        assert all(one != other for one, other in zip(parts(read), parts(now), strict=True)), now
 
 
 def test_moments_that_are_given_and_durations_stay_as_they_are(tmp_path: Path) -> None:
