@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,11 +190,24 @@ class Store:
 
 def _settle(connection: Any, _: object) -> None:
     """Set up a connection to a SQLite file."""
+    connection.execute(f"PRAGMA busy_timeout={BUSY_S * 1000}")
+    _write_ahead(connection)
     for name, value in {
-        "journal_mode": "WAL",  # readers do not wait for who writes
         "synchronous": "FULL",  # what was answered outlasts a power cut, too
-        "busy_timeout": BUSY_S * 1000,
         "foreign_keys": "ON",
         "secure_delete": "ON",  # what is deleted is overwritten
     }.items():
         connection.execute(f"PRAGMA {name}={value}")
+
+
+def _write_ahead(connection: Any) -> None:
+    """Have readers not wait for who writes; SQLite itself does not wait where another process makes the same change."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
