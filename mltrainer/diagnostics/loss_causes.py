@@ -127,7 +127,7 @@ LOSS_CAUSES = (
         "Look at ignore_index, class weights and mask of the loss, and at what the metric counts",
         True,
     ),
-    Cause("labels_exclusive", _exclusive, "functional.binary_cross_entropy_with_logits", True),
+    Cause("labels_exclusive", _exclusive, "Take binary_cross_entropy_with_logits as the loss", True),
     Cause("beyond_activation", _beyond_activation, "Take the activation at the end away, or the loss that expects it", True),
     Cause("metric_disagrees", _disagreeing, "Read the outputs in the metric as the loss does", True),
     Cause("loss_scaled", _scaled, "Return the mean over the samples from the loss", False),

@@ -86,7 +86,8 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
     """
     folder = delivered(project)
     if not path.exists():
-        raise InputError("no such file or folder", where=str(path))
+        mend = "name one that is there; a path is relative to the folder that you are in"
+        raise InputError("no such file or folder", where=str(path), mend=mend)
     if not (path.is_file() or path.is_dir()):
         raise InputError("it is neither a file nor a folder, but a pipe or a device", where=str(path))
     # -B, since asking the model must leave its folder as it was delivered.
