@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from mltrainer.workspace import Project
+
+KEPT = Path(__file__).parent / "kept"
 
 TASK = '''
 import random
@@ -88,3 +91,10 @@ def results(project: Project) -> dict[str, dict[str, Any]]:
     """Return the results of all runs by id."""
     paths = project.runs_dir.glob("*/result.json")
     return {path.parent.name: json.loads(path.read_bytes()) for path in paths}
+
+
+def kept(name: str, folder: Path) -> Project:
+    """Unpack a project that an earlier version made."""
+    with tarfile.open(KEPT / f"{name}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return Project(folder)

@@ -35,7 +35,6 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
         "launch": Entry("mltrainer.cli.launch", "What starts the phases elsewhere: a script for SLURM, a JobSet."),
         "store": Entry("mltrainer.cli.store", "Copy data, checkpoints and records to an object store, and back."),
         "export-config": Entry("mltrainer.cli.launch", "The plan as TrainingArguments of transformers, with a script."),
-        "upgrade": Entry("mltrainer.cli.phases", "Plan anew with the rules and policy of this version; --dry-run shows them."),
         "status": Entry("mltrainer.cli.gates", "Show each phase, its gate, what is stale and what comes next."),
         "gate": Entry("mltrainer.cli.gates", "Check gates, or waive an item with a reason."),
         "report": Entry("mltrainer.cli.report", "What a pull request changes, as a comment for it."),

@@ -7,33 +7,17 @@ from typing import Annotated, get_args
 
 import typer
 
-from mltrainer.cli.common import AsJson, Assignments, Folder, Phase, Processes, Verbose, group, one_of
+from mltrainer.cli.common import Assignments, Folder, Phase, Processes, Verbose, group, one_of
 from mltrainer.cli.gates import describe
-from mltrainer.cli.output import emit, say
+from mltrainer.cli.output import say
 from mltrainer.configs.launching import EngineName
 from mltrainer.follow.progress import Progress
 from mltrainer.gates.gate import Gate
 from mltrainer.project.front import Project
-from mltrainer.project.upgrade import Upgrade
-from mltrainer.reports.terminal import table
 from mltrainer.workspace import PHASES, PhaseName, phase_folder
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
 app = group()
-
-
-def _print_upgrade(found: Upgrade) -> None:
-    if not (found.plans or found.policies):
-        say("nothing: this project was planned with what this version of mltrainer plans with")
-        return
-    rows = [[key, now, then] for key, (now, then) in found.changes.items()]
-    say(table(rows, ["training_config.yaml", "now", "then"]) if rows else "training_config.yaml stays as it is")
-    for name, notes in found.policies.items():
-        say("\n".join(f"{name}: {note}" for note in notes))
-    if found.other_bits:
-        say("other bits: every run gets another name, and planning and the phases after it run again")
-
-
 phase = group("phase", help="Run one phase.", epilog="Example: mltrainer phase run planning")
 app.add_typer(phase)
 
@@ -82,32 +66,6 @@ def _conclude(project: Project, gates: Sequence[Gate]) -> int:
     done = "all five gates hold: review phases/ and commit it; the model is in phases/05_finalization/final_model"
     say(f"next: {found.why}" if found else done)
     return 0
-
-
-@app.command(epilog="Example: mltrainer upgrade --dry-run")
-def upgrade(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
-    as_json: AsJson = False,
-    folder: Folder = None,
-) -> int:
-    """Plan a project anew with the rules and the policy of this version, which older projects keep their own of.
-
-    With --dry-run, show what that changes: keys of the training config, whether the bits change, and what each gate is judged by.
-    """
-    if as_json and not dry_run:
-        raise typer.BadParameter("goes with --dry-run, which shows and changes nothing", param_hint="--json")
-    project = Project(folder)
-    found = project.upgrade()
-    if as_json:
-        changes = [{"key": key, "now": now, "then": then} for key, (now, then) in found.changes.items()]
-        emit({"changes": changes, "other_bits": found.other_bits, "policies": found.policies})
-    else:
-        _print_upgrade(found)
-    if dry_run or not found.plans:
-        return 0
-    gate = project.phase("planning", set=found.adopted)
-    say(describe(gate))
-    return _conclude(project, [gate])
 
 
 @phase.command(name="run", epilog="Example: mltrainer phase run planning --set optimizer.lr=3e-4 --set model.hidden=[256,256]")

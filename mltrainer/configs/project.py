@@ -761,11 +761,6 @@ class TrainingConfig(ProjectConfig):
     class_weights: Annotated[Literal["none", "balanced"], Later("0.2")] = Field(
         "none", description="balanced: samples of rare classes count more in the loss, so that every class counts alike"
     )
-    rules: Annotated[Literal[1, 2], Later("0.3")] = Field(
-        1,
-        description="how a step is computed: 2, of new plans, so that with batch norm, large gradients and many samples too "
-        "the bits depend on no number of processes; 1: as before version 0.3",
-    )
     tensor_parallel: Annotated[int, Later("0.3")] = Field(
         1,
         ge=1,
@@ -895,7 +890,6 @@ class TrainingConfig(ProjectConfig):
         name, launch = self.optimizer.name, self.launch
         found = {
             f"launch.parallel: {launch.parallel}, which shares parameters in a way of its own": launch.parallel != "ddp",
-            "rules: 1, under which a gradient's norm is one sum": self.rules < 2,
             f"optimizer.name: {name}, which looks at whole parameters": name not in UPDATED_BY_NUMBER or name in NEEDS_WHOLE_ROWS,
             "optimizer.sam, which looks at all parameters together": self.optimizer.sam is not None,
             "optimizer.lookahead, which keeps whole parameters": self.optimizer.lookahead is not None,
@@ -914,8 +908,6 @@ class TrainingConfig(ProjectConfig):
         """What keeps processes from updating some rows each, with what to do about it; None: nothing."""
         optimizer = self.optimizer
         wrapper = "sam" if optimizer.sam is not None else "lookahead" if optimizer.lookahead is not None else None
-        if self.rules < 2:
-            return "rules: 1, under which a gradient's norm is one sum", "mltrainer upgrade, or launch.parallel: ddp"
         if optimizer.name not in UPDATED_BY_NUMBER:
             return f"{optimizer.name}, which looks at whole parameters", f"ddp, or one of {', '.join(UPDATED_BY_NUMBER)}"
         if wrapper is not None:

@@ -225,11 +225,6 @@ def baseline_template(project: Path | None) -> dict[str, Any]:
     return _values(BaselineTemplate, BASELINE, project)
 
 
-def newest_rules() -> int:
-    """Return the rules of new plans: those of the shipped template, whatever a project's own leaves out."""
-    return int(baseline_template(None)["rules"])
-
-
 def template_of(use: str | None) -> str:
     """Return the template that planning starts from where none is named, by the task's class; the baseline's for most."""
     return OF_TASKS.get((use or "").partition(":")[0], BASELINE)

@@ -55,7 +55,7 @@ def export_run(job: ExportJob, root: Path, checkpoint: str) -> list[Export]:
     """Export a run's checkpoint, and write the job's result.
 
     The result holds `exports`; `inference`, the task's description of its inputs and outputs; `conformal`, where the config asks
-    for it; `test` (as `measure_test`); `weights_sha256` and, from `rules: 2` on, `weights_tree_sha256`.
+    for it; `test` (as `measure_test`); `weights_sha256` and `weights_tree_sha256`.
 
     Args:
         job: The export.
@@ -93,8 +93,7 @@ def _export(job: ExportJob, checkpoint: str, root: Path) -> list[Export]:
     beside, row = ({}, []) if job.combined else adapters.deliver(task, model, tree["model"], calls, job.tolerance)
     exports += row
     weights = weights_sha256(state)
-    # From those rules on, by which the chain has such digests, too.
-    tree = {"weights_tree_sha256": weights_tree_sha256(state, threads=config.threads)} if config.rules >= 2 else {}
+    tree = {"weights_tree_sha256": weights_tree_sha256(state, threads=config.threads)}
     names = {} if calls.all.inputs == ["input"] else {"model_inputs": calls.all.inputs}
     told = {} if doubt is None else {conformal.KEY: doubt.written()}
     files = {**task.task.delivered(), **beside}

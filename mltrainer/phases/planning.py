@@ -23,7 +23,7 @@ from mltrainer.configs.loading import apply, as_typed, flatten, parse_assignment
 from mltrainer.configs.project import ProjectConfig, Task, TrainingConfig, config_digest, load_project, load_training, of_task
 from mltrainer.configs.schedules import preview, unreached
 from mltrainer.configs.schema import header, write_schemas
-from mltrainer.configs.templates import BASELINE, newest_rules, production_template, start_template, template_of
+from mltrainer.configs.templates import BASELINE, production_template, start_template, template_of
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.fine_tuning import fine_tuning
@@ -269,7 +269,7 @@ def plan_config(ctx: Context) -> Plan:
     root = ctx.project.root
     project = load_project(ctx.project.file)
     template_file, template = start_template(ctx.template or _template_before(ctx, project), root)
-    values = of_task({"rules": newest_rules(), **template}, project.task)
+    values = of_task(template, project.task)
     generated = TrainingConfig.model_validate({**values, **project.model_dump()}).model_dump()
     path = ctx.folder / CONFIG_FILE
     name = ctx.project.relative(path)
@@ -277,11 +277,8 @@ def plan_config(ctx: Context) -> Plan:
     values, before = generated, _generated_before(ctx)
     if old is not None:
         current = validate(TrainingConfig, old).model_dump()
-        generated["rules"] = current["rules"]  # a template's are for new plans: others would change a planned project's bits
         # Without a record of what was generated then, all that differs from today's counts as a person's edit.
         values = merge(generated, current, before or generated)
-    elif before is not None:
-        generated["rules"] = before["rules"]
     config = validate_values(TrainingConfig, *apply(values, ctx.assignments, name))
     final, made = config.model_dump(), flatten(generated)
     edited = {key: value for key, value in flatten(final).items() if key not in made or made[key] != value}

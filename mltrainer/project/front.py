@@ -25,7 +25,6 @@ from mltrainer.gates.machine import advice, asked, derive
 from mltrainer.project import engine
 from mltrainer.project.review import review
 from mltrainer.project.start import NETWORK, Script, make_project
-from mltrainer.project.upgrade import Upgrade, upgrade_of
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status, looks
 from mltrainer.questions.exploration import present_config
 from mltrainer.questions.registry import CALLS
@@ -225,16 +224,6 @@ class Project:
                 raise InputError(f"{phase} trains no trials; {SEARCHES} does", where=option, mend="leave it out")
         with self._tools(tell, Placement(processes, launch, workers)) as tools:
             return engine.run_phase(tools, phase, as_assignments(set), template)
-
-    def upgrade(self) -> Upgrade:
-        """Return the changes that this version of mltrainer would make to the planned project; nothing is written.
-
-        `project.phase("planning", set=project.upgrade().adopted)` adopts it.
-
-        Raises:
-            InputError: The project has no plan yet, or a file of it is not valid.
-        """
-        return upgrade_of(self._places)
 
     @looks
     def waive(self, phase: str, item: str, reason: str) -> Gate:

@@ -43,7 +43,7 @@ _SAVED = "there each evaluation is saved, so that the best one can be kept"
 REASONS = {
     **dict.fromkeys(("id", "acceptance", "conformal", "budget", "signals"), _HERE),
     **dict.fromkeys(("checkpoint.every_n_epochs", "checkpoint.every_n_steps", "checkpoint.every_minutes"), _SAVED),
-    **dict.fromkeys(("rules", "threads", "numerics"), "it decides the bits of a run of mltrainer"),
+    **dict.fromkeys(("threads", "numerics"), "it decides the bits of a run of mltrainer"),
     **dict.fromkeys(
         ("launch.engine", "launch.slurm", "launch.ray", "launch.restarts", "launch.life_sign_s"),
         "accelerate.yaml is started by you",

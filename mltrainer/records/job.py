@@ -90,8 +90,6 @@ class TrainingJob(RunJob):
         start_of: The folder of the run that it begins like.
         expected_numerics: The numerics class of that run.
         to_the_end: Whether it goes on after the first difference.
-        notes_trees: Whether the chain's digests of weights are over chunks; None: as in the chain that it is compared with,
-            else by the config's rules.
         delivers_after: The step whose weights were delivered: of them the digest over all bytes is taken, too.
     """
 
@@ -108,7 +106,6 @@ class TrainingJob(RunJob):
     start_of: str | None = None
     expected_numerics: str | None = None
     to_the_end: bool = False
-    notes_trees: bool | None = None
     delivers_after: int | None = None
 
 

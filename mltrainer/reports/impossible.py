@@ -19,7 +19,6 @@ OF_A_RUN = (  # what a run's bits decide; times, memory and what is shown of it 
     *("steps", "chain", "metrics", "final", "first_loss", "parameters", "seed"),
     "weights_tree_sha256",
 )
-OF_ONE_FORM = ("chain", "weights_tree_sha256")  # of runs whose chains have weights' digests of one form
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,7 @@ def _of_runs(now: Records, before: Records) -> Iterator[Contradiction]:
     for name, run in _runs(now).items():
         other = known.get(name)
         if other and _has_the_same_bits(run, other):
-            # Trained again since, by a version that notes weights over chunks. Not the other way: it would excuse any chain.
-            newer_form = other.weights_tree_sha256 is None and run.weights_tree_sha256 is not None
-            for key in (key for key in OF_A_RUN if not (newer_form and key in OF_ONE_FORM)):
+            for key in OF_A_RUN:
                 yield from _parts(f"run {name}", key, getattr(other, key), getattr(run, key))
 
 

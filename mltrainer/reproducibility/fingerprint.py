@@ -1,8 +1,8 @@
 """The chain of fingerprints: one line per step, each covering the one before.
 
 A line holds the digest of the step's sample ids, the bits of its loss and of its gradient norm, and the
-head of the chain up to it; a line that begins with `w` holds the digest of all weights after that step, from `rules: 2` on
-one over chunks, with `tree:` before it. A chain has one form of them from its first line to its last.
+head of the chain up to it; a line that begins with `w` holds the digest of all weights after that step, one over chunks with
+`tree:` before it. A tool of one's own has one digest of its model at the end, without it.
 Two runs with equal heads did the same thing, and unequal lines name the first step that differed.
 """
 
@@ -68,12 +68,6 @@ def weights_entry(step: int, sha256: str, *, is_tree: bool = False) -> str:
 def trees_of(lines: Iterable[str]) -> dict[int, str]:
     """Return the weights' digests over chunks that a chain has, by the step after which they were so; none of the other form."""
     return {int(found[1]): found[2] for line in lines if (found := _NOTED_TREE.match(line))}
-
-
-def has_trees(lines: Iterable[str]) -> bool | None:
-    """Return True if a chain's digests of weights are over chunks, as its first one tells; None where it has none."""
-    first = next((line for line in lines if line.startswith("w ")), None)
-    return None if first is None else first.split(" ", 2)[-1].startswith(TREE)
 
 
 def last_tree(lines: Iterable[str]) -> str:
@@ -158,22 +152,11 @@ def cut(path: Path, head: Head) -> None:
 
 
 def first_divergence(expected: list[str], found: list[str]) -> Divergence | None:
-    """Return the first step at which two chains differ, or None where one continues the other.
-
-    Where they hold weights' digests of unlike forms, these cannot be compared: the steps alone are.
-    """
-    forms = {has_trees(expected), has_trees(found)}
-    if len(forms - {None}) == 2:
-        expected, found = _steps(expected), _steps(found)
+    """Return the first step at which two chains differ, or None where one continues the other."""
     for left, right in zip(expected, found, strict=False):
         if left != right:
             return _divergence(left.split(), right.split())
     return None
-
-
-def _steps(lines: Iterable[str]) -> list[str]:
-    """Return a chain's entries of steps, without the heads, which cover the others too."""
-    return [line.rpartition(" ")[0] for line in lines if not line.startswith("w ")]
 
 
 def _divergence(left: list[str], right: list[str]) -> Divergence:

@@ -93,20 +93,20 @@ def kept() -> Iterator[None]:
             each.set_state(state)
 
 
-def epoch_order(seed: int, epoch: int, count: int, rules: int = 1) -> np.ndarray:
+def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
     """Return the positions of an epoch's samples in training order, a pure function of (seed, epoch).
 
-    From `rules: 2` on, an order of more than 2^20 samples is one whose every place can be computed alone.
+    An order of more than 2^20 samples is one whose every place can be computed alone.
     """
-    if rules < 2 or count <= SHUFFLED_WHOLE:
+    if count <= SHUFFLED_WHOLE:
         return generator(seed, "order", epoch).permutation(np.arange(count))
     return positions_at(seed, epoch, count, np.arange(count))
 
 
-def addressed_order(seed: int, epoch: int, count: int, rules: int) -> Order:
+def addressed_order(seed: int, epoch: int, count: int) -> Order:
     """Return the order of `epoch_order`, of which no more is made than is asked for where each place can be computed alone."""
-    if rules < 2 or count <= SHUFFLED_WHOLE:
-        return epoch_order(seed, epoch, count, rules)
+    if count <= SHUFFLED_WHOLE:
+        return epoch_order(seed, epoch, count)
     return _ComputedOrder(seed, epoch, count)
 
 

@@ -122,8 +122,6 @@ def _job(phase: str, result: Run, config: TrainingConfig, planning: Envelope[Any
         threads=config.threads,
         expected_numerics=result.numerics_class,
         to_the_end=True,
-        # The record has no chain that would tell: a run has this digest where its chain has digests of that form.
-        notes_trees=result.weights_tree_sha256 is not None,
         delivers_after=result.best_checkpoint.step if result.best_checkpoint else None,
         **files,
     )
@@ -157,8 +155,7 @@ def _delivered(project: Project, phase: str, chain: Sequence[str], found: Run) -
         return None
     if evidence.delivered_combination:  # of several models, which no chain passes through
         return None
-    if fingerprint.has_trees(chain):
-        passed = {*fingerprint.trees_of(chain).values()}
-        return evidence.delivered_tree_sha256 in passed and found.delivered_sha256 == evidence.delivered_sha256
+    if trees := fingerprint.trees_of(chain):
+        return evidence.delivered_tree_sha256 in trees.values() and found.delivered_sha256 == evidence.delivered_sha256
     passed = {words[2] for words in map(str.split, chain) if words[0] == "w"}
     return evidence.delivered_sha256 in passed

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 SPREAD = 10  # trials of a strategy that learns that only fill the space, before there is enough to learn from, as in Optuna's TPE
 
-SINCE_RULES = 2  # of a config, from which on a sampler sees the trials of a window: older studies keep theirs
-
 
 class Window(NamedTuple):
     """The ended trials that a sampler sees, so that a suggestion takes the same time however many there are.
@@ -107,7 +105,7 @@ class Learning(Strategy):
 
     The first are those of `QuasiRandom` (a space-filling design: Jones, Schonlau and Welch, 1998). Each trial has its own
     sampler, seeded by its number: nothing is left over from another one's draws. The study is in memory, and asked anew, in
-    the same order, by a process that goes on with it. From `rules: 2` on, TPE and CMA-ES see the trials of a window.
+    the same order, by a process that goes on with it. TPE and CMA-ES see the trials of a window.
     """
 
     learns = True
@@ -120,8 +118,7 @@ class Learning(Strategy):
         self._name = name
         self._open: dict[int, optuna.Trial] = {}
         metric = Metric.model_validate(config["metric"])
-        has_window = name in WINDOWED and config.get("rules", 1) >= SINCE_RULES
-        self._study = new_study(metric, _windowed(metric, window or WINDOW) if has_window else None)
+        self._study = new_study(metric, _windowed(metric, window or WINDOW) if name in WINDOWED else None)
 
     def values(self, trial: int) -> Values:
         """Return the sampler's suggestion; the first trials' values are those of `QuasiRandom`."""

@@ -82,7 +82,7 @@ class Curriculum(Strategy[configs.Curriculum]):
             return -np.frombuffer(content, np.float32).astype(np.float64)
         return samples.difficulty(settings.by, f"{self.key}.by")
 
-    def order(self, ids: Ids, seed: int, epoch: int, rules: int) -> np.ndarray:
+    def order(self, ids: Ids, seed: int, epoch: int) -> np.ndarray:
         """Return the positions of an epoch's samples, as many as there are: the easiest ones in turns, each turn in a new order.
 
         A pure function of its arguments: nothing of it stands in a checkpoint.
@@ -90,7 +90,7 @@ class Curriculum(Strategy[configs.Curriculum]):
         count = len(ids)
         pool = min(count, max(1, math.ceil(count * admitted(self.settings, epoch))))
         if pool == count:
-            return seeds.epoch_order(seed, epoch, count, rules)
+            return seeds.epoch_order(seed, epoch, count)
         easiest = np.argsort(self._difficulty[np.asarray(ids)], kind="stable")[:pool]
         turns = [seeds.generator(seed, "curriculum", epoch, turn).permutation(pool) for turn in range(math.ceil(count / pool))]
         return easiest[np.concatenate(turns)[:count]]

@@ -23,7 +23,7 @@ from mltrainer.tasks.task import Task
 
 Settings = TypeVar("Settings")
 State = dict[str, Tensor]
-EpochOrder = Callable[[Ids, int, int, int], np.ndarray]  # from samples, seed, epoch from 0 and rules to their positions
+EpochOrder = Callable[[Ids, int, int], np.ndarray]  # from samples, seed, and epoch from 0 to their positions
 Alter = Callable[[Any, np.ndarray, int], Any]  # from a training batch, its samples' ids and the epoch, from 0, to another batch
 Features = Callable[[Any], Tensor]  # from a batch to [samples, features]
 Forward = Callable[[Any], tuple[Any, Any]]  # from a batch to outputs and targets

@@ -55,7 +55,7 @@ class OpenTask:
     def __init__(self, data: DataAdapter, config: TrainingConfig, root: Path) -> None:
         self.task, self.root, self.config = data.task, root, config
         self._data = data
-        self._ids_sha256 = {name: ids_digest(data.ids[name], config.rules) for name in SPLITS}
+        self._ids_sha256 = {name: ids_digest(data.ids[name]) for name in SPLITS}
         self._weights = weight_rows(config.start.weights, root) if config.start is not None else []
         start = {"start": [row.sha256 for row in self._weights]} if self._weights else {}
         self.strategies = strategies_of(config, root)

@@ -38,7 +38,7 @@ class Samples:
         dataset: A map-style data set with these samples in this order, or a stream; None where `tensors` are given.
         names: Of the tensors, where a batch is a dict of them; None where it is a tuple.
         collate: Makes a data set's samples one batch; None for torch's own way.
-        by_epoch: The order in which an epoch reads them, from these ids, seed, epoch and rules; None: the addressed one.
+        by_epoch: The order in which an epoch reads them, from these ids, seed and epoch; None: the addressed one.
         root: The project's folder, by which a fault in the user's data set is told from ours.
         loaders: Loaders of the data set by purpose, whose worker processes stay alive from one evaluation to the next.
     """
@@ -48,7 +48,7 @@ class Samples:
     dataset: Dataset[Any] | Stream | None = None
     names: tuple[str, ...] | None = None
     collate: Callable[[list[Any]], Any] | None = None
-    by_epoch: Callable[[Ids, int, int, int], np.ndarray] | None = None
+    by_epoch: Callable[[Ids, int, int], np.ndarray] | None = None
     root: Path = Path()
     loaders: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -67,13 +67,13 @@ class Samples:
             return self.batch(self.tensors)
         return self.dataset.iterable if isinstance(self.dataset, Stream) else self.dataset
 
-    def order(self, seed: int, epoch: int, rules: int) -> seeds.Order:
+    def order(self, seed: int, epoch: int) -> seeds.Order:
         """Return the positions of the samples in an epoch's order; a stream keeps its own, and files are read one by one."""
         if self.by_epoch is not None:
-            return self.by_epoch(self.ids, seed, epoch, rules)
+            return self.by_epoch(self.ids, seed, epoch)
         if isinstance(self.dataset, Part):
             return self.dataset.order(seed, epoch)
-        return np.arange(len(self)) if self.is_stream else seeds.addressed_order(seed, epoch, len(self), rules)
+        return np.arange(len(self)) if self.is_stream else seeds.addressed_order(seed, epoch, len(self))
 
     def spread(self, wanted: int) -> np.ndarray:
         """Return at most so many positions, the same each time: evenly spaced, or a stream's first ones."""

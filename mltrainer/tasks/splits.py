@@ -321,12 +321,12 @@ def _deal(units: np.ndarray, sizes: np.ndarray, counts: BySplit[int], generator:
     return BySplit(zip(names, np.split(order, cuts[1:]), strict=True))
 
 
-def ids_digest(ids: Ids, rules: int = 1) -> str:
+def ids_digest(ids: Ids) -> str:
     """Return the SHA-256 of sample ids in their order, as little-endian int64.
 
-    From `rules: 2` on, that of more than 2^24 computed ids is one of what decides them: their bytes would take seconds.
+    That of more than 2^24 computed ids is one of what decides them: their bytes would take seconds.
     """
-    if rules >= 2 and isinstance(ids, ComputedIds) and len(ids) > HASHED:
+    if isinstance(ids, ComputedIds) and len(ids) > HASHED:
         return digest(ids.description)
     found = hashlib.sha256()
     for low in range(0, len(ids), HELD):

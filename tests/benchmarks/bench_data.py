@@ -106,7 +106,6 @@ def config(kind: str, count: int, workers: int) -> Any:
         "metric": {"name": "mse", "mode": "min"},
         "split": {"validation": 0.01, "test": 0},
         "loader": {"workers": workers},
-        "rules": 2,
     }
     if kind != "imagined":
         tokens = {"tokens": {"length": 256}} if kind == "tokens" else {}

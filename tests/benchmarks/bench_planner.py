@@ -163,7 +163,7 @@ def _write_csv(path: Path, header: list[str], rows: list[list[str]]) -> None:
 
 def config_of(project: Path, changes: Changes) -> TrainingConfig:
     """Return a project's config with some changes."""
-    values = {"rules": 2, "epochs": 3, **yaml.safe_load((project / "mltrainer.yaml").read_text())}
+    values = {"epochs": 3, **yaml.safe_load((project / "mltrainer.yaml").read_text())}
     whole = TrainingConfig.model_validate(values).model_dump()
     return validate_values(TrainingConfig, assign(whole, changes.items()), "bench")
 

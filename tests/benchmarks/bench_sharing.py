@@ -69,7 +69,6 @@ def own_step(parallel: str, ranks: Ranks) -> Callable[[int], None]:
             "metric": {"name": "loss", "mode": "min"},
             "batch_size": BATCH,
             "accumulate": SHARDS,
-            "rules": 2,
             "optimizer": {"name": "adamw", "lr": 1e-4},
             "launch": {"parallel": parallel},
         }

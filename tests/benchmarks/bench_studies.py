@@ -1,6 +1,6 @@
 """The coordinator of a long search: its processor time a trial and its memory, with imagined runs in place of trained ones.
 
-    PYTHONPATH=. python tests/benchmarks/bench_studies.py [--trials 10000] [--strategies tpe random ...] [--rules 2] [--again]
+    PYTHONPATH=. python tests/benchmarks/bench_studies.py [--trials 10000] [--strategies tpe random ...] [--again]
 
 One run of nine evaluations is trained. A pool that is given to the search in place of its worker processes then writes, for each
 trial, that run's result and chain with values of its own, in no time that counts. All else is what a search does: to choose a
@@ -116,11 +116,11 @@ class ImaginedPool:
         """Do nothing: there is no process."""
 
 
-def measured(root: Path, trained: Path, name: str, trials: int, every: int, rules: int, is_again: bool) -> None:
+def measured(root: Path, trained: Path, name: str, trials: int, every: int, is_again: bool) -> None:
     """Search, and print the processor time a trial and the memory every so many trials."""
     about: dict[str, Any] = {"strategy": "random", "space": SPACE, **STRATEGIES[name]}
     job = SearchJob(
-        run=f"{name} {rules}",
+        run=name,
         phase="optimization",
         folder=f".mltrainer/studies/{name}",
         trials=trials,
@@ -131,7 +131,7 @@ def measured(root: Path, trained: Path, name: str, trials: int, every: int, rule
         gate=None,
         parent=None,
         threads=1,
-        config=config({"epochs": EPOCHS, "rules": rules, "accumulate": 1}),
+        config=config({"epochs": EPOCHS, "accumulate": 1}),
         **about,
     )
     pool = ImaginedPool(trained)
@@ -170,7 +170,6 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=[name for name in STRATEGIES if name != "gp"])
     parser.add_argument("--every", type=int, default=2_000)
-    parser.add_argument("--rules", type=int, default=2)
     parser.add_argument("--again", action="store_true")
     asked = parser.parse_args(given)
     with tempfile.TemporaryDirectory() as name:
@@ -179,7 +178,7 @@ def main(given: Sequence[str] | None = None) -> None:
             train(root, epochs=EPOCHS, accumulate=1)
         trained = root / ".mltrainer/runs/run"
         for strategy in asked.strategies:
-            measured(root, trained, strategy, asked.trials, asked.every, asked.rules, asked.again)
+            measured(root, trained, strategy, asked.trials, asked.every, asked.again)
 
 
 if __name__ == "__main__":

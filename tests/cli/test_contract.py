@@ -197,7 +197,7 @@ def test_a_page_that_is_redirected_into_its_own_place_is_the_handbooks(tmp_path:
 JSON = [
     *("status", "gate check", "gate check baseline", "runs list", "runs show baseline"),
     *("runs compare baseline finalization", "runs tag baseline"),
-    *("checkpoints list", "checkpoints verify", "diagnose", "doctor", "report --against HEAD", "upgrade --dry-run"),
+    *("checkpoints list", "checkpoints verify", "diagnose", "doctor", "report --against HEAD"),
 ]
 
 
@@ -550,7 +550,6 @@ def test_an_odd_folder_is_made_and_shown_in_plain_text(tmp_path: Path, cli: Cli,
 LIGHT = [
     *("--help", "status", "gate check", "runs list", "runs show baseline", "runs compare baseline finalization", "diagnose"),
     *("checkpoints list", "checkpoints verify", "doctor", "guide", "guide diagnostics/nan_loss", "gate check --files"),
-    "upgrade --dry-run",
 ]
 
 

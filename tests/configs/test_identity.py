@@ -36,7 +36,6 @@ LATER = {  # keys that came after version 0.1, each with a default that means "a
     "image",
     "label_smoothing",
     "launch",
-    "rules",
     "signals",
     "start",
     "tensor_parallel",
@@ -183,6 +182,6 @@ def test_what_is_kept_is_named_by_what_version_0_1_kept_by_default() -> None:
     assert bits_config(config())["checkpoint"] == told(config().checkpoint)
 
 
-def test_the_baseline_template_and_the_models_defaults_are_the_same_but_for_the_rules_of_new_plans() -> None:
+def test_the_baseline_template_and_the_models_defaults_are_the_same() -> None:
     filled, plain = TrainingConfig.model_validate({**BASE, **baseline_template(None)}), config()
-    assert [key for key in TRAINING_KEYS if getattr(filled, key) != getattr(plain, key)] == ["rules"]
+    assert [key for key in TRAINING_KEYS if getattr(filled, key) != getattr(plain, key)] == []

@@ -42,7 +42,7 @@ def job_of(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes
         purpose="explore",
         question="plan",
         folder="scratch",
-        config=TrainingConfig.model_validate({**PROJECT, "rules": 2, "batch_size": 32, **changes}),
+        config=TrainingConfig.model_validate({**PROJECT, "batch_size": 32, **changes}),
         contract={},
         threads=1,
         settings={},
@@ -125,7 +125,7 @@ def test_a_clipped_norm_and_a_large_batch_are_traced_like_others(tmp_path: Path,
     ids=["ddp", "zero1", "fsdp", "pipeline", "machines", "tensor"],
 )
 def test_the_step_of_one_of_several_processes_is_traced(changes: dict[str, Any]) -> None:
-    config = digits({"accumulate": 4, "batch_size": 8, "rules": 2, **changes})
+    config = digits({"accumulate": 4, "batch_size": 8, **changes})
     found = trace.traceable(config, Variant(precision="fp32", recomputed=[]), 8)
     assert (found.processes, found.accumulate, found.batch_size) == (1, 1, 8)
 

@@ -25,8 +25,7 @@ from mltrainer.project.remote_scripts import PINS, Remote, remote_script
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import Project, sha256_bytes
 from tests.conftest import Cli, commit
-from tests.project.test_upgrade import kept
-from tests.projects import PROJECT, write_rings
+from tests.projects import PROJECT, kept, write_rings
 
 # In place of the machine: it keeps what it is told, writes a report, and ends with a code of its own.
 PROGRAM = """#!/bin/bash
@@ -42,7 +41,7 @@ SSH = '#!/bin/bash\nshift\nexec bash -c "$*"\n'
 @pytest.fixture
 def planned(tmp_path: Path) -> Project:
     """A planned project of which all is committed."""
-    folder = kept("0.2/digits", tmp_path / "a project").folder
+    folder = kept("0.2/digits", tmp_path / "a project").root
     shutil.rmtree(folder / ".mltrainer", ignore_errors=True)
     (folder / PINS).write_text("# none\n")
     commit(folder)
@@ -343,7 +342,7 @@ def test_an_app_of_modal_is_python_that_runs_the_phases(planned: Project) -> Non
 
 
 def test_a_gpu_is_asked_for_by_its_kind(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {**PROJECT, "rules": 2, "accumulate": 2, "device": "cuda", "launch": {"processes": 2}}
+    values = {**PROJECT, "accumulate": 2, "device": "cuda", "launch": {"processes": 2}}
     monkeypatch.setattr(remote_scripts, "planned_config", lambda _: TrainingConfig.model_validate(values))
     places: tuple[Remote, ...] = ("modal", "skypilot")
     for place in places:
@@ -355,7 +354,7 @@ def test_a_gpu_is_asked_for_by_its_kind(planned: Project, monkeypatch: pytest.Mo
 
 
 def test_several_machines_are_refused(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {**PROJECT, "rules": 2, "accumulate": 2, "launch": {"processes": 2, "machines": 2}}
+    values = {**PROJECT, "accumulate": 2, "launch": {"processes": 2, "machines": 2}}
     monkeypatch.setattr(remote_scripts, "planned_config", lambda _: TrainingConfig.model_validate(values))
     with pytest.raises(InputError, match="this starts one machine"):
         remote_script(planned, "ssh")

@@ -22,14 +22,13 @@ from mltrainer.project.training_arguments import exported, installed, known_to
 from mltrainer.trainers.native.stopping import plateaus
 from mltrainer.workspace import Project
 from tests.conftest import Cli
-from tests.project.test_upgrade import kept
-from tests.projects import PROJECT
+from tests.projects import PROJECT, kept
 
 SAMPLES = 1000
 
 
 def planned(**changes: Any) -> TrainingConfig:
-    return TrainingConfig.model_validate({**PROJECT, "rules": 2, "batch_size": 10, "early_stopping": None, **changes})
+    return TrainingConfig.model_validate({**PROJECT, "batch_size": 10, "early_stopping": None, **changes})
 
 
 def fields(**changes: Any) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def test_keys_that_no_field_says_are_named() -> None:
     names = {one.key for one in found.left_out}
     assert {"averaging", "clip.value", "numerics", "channels_last"} <= names
     plain = exported(planned(optimizer={"name": "sgd", "weight_decay": 0.0}), SAMPLES).left_out
-    assert {one.key for one in plain} == {"acceptance", "budget", "rules"}
+    assert {one.key for one in plain} == {"acceptance", "budget"}
 
 
 def test_a_field_that_another_version_lacks_is_left_out_and_named() -> None:
@@ -309,7 +308,7 @@ def test_each_key_that_is_changed_becomes_a_field_or_is_named(changes: dict[str,
 def test_every_training_key_is_among_those_that_are_tried() -> None:
     tried = {key for changes in [*CHANGES, *CONFIGS] for key in changes}
     assert TrainingConfig.model_fields.keys() - tried == {
-        "name", "task", "data", "split", "model", "acceptance", "budget", "augment", "rules", "class_weights", "label_smoothing",
+        "name", "task", "data", "split", "model", "acceptance", "budget", "augment", "class_weights", "label_smoothing",
     }  # fmt: skip
 
 
@@ -317,7 +316,7 @@ def test_every_training_key_is_among_those_that_are_tried() -> None:
 
 
 def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path, cli: Cli) -> None:
-    project = Project(kept("0.2/digits", tmp_path / "a project").folder)
+    project = kept("0.2/digits", tmp_path / "a project")
     said = cli("export-config", "--for", "transformers", "--project", project.root)
     assert said.code == 0, said.err
     lines = (project.root / "transformers/training_arguments.yaml").read_text().splitlines()
@@ -330,7 +329,7 @@ def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path
 
 
 def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_its_own(tmp_path: Path, cli: Cli) -> None:
-    root = kept("0.2/digits", tmp_path / "project").folder
+    root = kept("0.2/digits", tmp_path / "project").root
     again = ("export-config", "--for", "transformers", "--project", root)
     assert cli(*again).code == 0
     arguments, config = root / "transformers/training_arguments.yaml", root / "phases/01_planning/training_config.yaml"
@@ -347,7 +346,7 @@ def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_i
 
 @pytest.mark.parametrize("folder", ["/tmp", "../beside", ".", "a b"])
 def test_a_folder_outside_the_project_is_refused(tmp_path: Path, cli: Cli, folder: str) -> None:
-    root = kept("0.2/digits", tmp_path / "project").folder
+    root = kept("0.2/digits", tmp_path / "project").root
     said = cli("export-config", "--for", "transformers", "--to", folder, "--project", root)
     assert (said.code, f"--to {folder}: expected" in said.err) == (1, True), said.err
     assert not (tmp_path / "beside").exists()
@@ -442,7 +441,7 @@ def test_the_trainer_trains_the_plans_samples_and_measures_the_tasks_metrics(tmp
     transformers = pytest.importorskip("transformers")
     from mltrainer.trainers.task_trainer import TaskTrainer
 
-    folder = kept("0.2/digits", tmp_path / "project").folder
+    folder = kept("0.2/digits", tmp_path / "project").root
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "out"),
         num_train_epochs=3,

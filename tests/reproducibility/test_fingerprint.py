@@ -58,25 +58,9 @@ def test_a_digest_over_chunks_is_none_over_all_bytes() -> None:
     assert fingerprint.trees_of(chain([*ENTRIES, WHOLE])) == {}
 
 
-@pytest.mark.parametrize(("entries", "expected"), [([], None), (ENTRIES, None), ([WHOLE, TREE], False), ([TREE, WHOLE], True)])
-def test_the_form_is_that_of_the_first_line_of_weights(entries: list[str], expected: bool | None) -> None:
-    assert fingerprint.has_trees(chain(entries)) is expected
-
-
 @pytest.mark.parametrize("entry", ["w", "w 5", "w 5 tree:", f"w x tree:{'a' * 64}", f"w {'9' * 5000} tree:{'a' * 64}"])
 def test_a_line_that_nobody_wrote_is_no_digest(entry: str) -> None:
-    lines = chain([entry])
-    assert fingerprint.trees_of(lines) == {}
-    assert fingerprint.has_trees(lines) in (None, False, True)
-
-
-def test_chains_with_digests_of_unlike_forms_are_compared_by_their_steps() -> None:
-    old, new = [WHOLE.replace("w 5", "w 0"), *ENTRIES, WHOLE], [TREE.replace("w 5", "w 0"), *ENTRIES, TREE]
-    assert fingerprint.first_divergence(chain(old), chain(new)) is None
-    other = [*new[:3], fingerprint.step_entry(3, f"{3:016x}", 1.5, 3 / 7), *new[4:]]
-    found = fingerprint.first_divergence(chain(old), chain(other))
-    assert found is not None
-    assert (found.step, found.what) == (3, "loss")
+    assert fingerprint.trees_of(chain([entry])) == {}
 
 
 def test_digests_over_chunks_that_differ_are_named() -> None:

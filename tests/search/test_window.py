@@ -14,14 +14,10 @@ from mltrainer.configs.project import Metric
 from mltrainer.search import suggest
 from mltrainer.search.suggest import Window, new_study
 from mltrainer.search.window import WindowedStorage
-from tests.search.test_program import SPACE, study
-from tests.search.test_study import EPOCHS, PRUNING, search
+from tests.search.test_program import SPACE
+from tests.search.test_study import PRUNING, search
 
 SMALL = Window(best=5, newest=10)
-
-
-def rules(number: int) -> dict[str, Any]:
-    return {"config": {**study(SPACE, 1, epochs=EPOCHS)["config"], "rules": number}}
 
 
 @pytest.fixture
@@ -67,7 +63,7 @@ def test_what_no_sampler_sees_any_more_takes_no_memory() -> None:
 
 @pytest.mark.parametrize("pruning", [None, PRUNING])
 def test_an_interruption_anywhere_around_the_windows_border_changes_no_trial(small: None, tmp_path: Path, pruning: Any) -> None:
-    about = {"strategy": "tpe", "pruning": pruning, **rules(2)}
+    about = {"strategy": "tpe", "pruning": pruning}
     whole, _ = search(tmp_path / "whole", 1, 0, trials=32, **about)
     for end in (14, 17, 29):
         folder = tmp_path / str(end)
@@ -76,15 +72,14 @@ def test_an_interruption_anywhere_around_the_windows_border_changes_no_trial(sma
         assert again == whole
 
 
-def test_the_window_decides_from_its_border_on_and_by_new_rules_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def rows(name: str, number: int) -> list[Any]:
-        found, _ = search(tmp_path / name, 2, 0, trials=32, strategy="tpe", **rules(number))
+def test_the_window_decides_from_its_border_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(name: str) -> list[Any]:
+        found, _ = search(tmp_path / name, 2, 0, trials=32, strategy="tpe")
         return [(row["values"], row["value"]) for row in json.loads(found)]
 
-    unlimited = rows("unlimited", 2)
+    unlimited = rows("unlimited")
     monkeypatch.setattr(suggest, "WINDOW", SMALL)
-    assert rows("old", 1) == unlimited
-    windowed = rows("new", 2)
+    windowed = rows("windowed")
     border = sum(SMALL) + 4  # the last trial that was suggested from no more than those, with a lag of 4
     assert windowed[:border] == unlimited[:border]
     assert windowed != unlimited
@@ -93,6 +88,6 @@ def test_the_window_decides_from_its_border_on_and_by_new_rules_alone(tmp_path: 
 def test_cma_es_suggests_the_same_from_its_newest_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cmaes")
     about: dict[str, Any] = {"trials": 40, "strategy": "cma_es", "space": {k: v for k, v in SPACE.items() if "choice" not in v}}
-    unlimited, _ = search(tmp_path / "unlimited", 1, 0, **about, **rules(2))
+    unlimited, _ = search(tmp_path / "unlimited", 1, 0, **about)
     monkeypatch.setattr(suggest, "WINDOW", Window(best=0, newest=20))
-    assert search(tmp_path / "windowed", 1, 0, **about, **rules(2))[0] == unlimited
+    assert search(tmp_path / "windowed", 1, 0, **about)[0] == unlimited

@@ -296,7 +296,7 @@ def test_a_loss_that_does_not_depend_on_the_inputs_is_refused() -> None:
         strategy._moved((X, Y))
 
 
-@pytest.mark.parametrize("changes", [{"compile": True}, {"tensor_parallel": 2, "rules": 2}], ids=str)
+@pytest.mark.parametrize("changes", [{"compile": True}, {"tensor_parallel": 2}], ids=str)
 def test_what_attacks_cannot_see_through_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="adversarial, which goes through the model again in a step, does not go with"):
         config({"strategies": [{"name": "adversarial", "epsilon": 0.1}], **changes})
@@ -304,7 +304,7 @@ def test_what_attacks_cannot_see_through_is_refused(changes: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
 def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
-    changes = {"rules": 2, "accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
+    changes = {"accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
     with pytest.raises(ValueError, match="adversarial, which goes through the model again"):
         config({"strategies": [{"name": "adversarial", "epsilon": 0.1}], **changes})
 

@@ -342,6 +342,6 @@ def test_weights_that_are_fixed_and_found_at_once_are_refused() -> None:
 
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
 def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
-    changes = {"rules": 2, "accumulate": 2, "strategies": [GRADIENTS], "launch": {"processes": 2, "parallel": parallel}}
+    changes = {"accumulate": 2, "strategies": [GRADIENTS], "launch": {"processes": 2, "parallel": parallel}}
     with pytest.raises(ValueError, match="balancing, which goes through the model again"):
         config(changes)

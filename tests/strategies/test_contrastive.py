@@ -264,7 +264,7 @@ def test_alterations_that_a_view_cannot_have_are_refused() -> None:
 
 @pytest.mark.parametrize("parallel", ["fsdp", "pipeline"])
 def test_ways_to_share_a_model_that_were_not_tried_are_refused(parallel: str) -> None:
-    changes = {"rules": 2, "accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
+    changes = {"accumulate": 2, "batch_size": 4, "launch": {"processes": 2, "parallel": parallel}}
     with pytest.raises(ValueError, match="contrastive, which goes through the model again"):
         config({"strategies": [{"name": "contrastive"}], **changes})
 

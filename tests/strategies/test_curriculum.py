@@ -46,7 +46,7 @@ def test_the_share_grows_as_it_is_paced(pacing: str, expected: list[float]) -> N
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_an_epoch_reads_the_easiest_samples_about_as_often_each(descending: bool) -> None:
-    order = ordered(descending=descending).order(np.arange(COUNT), 7, 1, 2)
+    order = ordered(descending=descending).order(np.arange(COUNT), 7, 1)
     counts = np.bincount(order, minlength=COUNT)
     easiest = np.argsort(-DIFFICULTY if descending else DIFFICULTY)[:20]
     assert len(order) == COUNT
@@ -56,15 +56,15 @@ def test_an_epoch_reads_the_easiest_samples_about_as_often_each(descending: bool
 
 def test_an_order_follows_from_seed_and_epoch_alone() -> None:
     strategy, ids = ordered(), np.arange(COUNT)
-    assert np.array_equal(strategy.order(ids, 7, 1, 2), ordered().order(ids, 7, 1, 2))
-    assert not np.array_equal(strategy.order(ids, 7, 1, 2), strategy.order(ids, 8, 1, 2))
-    turns = strategy.order(ids, 7, 1, 2)[:40].reshape(2, 20)
+    assert np.array_equal(strategy.order(ids, 7, 1), ordered().order(ids, 7, 1))
+    assert not np.array_equal(strategy.order(ids, 7, 1), strategy.order(ids, 8, 1))
+    turns = strategy.order(ids, 7, 1)[:40].reshape(2, 20)
     assert not np.array_equal(*turns)
     assert sorted(turns[0]) == sorted(turns[1])
 
 
 def test_epochs_that_read_all_samples_have_the_order_that_they_have_without_it() -> None:
-    assert np.array_equal(ordered().order(np.arange(COUNT), 7, 4, 2), epoch_order(7, 4, COUNT, 2))
+    assert np.array_equal(ordered().order(np.arange(COUNT), 7, 4), epoch_order(7, 4, COUNT))
 
 
 # --- what tells how difficult a sample is -----------------------------------------------------------

@@ -167,11 +167,11 @@ def test_a_layer_that_is_not_there_is_told_before_the_first_step(tmp_path: Path)
         ({"compile": True}, "reads the model's layers, does not go with compile"),
         ({"gradient_checkpointing": ["0"]}, "does not go with gradient_checkpointing"),
         (
-            {"launch": {"parallel": "fsdp", "processes": 2}, "rules": 2, "accumulate": 2},
+            {"launch": {"parallel": "fsdp", "processes": 2}, "accumulate": 2},
             "the strategy distillation, which reads the model's layers",
         ),
         (
-            {"launch": {"parallel": "pipeline", "processes": 2}, "rules": 2, "accumulate": 2},
+            {"launch": {"parallel": "pipeline", "processes": 2}, "accumulate": 2},
             "the strategy distillation, which reads",
         ),
         ({"strategy": {"features": []}}, "feature_weight: 0.3 counts layers"),

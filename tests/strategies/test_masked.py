@@ -304,7 +304,7 @@ def test_models_and_inputs_without_what_is_needed_are_refused() -> None:
         ({"gradient_checkpointing": ["body"]}, "what a layer gives, does not go with gradient_checkpointing"),
         ({"compile": True}, "in a step, does not go with compile"),
         (
-            {"rules": 2, "accumulate": 2, "launch": {"processes": 2, "parallel": "fsdp"}},
+            {"accumulate": 2, "launch": {"processes": 2, "parallel": "fsdp"}},
             "masked, which goes through the model again",
         ),
         ({"strategies": [MASKED, {"name": "contrastive"}]}, "masked and contrastive both change the model"),

@@ -154,7 +154,7 @@ def test_a_teacher_is_given_in_one_way(teacher: dict[str, Any], message: str) ->
     ],
 )
 def test_weights_that_are_not_whole_or_not_the_models_own_are_refused(changes: dict[str, Any], message: str) -> None:
-    given = averaging(rules=2, accumulate=2).model_dump()
+    given = averaging(accumulate=2).model_dump()
     with pytest.raises(ValueError, match=message):
         TrainingConfig.model_validate({**given, **changes})
 

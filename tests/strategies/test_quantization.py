@@ -140,7 +140,7 @@ def test_torchs_encoder_does_not_pass_the_rounding_by() -> None:
     ("changes", "message"),
     [
         ({"averaging": {"name": "ema"}}, "parts of its own, does not go with averaged weights"),
-        ({"tensor_parallel": 2, "rules": 2}, "parts of its own, does not go with tensor_parallel"),
+        ({"tensor_parallel": 2}, "parts of its own, does not go with tensor_parallel"),
         (
             {"strategies": [{"name": "quantization"}, {"name": "contrastive"}]},
             "quantization and contrastive both change",

@@ -72,7 +72,6 @@ SETTING: dict[str, Any] = {
     "batch_size": 6,
     "accumulate": 4,
     "epochs": 2,
-    "rules": 2,
     "strategies": [STRATEGY],
 }
 

@@ -153,7 +153,7 @@ def of_step(look: Look) -> Answer:
     epoch, number = look.plan.place(step)
     samples = look.opened.split("train")
     size = look.plan.step_samples
-    positions = samples.order(look.config.seed, epoch, look.config.rules)[number * size : (number + 1) * size]
+    positions = samples.order(look.config.seed, epoch)[number * size : (number + 1) * size]
     line = next((row for row in _chain(look) if row[0] == str(step)), None)
     same = None if line is None else line[1] == fingerprint.ids_digest(samples.ids[positions].tobytes())
     recorded = None if line is None else fingerprint.float_of(line[2])
@@ -167,7 +167,7 @@ def of_epoch(look: Look) -> Answer:
     """Return the hardest samples of an epoch, and the first step that took each; a curriculum takes some of them often."""
     epoch = _within(look.asked.number, look.plan.epochs, "epoch")
     samples, first = look.opened.split("train"), (epoch - 1) * look.plan.steps_per_epoch
-    order = samples.ids[samples.order(look.config.seed, epoch - 1, look.config.rules)[:]].tolist()
+    order = samples.ids[samples.order(look.config.seed, epoch - 1)[:]].tolist()
     steps = {sample: first + 1 + place // look.plan.step_samples for place, sample in reversed([*enumerate(order)])}
     found = [score for score in by_loss(look.scores("train")) if score.sample in steps]
     shown = found[: look.asked.most]

@@ -168,7 +168,7 @@ class Part(Dataset[Any]):
     def order(self, seed: int, epoch: int) -> seeds.Order:
         """Return an epoch's order: of one slot as that of any samples, of several over the slots, then within windows of them."""
         if np.count_nonzero(self.counts) < 2:
-            return seeds.addressed_order(seed, epoch, len(self), 2)
+            return seeds.addressed_order(seed, epoch, len(self))
         return _WindowedOrder(self.counts, self._sizes, seed, epoch)
 
     def _place(self, position: int) -> tuple[int, int]:

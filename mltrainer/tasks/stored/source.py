@@ -50,9 +50,6 @@ def stored_parts(config: TrainingConfig, root: Path) -> StoredParts:
         InputError: A file is not there or of no known kind, the split asks for what cannot be, or a split is empty.
     """
     assert config.data is not None
-    if config.rules < 2:
-        mend = "plan anew, with this version's rules: mltrainer upgrade"
-        raise InputError("records are read from their files in an order of rules: 2", where="rules", mend=mend)
     refuse_columns(config.split)
     data = config.data
     own = {name: records_of(data.model_copy(update={"source": source}), root) for name, source in data.held_out.items()}

@@ -1,6 +1,6 @@
 """The rows of large parameters that each process updates, where processes share the optimizer's state (ZeRO-1) or more.
 
-Source: Rajbhandari et al., 2020, arXiv 1910.02054. A parameter of which `rules: 2` takes the gradient's norm by rows is cut into
+Source: Rajbhandari et al., 2020, arXiv 1910.02054. A parameter whose gradient's norm is taken by rows is cut into
 blocks of rows, one for each process; where processes have stages of the model, one has all of them. All others are small, and
 every process updates them whole.
 """
@@ -185,14 +185,14 @@ class Partition:
         """Return one tensor for each parameter: rows of those that are cut, and the others."""
         return [rows[name] if name in rows else others[name] for name in self._parameters]
 
-    def norm_summands(self, gradients: Sequence[Tensor], rules: int) -> list[Tensor]:
+    def norm_summands(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return the numbers whose norm is each gradient's norm: of one that is cut the norms of all processes' rows."""
         if not self._cuts:
-            return norm_summands(gradients, rules)
+            return norm_summands(gradients)
         named = dict(zip(self._parameters, gradients, strict=True))
         norms = self._gathered({name: row_norms(named[name]) for name in self._cuts})
         small = [name for name in named if name not in norms]
-        others = norm_summands([named[name] for name in small], rules)
+        others = norm_summands([named[name] for name in small])
         return self.in_order(norms, dict(zip(small, others, strict=True)))
 
     def _gathered(self, norms: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -210,9 +210,9 @@ class Recorder:
         self._terms = []
         return dict(zip(self._term_names, columns, strict=False))
 
-    def note_weights(self, step: int, sha256: str, *, is_tree: bool = False) -> list[str]:
-        """Extend the chain by the digest of all weights after a step; `is_tree`: it is one over chunks."""
-        return self._append([fingerprint.weights_entry(step, sha256, is_tree=is_tree)])
+    def note_weights(self, step: int, sha256: str) -> list[str]:
+        """Extend the chain by the digest over chunks of all weights after a step."""
+        return self._append([fingerprint.weights_entry(step, sha256, is_tree=True)])
 
     def _append(self, entries: list[str]) -> list[str]:
         self.head, lines = fingerprint.extend(self.head, entries)

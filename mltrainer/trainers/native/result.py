@@ -41,7 +41,8 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         started: `time.perf_counter()` when the process began.
     """
     # Before the checkpoints are verified: that puts the best one's weights into the model, whose digest is taken here.
-    identity, data, tree = _identity(session), _data(session), _weights_tree(session)
+    identity, data = _identity(session), _data(session)
+    tree = weights_tree_sha256(session.model.state_dict(), threads=session.config.threads)
     checked_at = time.perf_counter()
     checkpoints, shown = verify_checkpoints(session)
     now = time.perf_counter()
@@ -53,7 +54,7 @@ def build_result(session: Session, outcome: Outcome, started: float) -> dict[str
         _quality(session, checkpoints),
         _costs(session, outcome, now - started, now - checked_at),
         **shown,
-        **({"weights_tree_sha256": tree} if tree else {}),
+        weights_tree_sha256=tree,
         **({"delivered_sha256": found} if (found := session.trainer.delivered_sha256) else {}),
         **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
         signals=session.signals(outcome.seen),
@@ -75,12 +76,6 @@ def _identity(session: Session) -> parts.Identity:
         draws=session.draws,
         rehearsal=session.rehearsal,
     )
-
-
-def _weights_tree(session: Session) -> str | None:
-    """Return the digest over chunks of the weights at the end, measured anew; None where the chain has none of that form."""
-    trainer = session.trainer
-    return weights_tree_sha256(session.model.state_dict(), threads=session.config.threads) if trainer.notes_trees else None
 
 
 def _data(session: Session) -> parts.Data:

@@ -22,13 +22,10 @@ class RunningStatistics:
 
     Args:
         model: On its device.
-        rules: The config's; before 2, every shard updates the statistics as it comes.
     """
 
-    def __init__(self, model: nn.Module, rules: int) -> None:
-        self._norms = (
-            [module for module in model.modules() if isinstance(module, _BatchNorm) and _is_torchs(module)] if rules >= 2 else []
-        )
+    def __init__(self, model: nn.Module) -> None:
+        self._norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and _is_torchs(module)]
 
     def rows(self, shards: int) -> list[Tensor]:
         """Return room for the summands of a step's shards: [shards, 2 C + 1] for each norm, of -0.0, which changes no sum."""

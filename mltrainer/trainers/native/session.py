@@ -140,7 +140,7 @@ class Session:
         # Before a checkpoint is restored: in a resumed run, too, the signals of the start are those of the new model.
         self.at_start = self._observe_start()
         self._expected = self._expected_chain()
-        self.trainer.notes_trees, self.trainer.delivers_after = self._notes_trees(), self.job.delivers_after
+        self.trainer.delivers_after = self.job.delivers_after
         self._restore()
         # After restoring: that all go on from the same step is one of the facts.
         self._require_alike_ranks()
@@ -318,12 +318,6 @@ class Session:
         fingerprint.verify(lines, f"{self.job.compare}/{fingerprint.CHAIN_FILE}")
         return lines
 
-    def _notes_trees(self) -> bool:
-        """Return True if the chain's digests of weights are over chunks, as the run's that is reproduced are, or by the rules."""
-        told = fingerprint.has_trees(self._expected)
-        told = self.job.notes_trees if told is None else told
-        return self.trainer.notes_trees if told is None else told
-
     def _restore(self) -> None:
         if not self._keeps_checkpoints:
             self._take_over_start()
@@ -360,9 +354,6 @@ class Session:
                 mend="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
             )
         self.trainer.restore(tree)
-        # An earlier version noted all weights' digests in the form of `rules: 1`, and its chain goes on in that.
-        told = fingerprint.has_trees(fingerprint.read(self.folder / fingerprint.CHAIN_FILE))
-        self.trainer.notes_trees = self.trainer.notes_trees if told is None else told
 
     def _start_afresh(self) -> None:
         """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
@@ -417,7 +408,6 @@ class Session:
             **self.contract,
             "the weights' digest": self.init_sha256,
             "the step to go on from": self.trainer.step,
-            "the form of the weights' digests": self.trainer.notes_trees,
         }
         require_alike(self.ranks, facts, "give every process the same code, data, packages and files of the run")
 

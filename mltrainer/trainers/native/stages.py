@@ -44,10 +44,7 @@ from mltrainer.trainers.native.signals.step_outputs import StepOutputs
 from mltrainer.trainers.native.stepping import Measured, Stepper
 from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 
-BUFFERS_APART = (
-    "a buffer that each process changes by its own samples: train with --processes 1; a batch norm's is shared by what "
-    "`mltrainer phase run planning --set rules=2` plans"
-)
+BUFFERS_APART = "a buffer that each process changes by its own samples: train with --processes 1"
 
 WEIGHTS_APART = (
     "every process must do the same to the weights: let nothing in your task, callbacks or optimizer depend on the process (its "
@@ -128,8 +125,6 @@ class Trainer:
         ranks: The processes that take the steps together.
 
     Attributes:
-        notes_trees: Whether the weights' digests in the chain are over chunks: by the config's rules, but a chain that goes on,
-            or is compared with an earlier one, has that one's form.
         delivers_after: The step whose weights were delivered, by a record that is reproduced.
         delivered_sha256: The digest over all bytes of the weights after that step.
     """
@@ -150,7 +145,6 @@ class Trainer:
         self.task, self.model, self.config, self.plan = task, model, config, plan
         self.recorder, self.sinks, self.callbacks, self.held = recorder, sinks, callbacks, held
         self.ranks = ranks
-        self.notes_trees = config.rules >= 2
         self.delivers_after: int | None = None
         self.delivered_sha256: str | None = None
         self._noted_tree: tuple[int, str] | None = None  # the last digest over chunks, after its step
@@ -487,13 +481,11 @@ class Trainer:
             require_alike(self.ranks, bit_sums(state), WEIGHTS_APART)
         elif not self.ranks.shares_steps:  # what each of them updates by itself may have gone apart
             require_alike(self.ranks, {name: weights_sha256({name: tensor}) for name, tensor in state.items()}, PARTS_APART)
-        if not self.notes_trees:
-            return self._differs(self.recorder.note_weights(self.step, weights_sha256(state)))
         if self.step == self.delivers_after:
             self.delivered_sha256 = weights_sha256(state)
         digest = weights_tree_sha256(state, self.ranks, self.config.threads)
         self._noted_tree = (self.step, digest)
-        return self._differs(self.recorder.note_weights(self.step, digest, is_tree=True))
+        return self._differs(self.recorder.note_weights(self.step, digest))
 
     def noted_tree(self) -> str | None:
         """Return the digest over chunks of the present weights as the chain has it; None where it has none after this step."""

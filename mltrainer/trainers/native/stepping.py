@@ -102,7 +102,7 @@ class Stepper:
         self._types: tuple[torch.dtype, torch.dtype] | None = None  # of a shard's loss, with its terms, and weight
         self._types_are_agreed = False
         self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
-        self._statistics = RunningStatistics(model, config.rules)
+        self._statistics = RunningStatistics(model)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._autocast = autocast(config)
         self._lowers = self._autocast._enabled
@@ -552,7 +552,7 @@ class Stepper:
         return self._gradients([*self.partition.own.values()])
 
     def _norms(self, gradients: list[Tensor]) -> tuple[Tensor, Tensor]:
-        return gradient_norms(self.partition.norm_summands(gradients, self.config.rules))
+        return gradient_norms(self.partition.norm_summands(gradients))
 
     @staticmethod
     def _gradients(parameters: list[nn.Parameter]) -> list[Tensor]:

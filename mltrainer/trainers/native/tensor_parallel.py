@@ -253,16 +253,16 @@ class Parts(Partition):
         """The names of the parameters that are cut."""
         return [*self._parts]
 
-    def norm_summands(self, gradients: Sequence[Tensor], rules: int) -> list[Tensor]:
+    def norm_summands(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return the numbers whose norm is each gradient's norm: of one that is cut the norms of all processes' parts."""
         named = dict(zip(self._parameters, gradients, strict=True))
         if not self._parts:
-            return norm_summands(gradients, rules)
+            return norm_summands(gradients)
         own = torch.stack(torch._foreach_norm([named[name] for name in self._parts]))
         norms = self._ranks.gather_blocks(own).clone()
         of_parts = {name: norms[:, place].to(named[name].dtype) for place, name in enumerate(self._parts)}
         small = [name for name in named if name not in of_parts]
-        others = norm_summands([named[name] for name in small], rules)
+        others = norm_summands([named[name] for name in small])
         return self.in_order(of_parts, dict(zip(small, others, strict=True)))
 
     def whole(self, name: str, rows: Tensor) -> Tensor:

@@ -325,7 +325,6 @@ RUN: dict[str, Any] = {
     "batch_size": 6,
     "accumulate": 4,
     "epochs": 2,
-    "rules": 2,
 }
 
 

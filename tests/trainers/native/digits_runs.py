@@ -83,6 +83,13 @@ class Counting(nn.Module):
         return self.head(x.flatten(1)) / (1 + 0.01 * self.calls)
 
 
+class OwnNorm(nn.BatchNorm1d):
+    """A batch norm with a forward pass of its own."""
+
+    def forward(self, x):
+        return super().forward(x)
+
+
 def mlp():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 10))
 
@@ -439,7 +446,8 @@ class Digits(mltrainer.Task):
             self.made = Wrong(self.name.partition(" ")[2])
             return self.made
         return {"mlp": mlp, "cnn": cnn, "colour": colour, "lstm": Rows, "transformer": Attention,
-                "counting": Counting, "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
+                "counting": Counting, "own norm": lambda: nn.Sequential(nn.Flatten(), OwnNorm(64), nn.Linear(64, 10)),
+                "large": Large, "dropping": Dropping, "penalized": Penalized, "odd": Odd,
                 "borrowing": Borrowing, "chained": Chained, "around": Around, "gated around": GatedAround,
                 "handed": Handed, "left": Left, "catching": Catching, "numbers": lambda: Left(returns=True),
                 "changed in place": changed_in_place, "norm before": NormBefore,

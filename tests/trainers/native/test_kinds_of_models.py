@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     pytest.mark.filterwarnings("ignore:The `srun` command is available:UserWarning"),
 ]
-STEPS: dict[str, Any] = {"accumulate": 3, "epochs": 2, "rules": 2, "metric": {"name": "loss", "mode": "min"}}
+STEPS: dict[str, Any] = {"accumulate": 3, "epochs": 2, "metric": {"name": "loss", "mode": "min"}}
 LARGE = {"n_embd": 264, "n_layer": 2, "n_head": 4}
 OF_TEXTS = {**STEPS, "split": {"validation": 0.2, "test": 0.1}, "batch_size": 11}
 KINDS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,6 @@ KINDS: dict[str, dict[str, Any]] = {
         **STEPS,
         **nets.keys(),
         "accumulate": 3,
-        "rules": 2,
         "optimizer": {"name": "adamw"},
         "schedule": {"name": "cosine"},
     },

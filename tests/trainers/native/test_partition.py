@@ -29,7 +29,6 @@ WIDE: dict[str, Any] = {
     "batch_size": 7,
     "accumulate": 3,  # of two processes one then has a micro-batch less than the other
     "epochs": 2,
-    "rules": 2,
 }
 HELD = {"weights": "begin.safetensors", "freeze": ["0.1.*"], "unfreeze": [{"match": "0.1.*", "epoch": 2}]}
 ZERO: dict[str, Any] = {"parallel": "zero1"}
@@ -54,7 +53,7 @@ def test_processes_that_share_the_model_have_the_bits_of_one(
 
 @pytest.mark.parametrize("name", UPDATED_BY_NUMBER)
 def test_rows_that_are_updated_apart_have_the_bits_of_a_whole_parameter(name: str) -> None:
-    config = TrainingConfig.model_validate({**CONFIG, "rules": 2, "optimizer": {"name": name}})
+    config = TrainingConfig.model_validate({**CONFIG, "optimizer": {"name": name}})
     shapes = {"even": (1100, 64), "uneven": (77, 1100), "odd": (900, 77), "pictures": (256, 32, 3, 3), "small": (77,)}
 
     def model() -> torch.nn.Module:
@@ -224,13 +223,13 @@ def test_a_model_without_large_matrices_is_told_to_share_nothing(tmp_path: Path)
     def tell(event: dict[str, Any]) -> None:
         notes.extend([event["text"]] if event["event"] == "note" else [])
 
-    train_on(make(tmp_path), 2, tell, launch=ZERO, rules=2, epochs=1)
+    train_on(make(tmp_path), 2, tell, launch=ZERO, epochs=1)
     assert any("zero1 shares nothing: no matrix has more than 65,536 numbers" in note for note in notes)
 
 
 @pytest.mark.slow
 def test_a_matrix_that_is_read_outside_of_its_block_is_explained(tmp_path: Path) -> None:
-    changes = {"task": {"use": "digits_task:Digits", "options": {"model": "borrowing"}}, "batch_size": 5, "rules": 2}
+    changes = {"task": {"use": "digits_task:Digits", "options": {"model": "borrowing"}}, "batch_size": 5}
     root = make(tmp_path)
     with pytest.raises(InputError, match=r"with launch\.parallel: fsdp a block's matrices are empty while another") as caught:
         train_on(root, 2, launch={"parallel": "fsdp"}, **changes)
@@ -240,7 +239,7 @@ def test_a_matrix_that_is_read_outside_of_its_block_is_explained(tmp_path: Path)
 
 @pytest.mark.slow
 def test_blocks_that_are_computed_for_some_micro_batches_alone_are_refused_and_nothing_hangs(tmp_path: Path) -> None:
-    changes = {"task": {"use": "digits_task:Digits", "options": {"model": "dropping"}}, "batch_size": 5, "rules": 2, "epochs": 9}
+    changes = {"task": {"use": "digits_task:Digits", "options": {"model": "dropping"}}, "batch_size": 5, "epochs": 9}
     root = make(tmp_path)
     begun = time.monotonic()
     with pytest.raises(InputError, match="some blocks are computed for some micro-batches alone") as caught:
@@ -275,7 +274,6 @@ def test_each_process_writes_its_rows_and_damage_to_one_of_them_is_found(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rules": 1}, "rules: 1, under which"),
         ({"optimizer": {"name": "lamb"}}, "lamb, which looks at whole parameters"),
         ({"optimizer": {"name": "sgd", "sam": {}}}, "optimizer.sam, which looks at all"),
         ({"optimizer": {"name": "sgd", "lookahead": {}}}, "optimizer.lookahead"),

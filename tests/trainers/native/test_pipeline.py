@@ -26,7 +26,7 @@ LAUNCH = {"parallel": "pipeline"}
 def of(model: str, **changes: Any) -> dict[str, Any]:
     """Return the settings of a training of a model; without signals, whose first steps are computed whole."""
     task = {"use": "digits_task:Digits", "options": {"model": model}}
-    return {"task": task, "batch_size": 6, "accumulate": 3, "epochs": 2, "rules": 2, "signals": False, **changes}
+    return {"task": task, "batch_size": 6, "accumulate": 3, "epochs": 2, "signals": False, **changes}
 
 
 def require_same(tmp_path: Path, processes: int, given: dict[str, Any]) -> None:
@@ -220,7 +220,6 @@ def test_every_micro_batch_goes_forward_before_it_goes_back_and_few_are_held(cou
     [
         ({"compile": True}, "compile: true, whose code holds whole parameters"),
         ({"device": "cuda"}, "device: cuda, where it was never tried"),
-        ({"rules": 1}, "rules: 1, under which"),
         ({"optimizer": {"name": "sgd", "sam": {}}}, "optimizer.sam, which looks at all"),
     ],
 )

@@ -39,14 +39,14 @@ def stepped(model: nn.Module, processes: int, steps: int = 3, forward: Any = pas
     for _ in range(steps):
         added: list[list[Tensor]] = []
         for rank, own in enumerate(copies):
-            statistics = RunningStatistics(own, 2)
+            statistics = RunningStatistics(own)
             added.append(statistics.rows(SHARDS))
             for shard in range(rank * each, (rank + 1) * each):
                 with statistics.captured(added[-1], shard):
                     forward(own, shards()[shard])
         sums = [torch.stack(parts).sum(0) for parts in zip(*added, strict=True)]
         for own in copies:
-            RunningStatistics(own, 2).replay(sums)
+            RunningStatistics(own).replay(sums)
     return copies[-1]
 
 
@@ -102,7 +102,7 @@ def test_a_norm_without_a_momentum_that_a_step_does_not_use_keeps_its_statistics
 
 def test_statistics_are_given_back_where_a_forward_pass_fails() -> None:
     model = model_of()
-    statistics = RunningStatistics(model, 2)
+    statistics = RunningStatistics(model)
     kept = model[1].running_mean
     with contextlib.suppress(RuntimeError), statistics.captured(statistics.rows(SHARDS), 0):
         model(torch.zeros(2, 5))
@@ -114,7 +114,6 @@ class Own(nn.BatchNorm1d):
         return inputs - self.running_mean
 
 
-def test_norms_with_a_forward_pass_of_their_own_and_older_rules_are_left_alone() -> None:
-    assert RunningStatistics(Own(3), 2).rows(SHARDS) == []
-    assert RunningStatistics(nn.BatchNorm1d(3, track_running_stats=False), 2).rows(SHARDS) == []
-    assert RunningStatistics(model_of(), 1).rows(SHARDS) == []
+def test_norms_with_a_forward_pass_of_their_own_are_left_alone() -> None:
+    assert RunningStatistics(Own(3)).rows(SHARDS) == []
+    assert RunningStatistics(nn.BatchNorm1d(3, track_running_stats=False)).rows(SHARDS) == []

@@ -172,7 +172,7 @@ def test_each_item_of_state_is_needed(
 
 def own_order() -> Callable[..., np.ndarray]:
     generator = np.random.default_rng(7)
-    return lambda _seed, _epoch, count, _rules: generator.permutation(count)
+    return lambda _seed, _epoch, count: generator.permutation(count)
 
 
 @pytest.mark.slow

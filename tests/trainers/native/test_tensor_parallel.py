@@ -29,7 +29,7 @@ HELD = {"weights": "begin.safetensors", "freeze": ["layers.0.*"]}
 
 def of(model: str, **changes: Any) -> dict[str, Any]:
     """Return the changes to a config that has two processes compute a model together."""
-    return {"task": {"use": "digits_task:Digits", "options": {"model": model}}, "rules": 2, "tensor_parallel": 2, **changes}
+    return {"task": {"use": "digits_task:Digits", "options": {"model": model}}, "tensor_parallel": 2, **changes}
 
 
 @pytest.mark.slow
@@ -152,7 +152,6 @@ def test_another_number_of_processes_is_refused_by_all_that_train(tmp_path: Path
     [
         ({"launch": {"processes": 4}}, "4 give other bits"),
         ({"launch": {"parallel": "fsdp"}}, "launch.parallel: fsdp"),
-        ({"rules": 1}, "rules: 1"),
         ({"tensor_parallel": 3}, "3 is no power of two"),
         ({"optimizer": {"name": "lamb"}}, "optimizer.name: lamb"),
         ({"optimizer": {"name": "schedule_free"}}, "optimizer.name: schedule_free"),
@@ -173,10 +172,9 @@ def test_what_cannot_be_computed_in_parts_is_refused_by_its_key(changes: dict[st
 
 
 def test_the_number_of_processes_that_compute_together_names_a_run() -> None:
-    given = {**CONFIG, "rules": 2}
-    one = TrainingConfig.model_validate(given)
+    one = TrainingConfig.model_validate(CONFIG)
     assert config_digest(one.model_copy(update={"tensor_parallel": 2})) != config_digest(one)
-    assert config_digest(one) == config_digest(TrainingConfig.model_validate({**given, "tensor_parallel": 1}))
+    assert config_digest(one) == config_digest(TrainingConfig.model_validate({**CONFIG, "tensor_parallel": 1}))
     assert one.model_copy(update={"tensor_parallel": 2}).processes == 2
 
 
@@ -312,7 +310,7 @@ def test_a_llama_is_split_by_its_own_plan(tmp_path: Path) -> None:
     roots = [make(tmp_path / name) for name in ("first", "second", "whole")]
     for root in roots:
         (root / "digits_task.py").write_text(LLAMA)
-    changes: dict[str, Any] = {"rules": 2, "task": {"use": "digits_task:Digits"}, "metric": {"name": "loss", "mode": "min"}}
+    changes: dict[str, Any] = {"task": {"use": "digits_task:Digits"}, "metric": {"name": "loss", "mode": "min"}}
     found, again = (train_on(root, None, tensor_parallel=2, **changes) for root in roots[:2])
     assert bits(found, roots[0]) == bits(again, roots[1])
     alone = train(roots[2], **{**SETTING, **changes})

@@ -154,7 +154,7 @@ def _gathered(samples: Samples, plan: Plan, config: TrainingConfig, start: int, 
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
         # Anew also in mid-epoch: the order follows from the epoch, and nothing of it stands in a checkpoint.
-        order = samples.order(config.seed, epoch, config.rules)
+        order = samples.order(config.seed, epoch)
         steps = places(order, plan, done if epoch == first_epoch else 0, own)
         while block := list(itertools.islice(steps, block_steps)):
             micros = _micro_batches(samples, [part for place in block for part in place.own], config.device)
@@ -179,7 +179,6 @@ class Addresses:
     plan: Plan
     samples: Samples
     seed: int
-    rules: int
     start: int
     own: Own = range
 
@@ -189,7 +188,7 @@ class Addresses:
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first, done = divmod(self.start, self.plan.steps_per_epoch)
         for epoch in range(first, self.plan.epochs):
-            order = self.samples.order(self.seed, epoch, self.rules)
+            order = self.samples.order(self.seed, epoch)
             for place in places(order, self.plan, done if epoch == first else 0, self.own):
                 for part in place.own:
                     yield [(epoch, position) for position in part.tolist()]
@@ -197,11 +196,11 @@ class Addresses:
 
 def _loaded(samples: Samples, plan: Plan, config: TrainingConfig, start: int, own: Own) -> Iterator[Step]:
     """Yield steps from one loader, whose workers live as long as the run."""
-    addresses = Addresses(plan, samples, config.seed, config.rules, start, own)
+    addresses = Addresses(plan, samples, config.seed, start, own)
     micros = batches_of(make_loader(samples, config, "sample", addresses), torch.device(config.device))
     first_epoch, done = divmod(start, plan.steps_per_epoch)
     for epoch in range(first_epoch, plan.epochs):
-        order = samples.order(config.seed, epoch, config.rules)
+        order = samples.order(config.seed, epoch)
         for place in places(order, plan, done if epoch == first_epoch else 0, own):
             yield Step(samples.ids[place.positions], [next(micros) for _ in place.own], place.shards, place.count)
 

@@ -90,7 +90,7 @@ def _row(samples: Samples, config: TrainingConfig, workers: int, batch_size: int
 
 def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int:
     """Return the config's batch size, or a smaller one where a batch would take too long to read."""
-    addresses = Addresses(Plan(len(samples), 1, 1, ENDLESS), samples, config.seed, config.rules, 0)
+    addresses = Addresses(Plan(len(samples), 1, 1, ENDLESS), samples, config.seed, 0)
     here = config.model_copy(update={"loader": config.loader.model_copy(update={"workers": 0})})
     batches = batches_of(make_loader(samples, here, "sample", addresses), torch.device("cpu"))
     durations: list[float] = []
@@ -104,7 +104,7 @@ def _batch_size(samples: Samples, config: TrainingConfig, seconds: float) -> int
 
 def _rate(samples: Samples, config: TrainingConfig, batch_size: int, seconds: float) -> float:
     """Return the samples per second that a loader delivers, after those that its processes read while they started."""
-    addresses = Addresses(Plan(len(samples), batch_size, 1, ENDLESS), samples, config.seed, config.rules, 0)
+    addresses = Addresses(Plan(len(samples), batch_size, 1, ENDLESS), samples, config.seed, 0)
     batches = batches_of(make_loader(samples, config, "sample", addresses, timeout_s=HANGING_S), torch.device(config.device))
     # So many batches may be ready when counting begins, and would pass for speed.
     for _ in range(1 + config.loader.processes * config.loader.prefetch):

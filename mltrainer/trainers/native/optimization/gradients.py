@@ -15,12 +15,12 @@ BY_ROWS = 2**16  # numbers of a gradient above which its norm is one of norms; a
 SMALLEST_UNIT = 1e-3  # weights that begin as zeros may grow (Brock et al., 2021, arXiv 2102.06171)
 
 
-def norm_summands(gradients: Sequence[Tensor], rules: int) -> list[Tensor]:
-    """Return the numbers whose L2 norm is each gradient's: from `rules: 2` on those of the norms of a large one's rows.
+def norm_summands(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return the numbers whose L2 norm is each gradient's: of a large one the norms of its rows.
 
     A sum over all its numbers has an order, and processes that hold some rows each could not keep it.
     """
-    return [row_norms(gradient) if rules >= 2 and is_measured_by_rows(gradient) else gradient for gradient in gradients]
+    return [row_norms(gradient) if is_measured_by_rows(gradient) else gradient for gradient in gradients]
 
 
 def gradient_norms(summands: list[Tensor]) -> tuple[Tensor, Tensor]:

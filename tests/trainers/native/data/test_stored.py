@@ -78,7 +78,6 @@ TOKENS: dict[str, Any] = {
     "task": {"use": "digits_task:Language"},
     "data": {"source": "tokens.bin", "tokens": {"length": 16}},
     "split": {"validation": 0.1, "test": 0.1},
-    "rules": 2,
     "epochs": 2,
 }
 ROWS = {**TOKENS, "task": {"use": "digits_task:Rows"}, "data": {"source": "x.npy"}}
@@ -278,7 +277,6 @@ def test_what_cannot_be_is_refused_with_the_key(tmp_path: Path, opened: Any) -> 
     np.save(tmp_path / "column.npy", np.asfortranarray(np.ones((4, 3))))
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"rules": 1}, "rules: 2"),
         ({"data": {"source": "tokens.bin"}}, "number of those of a sample"),
         ({"data": {"source": "none.bin", "tokens": {"length": 16}}}, "no such file"),
         ({"data": {"source": "*.nothing"}}, "no file is found"),
@@ -392,10 +390,10 @@ def test_a_split_has_a_source_of_its_own(tmp_path: Path, opened: Any) -> None:
 
 def test_an_order_of_very_many_is_made_where_it_is_asked_for() -> None:
     count = 10**9
-    order = seeds.addressed_order(7, 3, count, 2)
+    order = seeds.addressed_order(7, 3, count)
     places = np.arange(123_456_789, 123_456_889)
     assert np.array_equal(order[123_456_789:123_456_889], seeds.positions_at(7, 3, count, places))
-    assert np.array_equal(seeds.addressed_order(7, 3, 2**20 + 1, 2)[5:9], seeds.epoch_order(7, 3, 2**20 + 1, 2)[5:9])
+    assert np.array_equal(seeds.addressed_order(7, 3, 2**20 + 1)[5:9], seeds.epoch_order(7, 3, 2**20 + 1)[5:9])
 
 
 def test_ids_of_very_many_are_computed() -> None:

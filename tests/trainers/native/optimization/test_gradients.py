@@ -25,13 +25,13 @@ from tests.trainers.native.digits_runs import config, make, train
 
 def shaped(*gradients: Tensor, step: int = 1, parameters: list[Tensor] | None = None, **changes: Any) -> list[Tensor]:
     found = [g.clone() for g in gradients]
-    _, total = gradient_norms(norm_summands(found, 2))
+    _, total = gradient_norms(norm_summands(found))
     shape(found, parameters or found, total, config({"clip": None, **changes}), step)
     return found
 
 
 def norm(gradients: list[Tensor]) -> float:
-    return gradient_norms(norm_summands(gradients, 2))[1].item()
+    return gradient_norms(norm_summands(gradients))[1].item()
 
 
 PAIR = (torch.tensor([3.0, 0.0]), torch.tensor([4.0]))
@@ -63,22 +63,22 @@ def test_a_history_does_not_say_that_no_step_was_clipped_by_value(tmp_path: Path
 
 
 def test_norms_are_those_of_each_parameter_and_of_all() -> None:
-    norms, total = gradient_norms(norm_summands([torch.tensor([3.0, 4.0]), torch.tensor([12.0])], 2))
+    norms, total = gradient_norms(norm_summands([torch.tensor([3.0, 4.0]), torch.tensor([12.0])]))
     assert norms.tolist() == [5.0, 12.0]
     assert total.item() == 13.0
 
 
 def test_a_large_gradients_norm_is_that_of_its_rows_wherever_they_are() -> None:
     large = torch.randn(1000, 100, generator=torch.Generator().manual_seed(3))
-    (whole,), _ = gradient_norms(norm_summands([large], 2))
+    (whole,), _ = gradient_norms(norm_summands([large]))
     rows = torch.cat([torch.linalg.vector_norm(part, dim=1) for part in large.split([1, 333, 666])])
     assert torch.equal(torch.linalg.vector_norm(rows), whole)
-    assert whole.item() == pytest.approx(gradient_norms(norm_summands([large], 1))[1].item())
+    assert whole.item() == pytest.approx(gradient_norms([large])[1].item())
 
 
-def test_rules_change_no_norm_of_a_small_gradient() -> None:
+def test_a_small_gradients_norm_is_that_of_all_its_numbers() -> None:
     small = [torch.randn(64, 64, generator=torch.Generator().manual_seed(4)), torch.randn(9)]
-    assert torch.equal(gradient_norms(norm_summands(small, 2))[0], gradient_norms(norm_summands(small, 1))[0])
+    assert torch.equal(gradient_norms(norm_summands(small))[0], gradient_norms(small)[0])
 
 
 def test_clipping_by_norm_scales_to_the_limit_and_leaves_small_gradients_alone() -> None:

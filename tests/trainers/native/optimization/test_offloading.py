@@ -125,4 +125,4 @@ def test_on_a_cpu_it_changes_nothing_and_says_so(tmp_path: Path, monkeypatch: py
 def test_what_cannot_be_offloaded_is_refused_by_name(changes: dict[str, Any], what: str) -> None:
     launch = {"offload": "optimizer", **changes.get("launch", {})}
     with pytest.raises(ValueError, match=rf"launch.offload: optimizer does not go with {what}"):
-        config({"rules": 2, **changes, "launch": launch})
+        config({**changes, "launch": launch})
