@@ -17,7 +17,7 @@ DRAWING := build/drawing
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures release-policy schemas clean
+.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -177,9 +177,6 @@ wheel-test: $(STAMP)  ## the built wheel, away from the checkout
 
 schemas: $(STAMP)  ## the JSON Schemas of records, after a model of mltrainer/records changed
 	$(BIN)/python -c 'from mltrainer.records.schemas import write; write()'
-
-release-policy: $(STAMP)  ## write down what this version ships as policy, once, when it is released
-	$(BIN)/python -c 'from mltrainer.gates.released import keep; print(keep())'
 
 docs: $(STAMP)  ## the documentation site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mltrainer.tasks.task import Task as Task
     from mltrainer.trainers.native.fitting import fit as fit
 
-__version__ = "0.3.0"
+__version__ = "0.9.0.dev0"
 __all__ = ["Project", "Task", "__version__", "fit", "load_model", "load_run", "records"]
 
 _HOMES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,14 @@ def results(project: Project) -> dict[str, dict[str, Any]]:
 
 
 def kept(name: str, folder: Path) -> Project:
-    """Unpack a project that an earlier version made."""
+    """Unpack a finished project that lies in `tests/kept`."""
     with tarfile.open(KEPT / f"{name}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
+    return Project(folder)
+
+
+def as_cloned(project: Path, folder: Path) -> Project:
+    """Copy a finished project as a clone has it: without runs, data and weights; no git repository."""
+    away = shutil.ignore_patterns(".git", ".mltrainer", "__pycache__", "*.safetensors", "*.onnx", "*.onnx.data", "*.pt2")
+    shutil.copytree(project, folder, ignore=away, dirs_exist_ok=True)
     return Project(folder)

@@ -133,7 +133,6 @@ RAW = {
     "questions/rows/command.py": (1, "pictures"),
     "configs/schema.py": (1, "schemas of our own models"),
     "records/schemas/__init__.py": (1, "schemas of our own models"),
-    "gates/released.py": (1, "our own pages"),
     "handbook.py": (1, "our own pages"),
     "executors/entering.py": (3, "the kernel's files"),
     "executors/fork_server.py": (3, "processes print into it, likewise; and a pipe"),

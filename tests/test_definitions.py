@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,11 @@ import yaml
 from mltrainer.workspace import pretty_json, seal
 from tests.conftest import commit
 from tests.handbook.reading import commands, unknown_part
+from tests.projects import as_cloned
 
 ROOT = Path(__file__).parents[1]
 HOOKS, ACTION, GITLAB = (ROOT / name for name in (".pre-commit-hooks.yaml", "action.yml", "docs/ci/gitlab.yml"))
 PAGE = ROOT / "docs/REVIEW.md"
-KEPT = Path(__file__).parent / "kept/0.1/rings.tar.gz"
 BASELINE = "phases/02_baseline/record.json"
 POSTS = """#!{python}
 import json, sys
@@ -78,12 +77,9 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(digits_once: Path, tmp_path: Path) -> Job:
     """A pull request that changes nothing of a finished project, as a job clones it: its branch alone, one commit deep."""
-    origin = tmp_path / "origin"
-    origin.mkdir()
-    with tarfile.open(KEPT) as archive:
-        archive.extractall(origin, filter="data")
+    origin = as_cloned(digits_once, tmp_path / "origin").root
     git(origin, "init", "--quiet", "--initial-branch=main")
     commit(origin)
     git(origin, "checkout", "--quiet", "-b", "change")

@@ -378,14 +378,9 @@ def tool_pages(phase: str) -> list[str]:
     return [f"tools/{tool}/README.md" for tool in tools if phase in tool_page(tool, None).phases]
 
 
-def policy_changes(page: PhasePage, shipped: PhasePage | None = None) -> list[str]:
-    """Return a phase page's deviations from the shipped page, `key: shipped -> own`, for its report.
-
-    Args:
-        page: The page.
-        shipped: What a released version shipped; None for this version.
-    """
-    own, usual = numbers(page), numbers(shipped or phase_page(page.phase, None))
+def policy_changes(page: PhasePage) -> list[str]:
+    """Return a phase page's deviations from the shipped page, `key: shipped -> own`, for its report."""
+    own, usual = numbers(page), numbers(shipped_page(page.phase))
     keys = sorted(own.keys() | usual.keys())
     return [f"{key}: {usual.get(key)} -> {own.get(key)}" for key in keys if own.get(key) != usual.get(key)]
 

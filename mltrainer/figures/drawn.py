@@ -54,9 +54,3 @@ def rows(phase: str, evidence: Mapping[str, Any], figures: list[Figure], baselin
         }
         for figure in figures
     ]
-
-
-def drawn_again(record: Mapping[str, Any]) -> list[Figure]:
-    """Return the figures of a record of version 0.1, which bound none and whose diagnostics repeated the baseline's."""
-    phase, evidence = record["phase"], record["evidence"]
-    return draw("baseline" if phase == "diagnostics" else phase, evidence)

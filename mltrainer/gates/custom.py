@@ -13,7 +13,6 @@ recomputed, and is stale where one of the three is another now. `gate check --cu
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -28,9 +27,7 @@ from mltrainer.gates.check import Outcome
 from mltrainer.gates.sandboxed_check import Question
 from mltrainer.records.envelope import CustomVerdict, Envelope
 from mltrainer.redaction import redacted, shortened
-from mltrainer.reports.filters import VERDICTS as SHOWN
-from mltrainer.reports.render import REPORTS
-from mltrainer.workspace import digest, phase_folder, read_whole, sha256_file
+from mltrainer.workspace import digest, sha256_file
 
 SECONDS = 10.0  # chosen by us: importing a large library and reading a record; the item's setting `seconds` raises it
 MEMORY = 16 << 30  # bytes of address space, of which torch with CUDA takes several GiB by being imported
@@ -38,7 +35,6 @@ LARGEST = 20_000  # characters of an answer; what is longer belongs in a report 
 OUTPUT = 1 << 22
 VERDICTS = ("pass", "fail", "not_applicable")
 NOT_RECORDED = "the record holds no verdict of it"
-RECORDED_NONE = ("0.1.0", "0.2.0")  # versions whose records do not hold it; their reports, bound by the gate record, show it
 _Row = dict[str, Any]
 
 
@@ -78,37 +74,12 @@ def _file_row(path: Path, name: str) -> _Row:
 # --- whenever a gate is looked at -----------------------------------------------------------------
 
 
-def recorded_outcome(item: Item, record: Envelope[Any], root: Path | None) -> Outcome:
-    """Return the verdict that a custom check gave when its phase ran; where none is recorded, the item fails.
-
-    Args:
-        item: The item.
-        record: The phase's record.
-        root: The project's folder, where the report of a version lies whose records do not hold it.
-    """
+def recorded_outcome(item: Item, record: Envelope[Any]) -> Outcome:
+    """Return the verdict that a custom check gave when its phase ran; where none is recorded, the item fails."""
     row = next((row for row in record.custom_checks or [] if row.item == item.id), None)
     if row is not None:
         return Outcome(row.verdict, row.evidence, row.mend)
-    name = f"{phase_folder(record.phase)}/{REPORTS[record.phase]}"
-    if record.custom_checks is None and record.mltrainer in RECORDED_NONE and root is not None:
-        verdict = verdict_shown(root / name, item.id)
-        if verdict is not None:
-            return Outcome(verdict, {"as_reported": name}, _hint(item, record.phase) if verdict == "fail" else None)
     return Outcome("fail", {"own_check": NOT_RECORDED}, f"mltrainer phase run {record.phase}")
-
-
-def verdict_shown(report: Path, item: str) -> str | None:
-    """Return the verdict of an item in the gate's table of a report, before any waiver; None where it shows none."""
-    try:
-        text = read_whole(report).decode()
-    except (OSError, ValueError):
-        return None
-    table = text.partition("\n## Gate\n")[2].partition("\n## ")[0]
-    row = re.search(rf"^\| `{re.escape(item)}` \|.*$", table, flags=re.MULTILINE)
-    cells = row[0].split(" | ") if row else []
-    shown = {**{words: verdict for verdict, words in SHOWN.items()}, SHOWN["waived"]: "fail"}
-    # A slice, as a line that was edited may have fewer cells.
-    return next((shown[cell] for cell in cells[2:3] if cell in shown), None)
 
 
 def changes(

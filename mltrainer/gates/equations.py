@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mltrainer
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.loading import assign, differences, each_entry, flatten
 from mltrainer.configs.pages import diagnostic_page
@@ -49,10 +48,6 @@ class Records:
     finalization: Any = None
 
     equations = ()
-
-    def is_current(self, phase: str) -> bool:
-        """Return True if this version made a phase's record: another one's rules found other things in the same run."""
-        return self.envelopes[phase].mltrainer == mltrainer.__version__
 
 
 def contradictions(envelopes: Mapping[str, Envelope[Any]], phase: str, root: Path) -> Iterator[Fault]:
@@ -179,9 +174,9 @@ def _of_confusion(run: Run) -> Metrics:
 
 
 def _calibration_error(records: Records, place: str) -> Any:
-    """Return the metric of that name, which is one with the error; earlier versions had another error."""
+    """Return the metric of that name, which is one with the error."""
     found = values(records, f"{place}.metrics.calibration_error")
-    return found[0][1] if found and records.is_current(place.partition(".")[0]) else None
+    return found[0][1] if found else None
 
 
 def _of_matrix(counts: list[list[int]]) -> dict[str, float]:
@@ -280,17 +275,10 @@ class _WorkedOut:
         return self.phase
 
     def faults(self, part: Records) -> Iterator[Fault]:
-        """Yield the faults of all fields; another version's rules found other things in the same run."""
-        if not part.is_current(self.phase):
-            return
+        """Yield the faults of all fields."""
         evidence = getattr(part, self.phase)
-        for name, expected in self.compute(part, _whole(values(part, self.config)[0][1])).items():
+        for name, expected in self.compute(part, values(part, self.config)[0][1]).items():
             yield from unequal(joined(self.phase, name), getattr(evidence, name), expected, ROUNDING)
-
-
-def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with the keys that an earlier version did not know, as phases read it."""
-    return TrainingConfig.model_validate(config).model_dump()
 
 
 def _of_baseline(records: Records, config: dict[str, Any]) -> Mapping[str, Any]:
@@ -346,7 +334,7 @@ def _of_finalization(records: Records, config: dict[str, Any]) -> Mapping[str, A
     judged = Judged(found.run, found.references)
     rows = findings(judged, config, records.root)
     return {
-        "changed": _in_order(differences(_whole(records.planning.config), config), [row.key for row in found.changed]),
+        "changed": _in_order(differences(records.planning.config, config), [row.key for row in found.changed]),
         "acceptance": final_acceptance(config["acceptance"], found.validation, found.test),
         "diagnostics": rows,
         "assessment": assess(rows, judged),
@@ -384,9 +372,7 @@ def _decided(records: Records) -> dict[str, Any]:
     if found.promoted == "baseline":
         return planned
     best = next(trial.values for trial in found.trials if trial.nr == found.best)
-    wanted = _whole(assign(planned, best.items()))
-    # An earlier version's config has fewer keys.
-    return dict(found.config) if _whole(found.config) == wanted else wanted
+    return TrainingConfig.model_validate(assign(planned, best.items())).model_dump()
 
 
 def _trial_seeds(records: Records) -> list[int] | None:

@@ -140,7 +140,7 @@ class _Look:
 
     @property
     def run(self) -> Run | None:
-        """The run that the evidence holds; the diagnostics' holds it in records of version 0.1."""
+        """The run that the evidence holds; the diagnostics' names the baseline's."""
         return getattr(self.content.evidence, "run", None)
 
     @property
@@ -200,7 +200,7 @@ def _check(project: Project, phase: str, before: Sequence[Gate], digests: FileDi
     try:
         look = _Look(project, policy, record, digests, demand_files, before, [*policy.notes])
         return _measure(look, before[-1] if before else None)
-    # A record of an earlier version passes its models with fields absent: what then lacks a value closes this gate alone.
+    # A forged record can pass its models and still lack what a check reads, as in a config: that closes this gate alone.
     except (KeyError, TypeError, ValueError, AttributeError) as hole:
         fault = f"{RECORD_FILE} lacks what a phase records ({type(hole).__name__}: {hole}); next: mltrainer phase run {phase}"
         return Gate(phase, record, stale=(fault[:300],))
@@ -290,7 +290,7 @@ def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: Tool
     if item.check:
         from mltrainer.gates.custom import recorded_outcome  # only a project with checks of its own waits for it
 
-        return recorded_outcome(item, record, root)
+        return recorded_outcome(item, record)
     if item.needs and item.needs not in trained.capabilities:
         offered = NOT_OFFERED.get(trained.tool, "")
         return Outcome("not_applicable", {"rule": f"{offered}{trained.tool}, which trained this, cannot show {item.needs}"})
@@ -416,7 +416,7 @@ def _delivered(look: _Look, _previous: Gate | None) -> Iterator[str]:
 
 
 def _policy(look: _Look, _previous: Gate | None) -> Iterator[str]:
-    """The checklist, thresholds and templates are the project's own as they stand now, or those of a released version."""
+    """The checklist, thresholds and templates are those that stand now: the project's own, or the shipped ones."""
     yield from look.policy.stale
 
 
@@ -538,12 +538,6 @@ def _pins(record: Envelope[Any]) -> dict[str, str]:
 def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) -> Iterator[str]:
     """Every report is what the record renders to, byte for byte, and every figure is the one that the record binds."""
     folder = look.project.phase_dir(look.page.phase)
-    version = look.content.mltrainer
-    # Templates of another version render other bytes, which would make every report there look edited.
-    if version != mltrainer.__version__:
-        look.notes.append(f"reports were rendered by mltrainer {version}: compared by digest only, not recomputed")
-        yield from _attested(look)
-        return
     yield from _figures(look)
     shown = [waiver.written() for waiver in waivers], [item.view() for item in items]
     # Waivers, verdicts and templates belong to the key: reports show them, and they change while the record does not.
@@ -578,9 +572,7 @@ def _is_as_rendered(look: _Look, known: dict[str, str]) -> bool:
 def _figures(look: _Look) -> Iterator[str]:
     """Every figure was drawn from the record's evidence, and lies where its report shows it; none is drawn again."""
     data = data_digest(look.page.phase, look.record.evidence)
-    if look.content.figures is None:
-        yield f"{RECORD_FILE} binds no figures; next: {look.rerun}"
-    for row in look.content.figures or []:
+    for row in look.content.figures:
         name = look.project.relative(figure_path(look.project, look.page.phase, row))
         found = look.digests.of(look.project.root / name)
         if found is None:
@@ -614,23 +606,6 @@ def _first_difference(found: bytes, expected: bytes) -> int:
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False), 1) if a != b), min(len(left), len(right)))
 
 
-def _attested(look: _Look) -> Iterator[str]:
-    """Reports of another version are compared with the digests in the gate record."""
-    path = look.project.phase_dir(look.page.phase) / GATE_FILE
-    subjects = subjects_of(path)
-    if subjects is None:
-        yield f"{look.project.relative(path)} is missing or not readable; next: {look.rerun}"
-        return
-    folder = look.project.relative(path.parent)
-    reports = {f"{folder}/{name}" for name in look.page.artifacts if name.endswith((".md", ".txt"))}
-    # A gate record that lists fewer files would bind less, and agree with all that it lists.
-    if subjects.get(f"{folder}/{RECORD_FILE}") != look.record.sha256 or not reports <= subjects.keys():
-        yield f"{folder}/{GATE_FILE} does not bind the record and its reports; next: {look.rerun}"
-    for name, expected in sorted(subjects.items()):
-        if look.digests.of(look.project.root / name) != expected:
-            yield f"{name} is not what the gate record says; next: {look.rerun}"
-
-
 def subjects_of(path: Path) -> dict[str, str] | None:
     """Return the digests that a gate record binds, by file; None where it is missing or not readable."""
     try:
@@ -647,7 +622,7 @@ def statement(project: Project, record: Record, rendered: dict[str, str]) -> byt
     content = record.trusted
     folder = project.relative(project.phase_dir(content.phase))
     subjects = {f"{folder}/{name}": sha256 for name, sha256 in rendered.items()}
-    subjects |= {project.relative(figure_path(project, content.phase, row)): row.sha256 for row in content.figures or []}
+    subjects |= {project.relative(figure_path(project, content.phase, row)): row.sha256 for row in content.figures}
     subjects[f"{folder}/record.json"] = record.sha256
     return pretty_json(
         {

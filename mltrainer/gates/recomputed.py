@@ -26,7 +26,6 @@ from mltrainer.configs.pages import PhasePage, page_path, policy_changes, tool_p
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.digests import NOT_HASHED, WHY_NOT_HASHED, FileDigests
 from mltrainer.gates.ledger import forgotten, ledger_faults
-from mltrainer.gates.released import release
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.finalization import Combination, Finalization
 from mltrainer.records.run import Run
@@ -35,7 +34,7 @@ from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.evidence import RESULT_FILE, TEST_FILE
 from mltrainer.reproducibility.git import GitError
 from mltrainer.reproducibility.history import contents, holds_commit, is_shallow, marks
-from mltrainer.workspace import MODEL_CARD, MODEL_FOLDER, TRAINING, Project, digest, read_if_whole, read_whole
+from mltrainer.workspace import MODEL_FOLDER, TRAINING, Project, digest, read_if_whole, read_whole
 
 LFS_POINTER = b"version https://git-lfs"
 CHAIN_FILE = fingerprint.CHAIN_FILE
@@ -68,16 +67,6 @@ class Claim:
         return self.record.evidence
 
     @property
-    def version(self) -> str:
-        """The version that made the record, as it says."""
-        return self.record.mltrainer
-
-    @property
-    def is_current(self) -> bool:
-        """Whether this version made it, so that it is rendered again."""
-        return self.version == mltrainer.__version__
-
-    @property
     def model_folder(self) -> Path:
         """Where the delivered model lies."""
         return self.project.phase_dir("finalization") / MODEL_FOLDER
@@ -104,16 +93,14 @@ def contradictions(claim: Claim) -> Iterator[str]:
 
 
 def _version(claim: Claim) -> Iterator[str]:
-    """The version is this one or a released one: reports of any other are neither rendered again nor known."""
-    if not claim.is_current and release(claim.version) is None:
-        known = f"this is {mltrainer.__version__}, which knows no release of that name"
-        yield f"the record says that mltrainer {claim.version} made it; {known}: its reports cannot be recomputed"
+    """The version is this one: another one's rules find other things in the same run, and its templates render other reports."""
+    made = claim.record.mltrainer
+    if made != mltrainer.__version__:
+        yield f"the record says that mltrainer {made} made it; this is {mltrainer.__version__}, which checks its own alone"
 
 
 def _overrides(claim: Claim) -> Iterator[str]:
     """Pages and templates of the project's own that made the record are named in it."""
-    if not claim.is_current:
-        return
     phase, named = claim.page.phase, set(claim.record.policy_overrides)
     pages = {page_path(phase), *tool_pages(phase), *template_paths(phase).values(), *claim.record.handbook}
     for path in sorted(pages - named):
@@ -123,11 +110,7 @@ def _overrides(claim: Claim) -> Iterator[str]:
 
 def _changes(claim: Claim) -> Iterator[str]:
     """The numbers that are not the shipped ones are those that the record lists."""
-    made = release(claim.version)
-    if not claim.is_current and made is None:
-        return
-    shipped = PhasePage.model_validate(made.policies[claim.page.phase]) if made and not claim.is_current else None
-    expected = policy_changes(claim.page, shipped)
+    expected = policy_changes(claim.page)
     if expected != claim.record.policy_changes:
         listed = "; ".join(claim.record.policy_changes) or "none"
         yield f"policy_changes lists {listed}; the page that it was judged by has {'; '.join(expected) or 'none'}"
@@ -221,8 +204,6 @@ def _checksums(claim: Claim) -> Iterator[str]:
     bound = {row.path.removeprefix(f"{folder}/"): row.sha256 for row in claim.final.model_files}
     # The list cannot hold a digest of itself.
     bound.pop(CHECKSUMS_FILE, None)
-    if not claim.is_current and listed.pop(MODEL_CARD, ""):  # versions before 0.3 listed the card of the finalization before
-        claim.notes.append(f"{folder}/{CHECKSUMS_FILE} lists {MODEL_CARD}, which was written after it: that line may not hold")
     for name in sorted(name for name in listed.keys() | bound.keys() if listed.get(name) != bound.get(name)):
         told = f"sha256 {str(bound.get(name))[:12]} in the record, {str(listed.get(name))[:12]} there"
         yield f"{folder}/{CHECKSUMS_FILE} is not the list of what was delivered: {name} has {told}"
@@ -311,13 +292,10 @@ def _head(path: Path, name: str) -> str:
 def _ledger(claim: Claim) -> Iterator[str]:
     """The ledger is whole, is the record's, and holds every opening that was committed before."""
     test = claim.final.test
-    yield from ledger_faults(claim.project, test) if claim.is_current else ()
+    yield from ledger_faults(claim.project, test)
     if lost := forgotten(claim.project, test, claim.digests):
         told = f"{', '.join(lost[:3])}{' and more' if len(lost) > 3 else ''}, which the commits before hold"
-        if claim.is_current:
-            yield f"the ledger lacks {told}: the test split was opened more often than the record says"
-        else:
-            claim.notes.append(f"the ledger lacks {told}")
+        yield f"the ledger lacks {told}: the test split was opened more often than the record says"
 
 
 def _commit(claim: Claim) -> Iterator[str]:
@@ -341,7 +319,7 @@ def _of_commit(claim: Claim, commit: str) -> Iterator[str]:
     source, root = claim.record.source, claim.project.root
     # A record of a clean tree claims that the commit holds its code; of a dirty one the digests of files are all there is.
     if holds_commit(root, commit):
-        if claim.is_current and source.dirty is False:
+        if source.dirty is False:
             yield from _other_code(claim, commit, [row.path for row in source.files])
         return
     if is_shallow(root):

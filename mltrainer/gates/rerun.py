@@ -40,20 +40,13 @@ def _again(project: Project, gate: Gate, isolated: bool) -> Gate:
 
 
 def _compared(project: Project, record: Record, shown: GateItem, item: Item, isolated: bool) -> GateItem:
-    phase, recorded = record.trusted.phase, recorded_outcome(item, record.trusted, project.root)
+    phase, recorded = record.trusted.phase, recorded_outcome(item, record.trusted)
     found, _ = call(item, phase, record.evidence, project.root, isolated)
     shown = replace(shown, statement=shown.statement.replace("not recomputed here", "run again here"))
-    if _is_same(recorded, found):
+    if (recorded.verdict, recorded.evidence) == (found.verdict, found.evidence):
         return replace(shown, recomputed=True)
     evidence = {"recorded": _verdict(recorded), "now": _verdict(found)}
     return replace(shown, verdict="fail", evidence=evidence, mend=f"mltrainer phase run {phase}", recomputed=True)
-
-
-def _is_same(recorded: Outcome, found: Outcome) -> bool:
-    """Return True if verdict and evidence equal the recorded ones; the verdict alone counts where only a report shows it."""
-    if recorded.verdict != found.verdict:
-        return False
-    return "as_reported" in recorded.evidence or recorded.evidence == found.evidence
 
 
 def _verdict(outcome: Outcome) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.figures.content import Figure
-from mltrainer.figures.drawn import draw, drawn_again
+from mltrainer.figures.drawn import draw
 from mltrainer.figures.drawn import rows as figure_rows
 from mltrainer.gates.custom import judge
 from mltrainer.gates.gate import (
@@ -38,10 +37,9 @@ from mltrainer.leftovers import sweep, sweep_below
 from mltrainer.phases import baseline, diagnostics, finalization, optimization, planning
 from mltrainer.phases.context import Context, Result
 from mltrainer.phases.planning import CONFIG_FILE
-from mltrainer.records.envelope import Envelope, FigureRow, Waiver, parsed
+from mltrainer.records.envelope import Waiver, parsed
 from mltrainer.records.layout import record_json
-from mltrainer.records.migrations import SCHEMA
-from mltrainer.records.reading import GATE_FILE, RECORD_FILE, WAIVERS_FILE, Record, read_record, sound_record
+from mltrainer.records.reading import GATE_FILE, RECORD_FILE, SCHEMA, WAIVERS_FILE, Record, read_record, sound_record
 from mltrainer.records.trial_table import FIRST, LAST, divided
 from mltrainer.redaction import redacted
 from mltrainer.reports.changes import since
@@ -285,24 +283,12 @@ def render_phase(project: Project, phase: str) -> None:
         raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
     items = evaluate(record.typed, policy_of(project, record.typed).page, waivers, project.root)
-    if record.typed.figures is None:
-        record = _with_figures(record, record.typed, folder)
     rendered = artifacts(project, record, waivers, items)
     for name, data in sorted(rendered.items()):
         _write_changed(folder / name, data)
     # Before the gate record is replaced: the old one alone tells which figures were drawn and not edited since.
-    _remove_left_over(project, folder, {row.file for row in record.trusted.figures or []})
+    _remove_left_over(project, folder, {row.file for row in record.trusted.figures})
     write_atomic(folder / GATE_FILE, statement(project, record, digests_of(rendered)))
-
-
-def _with_figures(record: Record, content: Envelope[Any], folder: Path) -> Record:
-    """Return a record of version 0.1, which bound no figures, with those that are drawn of it now, written beside it."""
-    drawn = drawn_again(record.data)
-    for figure in drawn:
-        _write_changed(folder / figure.file, figure.content.encode())
-    rows = figure_rows("", record.evidence, drawn)
-    typed = content.model_copy(update={"figures": [FigureRow.model_construct(**row) for row in rows]})  # of unknown evidence
-    return replace(record, data={**record.data, "figures": rows}, typed=typed)
 
 
 def _remove_left_over(project: Project, folder: Path, bound: set[str]) -> None:

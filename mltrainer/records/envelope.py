@@ -121,7 +121,7 @@ class Envelope(Part, Generic[E]):
     """A phase's record.
 
     Attributes:
-        schema_number: Of the record's form; migrations bring older ones to this one.
+        schema_number: Of the record's form.
         mltrainer: The version that made it.
         phase: The phase.
         project: The project that it belongs to.
@@ -133,9 +133,9 @@ class Envelope(Part, Generic[E]):
         policy_overrides: Those of them that are the project's own.
         policy_changes: Numbers that are not the shipped ones.
         source: The code that ran.
-        figures: What was drawn of the evidence; None in records that bound none.
+        figures: What was drawn of the evidence.
         since: What changed since the committed version of the phase's report, or None where there was none.
-        custom_checks: What the project's own checks said; None where its page had none, and in records up to version 0.2.
+        custom_checks: What the project's own checks said; None where its page had none.
         evidence: What was measured.
         seal: Digest of everything else.
     """
@@ -152,7 +152,7 @@ class Envelope(Part, Generic[E]):
     policy_overrides: list[str]
     policy_changes: list[str]
     source: Source
-    figures: list[FigureRow] | None = None
+    figures: list[FigureRow]
     since: Since | None = None
     custom_checks: list[CustomVerdict] | None = None
     evidence: E
@@ -185,7 +185,7 @@ def evidence_kind(phase: str, evidence: Any) -> type[Part]:
 
 
 def partial_record(content: Mapping[str, Any], phase: str) -> Envelope[Any]:
-    """Return a record as a model of whatever it holds, not validated: of an earlier version, or not sealed yet."""
+    """Return a record as a model of whatever it holds, not validated: it may not be sealed yet."""
     evidence = content["evidence"]
     record = partial(Envelope[Any], content)
     return record.model_copy(update={"phase": phase, "evidence": partial(evidence_kind(phase, evidence), evidence)})

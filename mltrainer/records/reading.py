@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mltrainer.errors import GateError
-from mltrainer.records.migrations import MIGRATIONS, SCHEMA, migrated
 from mltrainer.records.trial_table import reference_of, whole
 from mltrainer.workspace import PHASES, Project, from_json, is_sealed, read_whole, sha256_bytes
 
+SCHEMA = 1  # of a record's form
 RECORD_FILE = "record.json"
 GATE_FILE = "gate.json"
 WAIVERS_FILE = "waivers.json"
@@ -26,7 +26,7 @@ class Record:
     """A record as it lies on disk.
 
     Attributes:
-        data: Its content in today's form; empty where the file cannot be read.
+        data: Its content; empty where the file cannot be read.
         sha256: Digest of the file, to which the next phase's record is bound.
         faults: Why it cannot be trusted; empty for a sound one.
         typed: The content as a model; None where there are faults.
@@ -98,10 +98,9 @@ def record_of(raw: bytes, phase: str, name: str, table: bytes | None = None) -> 
         data, unpacked = whole(data, table)
     except ValueError as error:
         return Record(data, sha256, (f"{name}: {error}",))
-    # Before the migration: the seal covers the form in which the record was written.
     if faults := _faults(data, phase, name):
         return Record(data, sha256, tuple(faults))
-    return replace(_validated(migrated(data), phase, sha256, name), size=len(raw) + unpacked)
+    return replace(_validated(data, phase, sha256, name), size=len(raw) + unpacked)
 
 
 class _TwiceError(ValueError):
@@ -140,9 +139,9 @@ def read_records(project: Project) -> dict[str, Record]:
 
 
 def _faults(data: dict[str, Any], phase: str, name: str) -> list[str]:
-    # Alone, and before the seal: a newer version's record was not edited, whatever its seal may cover.
-    if data.get("schema") not in (*MIGRATIONS, SCHEMA):
-        return [f"{name} has schema {data.get('schema')!r}; this version reads {SCHEMA} and older: a newer mltrainer is needed"]
+    # Alone, and before the seal: another version's record was not edited, whatever its seal may cover.
+    if data.get("schema") != SCHEMA:
+        return [f"{name} has schema {data.get('schema')!r}, expected {SCHEMA}: another version of mltrainer made it"]
     faults = []
     if data.get("phase") != phase:
         faults.append(f"{name} is the record of phase {data.get('phase')!r}, expected {phase!r}")

@@ -28,7 +28,7 @@ IMPROVEMENT = "improvement_validated"
 def names(record: Names, gate: Items) -> Names:
     """Return the names that the templates of a record's phase know; the record's own parts are plain data."""
     content, evidence = record_of(record), record["evidence"]
-    rows = zip(content.figures or [], record.get("figures") or [], strict=True)
+    rows = zip(content.figures, record["figures"], strict=True)
     common = {"record": record, "evidence": evidence, "gate": gate, "run": evidence.get("run")}
     common["figures"] = {model.file.rsplit("/", 1)[-1]: row for model, row in rows}
     common["fired"] = fired(evidence.get("diagnostics") or [])

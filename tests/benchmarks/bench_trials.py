@@ -20,15 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mltrainer
 from mltrainer.figures.drawn import draw, rows
 from mltrainer.project.engine import write
-from mltrainer.records.migrations import SCHEMA, migrated
 from mltrainer.workspace import Project, read_json, seal
 from tests.reports.records import searched
 
 PROGRAM = [sys.executable, "-m", "mltrainer"]
-KEPT = Path(__file__).parents[1] / "kept/0.1/houses.tar.gz"
+KEPT = Path(__file__).parents[1] / "kept/0.9/houses.tar.gz"
 COMMANDS = ("gate check", "gate check", "status", "status")
 
 
@@ -38,11 +36,11 @@ def project_of(folder: Path, trials: int) -> tuple[Project, dict[str, Any]]:
         archive.extractall(folder, filter="data")
     project = Project(folder)
     project.state_dir.mkdir()  # what was rendered is remembered there, as where it was trained
-    kept = migrated(read_json(project.phase_dir("optimization") / "record.json"))
+    kept = read_json(project.phase_dir("optimization") / "record.json")
     generated = searched(trials)["evidence"]
     own = {key: kept["evidence"][key] for key in ("replay", "comparison", "acceptance", "config", "promoted")}
     evidence = {**generated, **own}
-    made = {**kept, "schema": SCHEMA, "mltrainer": mltrainer.__version__, "evidence": evidence, "figures": []}
+    made = {**kept, "evidence": evidence, "figures": []}
     return project, made
 
 

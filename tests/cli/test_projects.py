@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,13 @@ from mltrainer.cli.projects import Pace, line
 from mltrainer.gates.projects import Checked
 from mltrainer.workspace import PHASES
 from tests.conftest import Cli
-
-KEPT = Path(__file__).parents[1] / "kept"
-
-
-def unpacked(folder: Path, name: str) -> Path:
-    with tarfile.open(KEPT / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+from tests.projects import as_cloned
 
 
 @pytest.fixture
-def many(tmp_path: Path) -> list[Path]:
-    """Projects of two versions, of which the last was edited in its second record."""
-    names = ("0.1/digits", "0.2/houses", "0.2/script", "0.2/digits")
-    found = [unpacked(tmp_path / str(nr), name) for nr, name in enumerate(names)]
+def many(digits_once: Path, tmp_path: Path) -> list[Path]:
+    """Finished projects, of which the last was edited in its second record."""
+    found = [as_cloned(digits_once, tmp_path / str(nr)).root for nr in range(4)]
     record = found[-1] / "phases/02_baseline/record.json"
     record.write_text(record.read_text().replace("0.9", "0.8", 1))
     return found

@@ -326,10 +326,10 @@ EARLIER = [{"number": 1, "candidate_sha256": "a"}]
 
 def improvement(wins: int = 5, **comparison: Any) -> Outcome:
     """Return the outcome of a candidate that wins on so many seeds, by the shipped policy."""
-    evidence = copy.deepcopy(TUNED)
+    record = kept("optimization", **copy.deepcopy(TUNED))
     sides = {"baseline": [0.9] * wins, "candidate": [0.9 + (nr + 1) / 100 for nr in range(wins)]}
-    evidence["comparison"] = {"seeds": list(range(wins)), **sides, **comparison}
-    return outcome("optimization", "improvement_validated", kept("optimization", **evidence))
+    record["evidence"]["comparison"] |= {"seeds": list(range(wins)), **sides, "budget": {}, **comparison}
+    return outcome("optimization", "improvement_validated", record)
 
 
 def test_a_way_out_is_named_once() -> None:

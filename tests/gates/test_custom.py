@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,14 @@ from mltrainer.configs.pages import Item, PhasePage, phase_page, policy_changes
 from mltrainer.errors import InputError
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.gates.check import CHECKS
-from mltrainer.gates.custom import NOT_RECORDED, judge, verdict_shown
+from mltrainer.gates.custom import NOT_RECORDED, judge
 from mltrainer.gates.gate import check_gates, evaluate
 from mltrainer.handbook import shipped_folder
 from mltrainer.project.engine import render_phase
 from mltrainer.workspace import Project, pretty_json, seal
 from tests.conftest import Cli, Said, succeed
 from tests.gates.evidence import kept, typed
+from tests.projects import as_cloned
 
 RECORD = kept("baseline", run={"metrics": {"accuracy": 0.9}})
 CODE = """
@@ -35,7 +35,6 @@ def good_enough(evidence, settings):
         return {"verdict": "fail", "evidence": {"accuracy": value}, "mend": "bring more data"}
     return {"verdict": "pass", "evidence": {"accuracy": value, "kind": type(evidence).__name__}}
 """
-RINGS = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
 OWN = """items:
   - id: good_enough
     statement: The model is good enough for us.
@@ -139,22 +138,21 @@ def test_an_item_without_a_check_is_told_how_to_name_one(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def rings(tmp_path: Path) -> Project:
+def own(digits_once: Path, tmp_path: Path) -> Project:
     """A finished project, as a clone has it, with an item of its own in diagnostics."""
-    with tarfile.open(RINGS) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (tmp_path / "our_gates.py").write_text(CODE)
-    write_page(tmp_path, ("items:\n", OWN))
-    return Project(tmp_path)
+    return with_own_item(digits_once, tmp_path)
+
+
+def with_own_item(finished: Path, folder: Path) -> Project:
+    project = as_cloned(finished, folder)
+    (folder / "our_gates.py").write_text(CODE)
+    write_page(folder, ("items:\n", OWN))
+    return project
 
 
 @pytest.fixture(scope="module")
-def judged_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("judged")
-    with tarfile.open(RINGS) as archive:
-        archive.extractall(folder, filter="data")
-    (folder / "our_gates.py").write_text(CODE)
-    write_page(folder, ("items:\n", OWN))
+def judged_once(digits_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = with_own_item(digits_once, tmp_path_factory.mktemp("judged")).root
     succeed("phase", "run", "diagnostics", "--project", folder)
     return folder
 
@@ -185,10 +183,10 @@ def test_an_own_item_decides_a_gate_is_marked_and_bound_to_its_file(done: Projec
     assert "our_gates.py (code of the check our_gates:good_enough) changed" in check_gates(done)[2].stale[0]
 
 
-def test_a_shipped_item_cannot_be_given_another_check(rings: Project) -> None:
-    write_page(rings.root, ("  - id: fit_assessed\n", '  - id: fit_assessed\n    check: "our_gates:good_enough"\n'))
+def test_a_shipped_item_cannot_be_given_another_check(own: Project) -> None:
+    write_page(own.root, ("  - id: fit_assessed\n", '  - id: fit_assessed\n    check: "our_gates:good_enough"\n'))
     with pytest.raises(InputError, match="'fit_assessed' is computed by mltrainer alone"):
-        phase_page("diagnostics", rings.root)
+        phase_page("diagnostics", own.root)
 
 
 def test_no_shipped_page_names_an_own_check() -> None:
@@ -239,17 +237,17 @@ def test_a_verdict_binds_evidence_settings_and_code(done: Project, cli: Cli, wha
     assert f"{reason}; next: mltrainer phase run diagnostics" in edit_record(done, change)
 
 
-def test_what_a_check_imports_and_opens_of_the_project_is_bound_with_it(rings: Project, cli: Cli) -> None:
-    (rings.root / "our_gates.py").write_text(
+def test_what_a_check_imports_and_opens_of_the_project_is_bound_with_it(own: Project, cli: Cli) -> None:
+    (own.root / "our_gates.py").write_text(
         "import our_limits\n" + CODE.replace("    value", "    open('limit.txt')\n    value", 1)
     )
-    (rings.root / "our_limits.py").write_text("")
-    (rings.root / "limit.txt").write_text("0.5")
-    cli("phase", "run", "diagnostics", "--project", rings.root)
-    record = json.loads((rings.phase_dir("diagnostics") / "record.json").read_bytes())
+    (own.root / "our_limits.py").write_text("")
+    (own.root / "limit.txt").write_text("0.5")
+    cli("phase", "run", "diagnostics", "--project", own.root)
+    record = json.loads((own.phase_dir("diagnostics") / "record.json").read_bytes())
     assert [row["path"] for row in record["custom_checks"][0]["code"]] == ["limit.txt", "our_gates.py", "our_limits.py"]
-    (rings.root / "limit.txt").write_text("0.6")
-    assert "limit.txt (code of the check our_gates:good_enough) changed" in check_gates(rings)[2].stale[0]
+    (own.root / "limit.txt").write_text("0.6")
+    assert "limit.txt (code of the check our_gates:good_enough) changed" in check_gates(own)[2].stale[0]
 
 
 def test_a_verdict_that_was_taken_out_of_a_record_does_not_hold(done: Project, cli: Cli) -> None:
@@ -272,12 +270,12 @@ def test_a_check_that_is_run_again_and_says_the_same_is_recomputed(done: Project
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{"verdict": "pass"}, {"verdict": "fail", "evidence": {"accuracy": 0.99}}])
-def test_a_recorded_verdict_that_its_check_does_not_give_fails(rings: Project, cli: Cli, change: dict[str, Any]) -> None:
-    write_page(rings.root, ("items:\n", OWN.replace("at_least: 0.5", "at_least: 0.99")))
-    cli("phase", "run", "diagnostics", "--project", rings.root)
-    edit_record(rings, lambda record: record["custom_checks"][0].update(change))
-    render_phase(rings, "diagnostics")
-    said = again(rings, cli, "--json")
+def test_a_recorded_verdict_that_its_check_does_not_give_fails(own: Project, cli: Cli, change: dict[str, Any]) -> None:
+    write_page(own.root, ("items:\n", OWN.replace("at_least: 0.5", "at_least: 0.99")))
+    cli("phase", "run", "diagnostics", "--project", own.root)
+    edit_record(own, lambda record: record["custom_checks"][0].update(change))
+    render_phase(own, "diagnostics")
+    said = again(own, cli, "--json")
     item = said.json["phases"][0]["items"][0]
     assert (said.code, item["verdict"], item["evidence"]["now"]["verdict"]) == (4, "fail", "fail")
     assert item["evidence"]["recorded"] != item["evidence"]["now"]
@@ -296,15 +294,15 @@ def test_where_no_process_can_be_closed_off_and_nobody_can_be_asked_nothing_is_r
 
 @pytest.mark.slow
 def test_a_phase_says_that_a_check_runs_as_the_user_where_no_process_can_be_closed_off(
-    rings: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    own: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = "the project's own check runs as you"
-    assert told not in cli("phase", "run", "diagnostics", "--project", rings.root).err
+    assert told not in cli("phase", "run", "diagnostics", "--project", own.root).err
     monkeypatch.setattr("mltrainer.project.engine.unavailable", lambda: "no namespaces")
-    said = cli("phase", "run", "diagnostics", "--project", rings.root)
+    said = cli("phase", "run", "diagnostics", "--project", own.root)
     assert f"our_gates:good_enough: {told}, with your files and the network" in said.err
     assert "(no namespaces)" in said.err
-    assert check_gates(rings)[2].items[0].verdict == "pass"
+    assert check_gates(own)[2].items[0].verdict == "pass"
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 7)])
@@ -317,47 +315,3 @@ def test_where_no_process_can_be_closed_off_a_person_at_the_terminal_is_asked(
     monkeypatch.setattr("sys.stdin", typed_in)
     said = again(done, cli)
     assert (said.code, "Run as you, they can read your files" in said.err) == (code, True)
-
-
-# --- records of version 0.2, which hold no verdict of a custom check --------------------------------
-
-OF_0_2 = Path(__file__).parent / "custom_check_of_0.2.tar.gz"
-
-
-@pytest.fixture
-def older(tmp_path: Path) -> Project:
-    with tarfile.open(OF_0_2) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return Project(tmp_path)
-
-
-def test_a_custom_check_that_0_2_judged_keeps_the_verdict_of_its_report(older: Project, cli: Cli) -> None:
-    gate = check_gates(older)[2]
-    assert (gate.holds, gate.items[0].verdict, gate.items[0].recomputed) == (True, "pass", False)
-    assert gate.items[0].evidence == {"as_reported": "phases/03_diagnostics/diagnostic_report.md"}
-    assert again(older, cli).code == 0
-
-
-@pytest.mark.parametrize(
-    "path", ["our_gates.py", "phases/03_diagnostics/diagnostic_report.md", "phases/03_diagnostics/gate.json"]
-)
-def test_what_0_2_bound_such_a_verdict_to_is_still_bound(older: Project, path: str) -> None:
-    text = (older.root / path).read_text()
-    (older.root / path).write_text(text.replace("0.6", "0.7").replace("value", "other").replace('"sha256": "', '"sha256": "0'))
-    assert not check_gates(older)[2].holds
-    (older.root / path).unlink()
-    assert not check_gates(older)[2].holds
-
-
-ROWS = {"✅ pass": "pass", "❌ **FAIL**": "fail", "⚪ not applicable": "not_applicable", "⚠️ **WAIVED**": "fail", "nonsense": None}
-
-
-@pytest.mark.parametrize("words", ROWS)
-def test_the_verdict_that_a_report_shows_is_read_as_it_was_before_a_waiver(tmp_path: Path, words: str) -> None:
-    row = "| `{}` | It is. | {} | accuracy: 0.9 |\n"
-    other = row.format("other_item", "✅ pass") + row.format("good", "✅ pass")
-    before = row.format("good_enough", "✅ pass")
-    text = f"# Title\n\n{before}\n## Gate\n\n{other}{row.format('good_enough', words)}\n## To decide\n\n{before}"
-    (tmp_path / "report.md").write_text(text)
-    assert verdict_shown(tmp_path / "report.md", "good_enough") == ROWS[words]
-    assert verdict_shown(tmp_path / "report.md", "no_such_item") is None

@@ -57,7 +57,7 @@ def final(way_back: dict[str, Any], accuracy: float, test: dict[str, Any]) -> Ph
         delivered_sha256="w",
         test={"openings": [], "sealed": None, "intervals": NO_BOUNDS, **test},
         data={"splits": {"test": {"samples": 20}}},
-        way_back=way_back,
+        way_back={"search": None, **way_back},
     )
 
 

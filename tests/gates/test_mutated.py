@@ -123,7 +123,8 @@ DECIDED_BY = {
     "optimization": {
         "tuning_finished": "planned_trials trials trials.*.nr",
         "best_config_identified": "best metric.mode replay.identical trials trials.*.value",
-        "improvement_validated": "comparison.baseline comparison.candidate comparison.number comparison.seeds metric.mode",
+        "improvement_validated": "comparison.baseline comparison.budget comparison.budget.baseline.epochs "
+        "comparison.budget.candidate.epochs comparison.candidate comparison.number comparison.seeds metric.mode",
     },
     "finalization": {
         "training_finished": "run.chain.entries run.history run.history.*.step run.state run.steps run.stop_reason",

@@ -97,15 +97,30 @@ def test_a_weights_digest_that_fits_replaced_weights_is_not_the_checkpoints(digi
 
 
 @pytest.mark.parametrize("version", ["9.9.9", "0.0.1", ""])
-def test_a_version_that_was_never_released_is_told(digits: Project, version: str) -> None:
+def test_a_record_of_another_version_is_told(digits: Project, version: str) -> None:
     found = forge(digits, lambda record: record.update(mltrainer=version))
     assert f"the record says that mltrainer {version} made it; this is {mltrainer.__version__}" in found
 
 
-def test_a_released_versions_report_is_said_not_to_be_recomputed(digits: Project) -> None:
-    forge(digits, lambda record: record.update(mltrainer="0.2.0"))
-    (found,) = [gate for gate in check_gates(digits) if gate.phase == "finalization"]
-    assert any("mltrainer 0.2.0: compared by digest only, not recomputed" in note for note in found.notes)
+def weaker(record: Record) -> None:
+    item = next(item for item in record["policy"]["items"] if item["id"] == "exports_agree")
+    item["settings"]["tolerance"] = 1.0
+
+
+POLICIES: dict[str, tuple[Callable[[Record], None], str]] = {
+    "a weaker one": (weaker, "the handbook's checklist of this phase changed"),
+    "another page": (
+        lambda record: record["handbook"].update({f"{FINAL}/workflow.md": "0" * 64}),
+        f"the handbook's page {FINAL}/workflow.md changed what it declares",
+    ),
+    "no page": (lambda record: record.update(handbook={}), "the record does not name the checklist that it was made under"),
+}
+
+
+@pytest.mark.parametrize("what", POLICIES)
+def test_a_policy_that_is_not_the_one_that_stands_now_is_told(digits: Project, what: str) -> None:
+    change, told = POLICIES[what]
+    assert f"{told}; next: mltrainer phase run finalization" in forge(digits, change)
 
 
 @pytest.mark.slow
@@ -164,20 +179,6 @@ def test_checksums_that_are_not_those_of_the_delivered_files_are_told(digits: Pr
                 row.update(sha256=sha256_file(path), size=path.stat().st_size)
 
     assert "SHA256SUMS is not the list of what was delivered: config.yaml has sha256" in forge(digits, bind)
-
-
-def test_a_card_in_the_checksums_of_an_earlier_version_is_a_note(digits: Project) -> None:
-    path = digits.root / MODEL / "SHA256SUMS"
-    path.write_text(path.read_text() + f"{'0' * 64}  README.md\n")
-
-    def bind(record: Record) -> None:
-        record["mltrainer"] = "0.2.0"
-        for row in [*record["inputs"], *record["evidence"]["model_files"]]:
-            if row["path"] == f"{MODEL}/SHA256SUMS":
-                row.update(sha256=sha256_file(path), size=path.stat().st_size)
-
-    assert "SHA256SUMS" not in forge(digits, bind)
-    assert any("SHA256SUMS lists README.md" in note for note in check_gates(digits)[-1].notes)
 
 
 def better(evidence: Record) -> None:
@@ -372,15 +373,6 @@ def test_an_opening_that_was_committed_and_is_on_record_no_more_is_told(digits: 
     assert told in "\n".join(check_gates(Project(tmp_path / "clone"))[-1].stale)
     git(tmp_path, "clone", "--quiet", "--depth=1", digits.root.as_uri(), "shallow")
     assert told not in "\n".join(check_gates(Project(tmp_path / "shallow"))[-1].stale)
-
-
-def test_an_earlier_versions_shorter_ledger_is_a_note(digits: Project) -> None:
-    ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
-    put_ledger(digits, second(digits))
-    commit(digits.root)
-    put_ledger(digits, ledger)
-    assert "the ledger lacks" not in forge(digits, lambda record: record.update(mltrainer="0.2.0"))
-    assert any("the ledger lacks the opening by run aaaaaaaaaaaa" in note for note in check_gates(digits)[-1].notes)
 
 
 def test_git_is_asked_once_for_what_did_not_change(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-import re
 import statistics
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,15 @@ import pytest
 from pydantic import BaseModel
 
 from mltrainer import handbook
-from mltrainer.configs.items import PHASE_SETTINGS, SETTINGS, is_weaker
-from mltrainer.configs.pages import page_path, phase_page, policy_changes
+from mltrainer.configs.items import SETTINGS, is_weaker
+from mltrainer.configs.pages import page_path, phase_page, policy_changes, policy_digest
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
-from mltrainer.gates.released import release
+from mltrainer.project.engine import write
 from mltrainer.records.envelope import parsed
 from mltrainer.tasks.proportions import wilson
-from mltrainer.workspace import PHASES, Project
-from tests.gates.evidence import TUNED, judged, kept, typed
+from mltrainer.workspace import PHASES, Project, seal
+from tests.gates.evidence import judged, kept, typed
 
 Record = dict[str, Any]
 
@@ -216,24 +215,15 @@ def test_a_setting_that_means_nothing_is_refused_by_name(phase: str, old: str, n
         phase_page(phase, tmp_path)
 
 
-@pytest.mark.parametrize("phase", PHASE_SETTINGS)
-def test_a_page_of_version_0_1_plans_by_the_numbers_of_version_0_1(phase: str, tmp_path: Path) -> None:
-    old = release("0.1.0")
-    assert old is not None
-    text = (handbook.shipped_folder() / page_path(phase)).read_text()
-    declared = "".join(f"  {name}: {value}\n" for name, value in old.policies[phase]["settings"].items())
-    own = tmp_path / page_path(phase)
-    own.parent.mkdir(parents=True)
-    own.write_text(re.sub(r"^settings:\n(  \w.*\n)*", f"settings:\n{declared}" if declared else "", text, flags=re.MULTILINE))
-    page = phase_page(phase, tmp_path)
-    assert page.settings == old.policies[phase]["settings"]
-    assert policy_changes(page) == []
-
-
-def test_a_weaker_number_that_is_legal_is_told_by_the_gate(tmp_path: Path) -> None:
-    with tarfile.open(TUNED.with_name("rings.tar.gz")) as archive:
-        archive.extractall(tmp_path, filter="data")
-    baseline = check_gates(Project(tmp_path))[1]
+def test_a_weaker_number_that_is_legal_is_told_by_the_gate(digits: Project) -> None:
+    path = page_path("baseline")
+    write_page(digits.root, "baseline", "min_percent: 60", "min_percent: 50")
+    record = json.loads((digits.phase_dir("baseline") / "record.json").read_bytes())
+    record["handbook"][path] = policy_digest(path, digits.root)
+    page = phase_page("baseline", digits.root)
+    own = {"policy": page.model_dump(), "policy_overrides": [path], "policy_changes": policy_changes(page)}
+    write(digits, "baseline", seal({**record, **own}))
+    baseline = check_gates(digits)[1]
     assert baseline.holds
     assert baseline.notes[0] == "judged by numbers of this project's own: gpu_utilization.min_percent: 60 -> 50"
 

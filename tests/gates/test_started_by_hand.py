@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.reproducibility.evidence import has_ended, sound_result
 from mltrainer.workspace import Project, pretty_json, read_json, seal, write_json
 from tests.trainers.native.digits_runs import job, make, train
-
-KEPT = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +38,9 @@ def test_it_is_not_gone_on_with(by_hand: Path, tmp_path: Path, state: str) -> No
     assert has_ended(tmp_path)
 
 
-def test_a_record_of_it_holds_no_gate(tmp_path: Path) -> None:
-    with tarfile.open(KEPT) as archive:
-        archive.extractall(tmp_path, filter="data")
-    path = tmp_path / "phases/05_finalization/record.json"
+def test_a_record_of_it_holds_no_gate(digits: Project) -> None:
+    path = digits.root / "phases/05_finalization/record.json"
     record = json.loads(path.read_bytes())
     record["evidence"]["run"]["purpose"] = "explore"
     path.write_bytes(pretty_json(seal(record)))
-    assert "was not started by a phase, so it is no evidence" in "".join(check_gates(Project(tmp_path))[-1].stale)
+    assert "was not started by a phase, so it is no evidence" in "".join(check_gates(digits)[-1].stale)

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from mltrainer.executors.sandbox import unavailable
 from mltrainer.handbook import shipped_folder
 from mltrainer.workspace import Project
-from tests.gates.test_custom import OF_0_2
+from tests.projects import kept
 
 CANARY = "ghs_canary0123456789"
 SHUT = pytest.mark.skipif(unavailable() is not None, reason=f"no process can be closed off here: {unavailable()}")
@@ -170,10 +169,9 @@ def _is_ours(words: list[str]) -> bool:
 
 @pytest.mark.slow
 def test_neither_a_recorded_check_nor_a_task_is_called_by_who_looks(tmp_path: Path) -> None:
-    """Also where the record is whole: version 0.2 called the check."""
+    """Also where the record is whole."""
     root, ran = tmp_path / "clone", tmp_path / "ran"
-    with tarfile.open(OF_0_2) as archive:
-        archive.extractall(root, filter="data")
+    kept("0.9/rings", root)
     for name in ("our_gates.py", "my_task.py"):
         (root / name).write_text(ACTS.format(ran=str(ran)))
     looks = [line for line in LOOKS if not line.startswith("monitor")]
@@ -231,8 +229,7 @@ def test_a_check_that_is_run_on_purpose_learns_and_changes_nothing(tmp_path: Pat
 
     root, ran, outside, left = tmp_path / "clone", tmp_path / "ran", tmp_path / "outside", tmp_path / "left"
     outside.write_text(CANARY)
-    with tarfile.open(OF_0_2) as archive:
-        archive.extractall(root, filter="data")
+    kept("0.9/rings", root)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.1)
         known = {"outside": str(outside), "left": str(left), "port": server.getsockname()[1], "parent": os.getpid()}
@@ -266,8 +263,7 @@ FORGES = {"an answer twice": WRITES.replace("NUMBER", "0"), "an exit code": WRIT
 def test_a_check_cannot_make_its_process_seem_to_be_one_that_could_not_be_closed_off(what: str, tmp_path: Path) -> None:
     """It fails: nobody is asked to run it without."""
     root, ran = tmp_path / "clone", tmp_path / "ran"
-    with tarfile.open(OF_0_2) as archive:
-        archive.extractall(root, filter="data")
+    kept("0.9/rings", root)
     (root / "our_gates.py").write_text(FORGES[what])
     seen = looked_at(root, (line := "gate check diagnostics --custom-checks",), ran)
     assert seen["commands"][line][0] == 4

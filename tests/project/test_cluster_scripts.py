@@ -37,7 +37,7 @@ exit 9
 
 @pytest.fixture
 def planned(tmp_path: Path) -> Project:
-    return kept("0.2/digits", tmp_path / "a project")
+    return kept("0.9/digits", tmp_path / "a project")
 
 
 def test_a_batch_script_asks_for_what_planning_measured(planned: Project, cli: Cli) -> None:
@@ -58,13 +58,13 @@ def test_a_batch_script_asks_for_what_planning_measured(planned: Project, cli: C
 @pytest.mark.parametrize("place", ["slurm", "jobset", "ssh", "modal", "skypilot"])
 @pytest.mark.parametrize("name", ["x\n#SBATCH --wrap=touch ran", "x\rtouch ran", "x\x1b]0;ran\x07", "x\u2028y"])
 def test_a_folder_whose_name_would_end_a_line_of_a_script_is_refused(tmp_path: Path, cli: Cli, place: str, name: str) -> None:
-    root = kept("0.2/digits", tmp_path / name).root
+    root = kept("0.9/digits", tmp_path / name).root
     said = cli("launch", "print", "--for", place, "--project", root)
     assert (said.code, said.out, "give the folder another name" in said.err) == (1, "", True)
 
 
 def test_a_percent_sign_in_a_folders_name_is_no_word_of_slurm(tmp_path: Path, cli: Cli) -> None:
-    root = kept("0.2/digits", tmp_path / "50%j").root
+    root = kept("0.9/digits", tmp_path / "50%j").root
     said = cli("launch", "print", "--for", "slurm", "--project", root)
     assert f"#SBATCH --output={tmp_path}/50%%j/.mltrainer/slurm-%j.txt" in said.out
 

@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import tarfile
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,19 +33,15 @@ from mltrainer.reports.runs import Difference, RunComparison, RunRow
 from mltrainer.tasks.user_code import import_module
 from mltrainer.workspace import Project as Places
 from tests.conftest import Cli
-from tests.projects import write_rings
+from tests.projects import as_cloned, write_rings
 
-KEPT = Path(__file__).parents[1] / "kept/0.1/digits.tar.gz"
 GUIDE = Path(__file__).parents[2] / "docs/API.md"
 
 
 @pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished project as a clone has it: without runs, data and weights."""
-    folder = tmp_path_factory.mktemp("kept")
-    with tarfile.open(KEPT) as archive:
-        archive.extractall(folder, filter="data")
-    return next(folder.rglob("mltrainer.yaml")).parent
+def kept(digits_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished project as a clone has it."""
+    return as_cloned(digits_once, tmp_path_factory.mktemp("kept")).root
 
 
 # --- the six names --------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ SSH = '#!/bin/bash\nshift\nexec bash -c "$*"\n'
 @pytest.fixture
 def planned(tmp_path: Path) -> Project:
     """A planned project of which all is committed."""
-    folder = kept("0.2/digits", tmp_path / "a project").root
+    folder = kept("0.9/digits", tmp_path / "a project").root
     shutil.rmtree(folder / ".mltrainer", ignore_errors=True)
     (folder / PINS).write_text("# none\n")
     commit(folder)
@@ -210,7 +210,7 @@ def test_other_pins_are_installed_anew(planned: Project, machine: Path) -> None:
 
 @pytest.mark.slow
 def test_an_index_is_never_asked_for_mltrainer_itself(planned: Project, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (planned.root / PINS).write_text("mltrainer==0.2.0\n")
+    (planned.root / PINS).write_text("mltrainer==0.9.0\n")
     commit(planned.root)
     equip(machine, pins="numpy==1\n")
     code, said = ended(started(planned, machine))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from mltrainer.gates.gate import check_gates
 from mltrainer.project.engine import waive
 from mltrainer.workspace import Project, pretty_json, seal
 from tests.conftest import Cli, commit
+from tests.projects import as_cloned
 
-KEPT = Path(__file__).parents[1] / "kept/0.1/rings.tar.gz"
 BASELINE = "phases/02_baseline/record.json"
 WHO = "Tester <tester@example.org>"
 
@@ -29,15 +28,12 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    """A finished project of an earlier version as its only commit, on `main`."""
-    root = tmp_path / "repository" / "models" / "rings"
-    root.mkdir(parents=True)
-    with tarfile.open(KEPT) as archive:
-        archive.extractall(root, filter="data")
+def project(digits_once: Path, tmp_path: Path) -> Project:
+    """A finished project as the only commit of a repository, on `main`."""
+    project = as_cloned(digits_once, tmp_path / "repository" / "models" / "digits")
     git(tmp_path / "repository", "init", "--quiet", "--initial-branch=main")
     commit(tmp_path / "repository")
-    return Project(root)
+    return project
 
 
 def edited(project: Project, change: Callable[[dict[str, Any]], None]) -> bytes:

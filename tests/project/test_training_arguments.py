@@ -316,7 +316,7 @@ def test_every_training_key_is_among_those_that_are_tried() -> None:
 
 
 def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path, cli: Cli) -> None:
-    project = kept("0.2/digits", tmp_path / "a project")
+    project = kept("0.9/digits", tmp_path / "a project")
     said = cli("export-config", "--for", "transformers", "--project", project.root)
     assert said.code == 0, said.err
     lines = (project.root / "transformers/training_arguments.yaml").read_text().splitlines()
@@ -329,7 +329,7 @@ def test_a_planned_project_gets_files_with_a_reason_on_every_line(tmp_path: Path
 
 
 def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_its_own(tmp_path: Path, cli: Cli) -> None:
-    root = kept("0.2/digits", tmp_path / "project").root
+    root = kept("0.9/digits", tmp_path / "project").root
     again = ("export-config", "--for", "transformers", "--project", root)
     assert cli(*again).code == 0
     arguments, config = root / "transformers/training_arguments.yaml", root / "phases/01_planning/training_config.yaml"
@@ -346,7 +346,7 @@ def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_i
 
 @pytest.mark.parametrize("folder", ["/tmp", "../beside", ".", "a b"])
 def test_a_folder_outside_the_project_is_refused(tmp_path: Path, cli: Cli, folder: str) -> None:
-    root = kept("0.2/digits", tmp_path / "project").root
+    root = kept("0.9/digits", tmp_path / "project").root
     said = cli("export-config", "--for", "transformers", "--to", folder, "--project", root)
     assert (said.code, f"--to {folder}: expected" in said.err) == (1, True), said.err
     assert not (tmp_path / "beside").exists()
@@ -441,7 +441,7 @@ def test_the_trainer_trains_the_plans_samples_and_measures_the_tasks_metrics(tmp
     transformers = pytest.importorskip("transformers")
     from mltrainer.trainers.task_trainer import TaskTrainer
 
-    folder = kept("0.2/digits", tmp_path / "project").root
+    folder = kept("0.9/digits", tmp_path / "project").root
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "out"),
         num_train_epochs=3,

@@ -1,4 +1,4 @@
-"""A record's text: one row of a list on one line, the same bytes for equal records, and what version 0.1 wrote is still read."""
+"""A record's text: one row of a list on one line, the same bytes for equal records."""
 
 from __future__ import annotations
 

@@ -11,20 +11,18 @@ from typing import Any
 
 import pytest
 
-import mltrainer
 from mltrainer.figures.drawn import draw, rows
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.project.engine import write
 from mltrainer.project.review import review
 from mltrainer.records import trial_table
 from mltrainer.records.layout import record_json
-from mltrainer.records.migrations import SCHEMA, migrated
 from mltrainer.records.reading import read_record
 from mltrainer.records.trial_table import MOST_ROWS, divided, whole
 from mltrainer.workspace import MOST_BYTES, PHASES, Project, pretty_json, read_json, seal, sha256_bytes
 from tests.reports.records import searched
 
-KEPT = Path(__file__).parents[1] / "kept/0.1/houses.tar.gz"
+KEPT = Path(__file__).parents[1] / "kept/0.9/houses.tar.gz"
 RESTORE = "bring it back from git; next: mltrainer phase run optimization"
 
 
@@ -42,9 +40,9 @@ def project(tmp_path: Path) -> Project:
 def put(project: Project, trials: int) -> Path:
     """Write the record of a search of so many generated trials, and return its folder."""
     folder = project.phase_dir("optimization")
-    kept = migrated(read_json(folder / "record.json"))
+    kept = read_json(folder / "record.json")
     own = {key: kept["evidence"][key] for key in ("replay", "comparison", "acceptance", "config", "promoted")}
-    made = {**kept, "schema": SCHEMA, "mltrainer": mltrainer.__version__, "evidence": {**searched(trials)["evidence"], **own}}
+    made = {**kept, "evidence": {**searched(trials)["evidence"], **own}}
     figures = draw("optimization", made["evidence"])
     write(project, "optimization", seal({**made, "figures": rows("optimization", made["evidence"], figures)}), figures)
     return folder

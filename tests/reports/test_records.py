@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from mltrainer.records.envelope import parsed
-from mltrainer.records.migrations import migrated
 from mltrainer.workspace import plain
 from tests.reports import records
 
-KEPT = Path(__file__).parents[1] / "kept/0.1"
+KEPT = Path(__file__).parents[1] / "kept/0.9"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def real() -> dict[str, dict[str, Any]]:
     for name in ("houses", "digits"):
         with tarfile.open(KEPT / f"{name}.tar.gz") as files:
             members = [files.extractfile(member) for member in files if member.name.endswith("/record.json")]
-            read = [migrated(json.loads(member.read())) for member in members if member]
+            read = [json.loads(member.read()) for member in members if member]
         found |= {record["phase"] + ("-tuned" if "trials" in record["evidence"] else ""): record for record in read}
     return found
 

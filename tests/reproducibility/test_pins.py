@@ -70,7 +70,7 @@ def test_the_file_for_a_person_tells_what_to_do_with_what_pip_cannot_install(oth
         "odd": "unknown",
         "pip": "24.0",
         "good": "1!2.0rc1.post2",
-        "MLtrainer": "0.3.0",
+        "MLtrainer": "0.9.0",
     }
     other["distributions"] = [
         {"name": name, "version": version, "record_sha256": None, "editable": name == "own"} for name, version in versions.items()
@@ -80,6 +80,6 @@ def test_the_file_for_a_person_tells_what_to_do_with_what_pip_cannot_install(oth
     assert "--extra-index-url https://download.pytorch.org/whl/cpu\n" in text
     assert "# own 1.0 was an editable installation: install its source at the recorded commit" in text
     assert "# patched 1.2+mine was built locally" in text
-    assert "# MLtrainer 0.3.0: install it from its own source or wheel; the index has another package of that name" in text
+    assert "# MLtrainer 0.9.0: install it from its own source or wheel; the index has another package of that name" in text
     assert "# odd unknown was built locally" in text
     assert "pip==" not in text

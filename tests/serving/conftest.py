@@ -94,7 +94,7 @@ def deliver(folder: Path, spec: dict[str, Any]) -> Path:
     linear(folder / "model.onnx", shape, len(spec.get("classes") or [0]), dtype)
     (folder / "inference.json").write_text(json.dumps(spec))
     (folder / "inference.py").write_bytes(SCRIPT.read_bytes())
-    (folder / "manifest.json").write_text(json.dumps({"mltrainer": "0.3.0", "run": "abc", "weights_sha256": "1" * 64}))
+    (folder / "manifest.json").write_text(json.dumps({"mltrainer": "0.9.0", "run": "abc", "weights_sha256": "1" * 64}))
     write_checksums(folder)
     (folder / "README.md").write_text("# A model\n")
     return folder
@@ -122,7 +122,7 @@ def deliver_generator(folder: Path) -> Path:
     graph = helper.make_graph(nodes, "next", [given], [found], [scores])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), str(folder / "model.onnx"))
     (folder / "inference.json").write_text(json.dumps(GENERATOR))
-    (folder / "manifest.json").write_text(json.dumps({"mltrainer": "0.3.0", "run": "abc", "weights_sha256": "1" * 64}))
+    (folder / "manifest.json").write_text(json.dumps({"mltrainer": "0.9.0", "run": "abc", "weights_sha256": "1" * 64}))
     write_checksums(folder)
     return folder
 

@@ -97,7 +97,7 @@ def test_an_answer_does_not_depend_on_who_else_asks(table: Path, monkeypatch: py
 def test_every_answer_names_the_model(client: TestClient, table: Path) -> None:
     said = client.post("/predict", json={"rows": [ROW]}).json()
     model = said["model"]
-    assert (model["run"], model["mltrainer"], model["weights_sha256"]) == ("abc", "0.3.0", "1" * 64)
+    assert (model["run"], model["mltrainer"], model["weights_sha256"]) == ("abc", "0.9.0", "1" * 64)
     assert model["files_sha256"] == sha256_file(table / "SHA256SUMS")
     assert model["card_sha256"] == sha256_file(table / "README.md")
     assert client.get(model["card"]).text == "# A model\n"

@@ -55,7 +55,7 @@ from tests.serving.test_hostile import CASES, HEADS, LIMITS, of_others
 
 MODEL = Identity(
     name="Häuser",
-    mltrainer="0.3.0",
+    mltrainer="0.9.0",
     run="abc",
     weights_sha256="1" * 64,
     config_sha256=None,
