@@ -42,6 +42,7 @@ from mltrainer.trainers.native.data.addresses import (
     training_steps,
 )
 from mltrainer.trainers.native.evaluation import evaluating
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import is_measured_by_rows
 from mltrainer.trainers.native.optimization.precision import full
@@ -207,7 +208,7 @@ def _evaluation_peak(opened: OpenTask, config: TrainingConfig, stepper: Stepper,
     with _disable_current_modes():
         batch = next(iter(evaluation_batches(samples, positions, config, "validation")))
     ledger.reset()
-    with torch.no_grad(), evaluating(stepper.model), stepper._autocast:
+    with torch.no_grad(), evaluating(stepper.model), stepper.objective.autocast:
         outputs, targets = opened.task.forward(stepper.model, mapped(mode.from_tensor, batch))
         opened.task.loss(full(outputs), targets)
     return ledger.peak
@@ -222,7 +223,7 @@ def _stepper(opened: OpenTask, config: TrainingConfig) -> Stepper:
     model.train()
     length = Length(1, 1)
     own = own_updates(opened.task, model, config, length, opened.root)
-    stepper = Stepper(opened.task, model, config, own, strategies=opened.strategies)
+    stepper = Stepper(Objective(opened.task, model, config, opened.strategies), own=own)
     stepper.looks = False
     return stepper
 

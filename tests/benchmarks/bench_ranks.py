@@ -35,6 +35,8 @@ from torch.nn.parallel import DistributedDataParallel
 import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.trainers.native.data.addresses import Step
+from mltrainer.trainers.native.objective import Objective
+from mltrainer.trainers.native.parallel.kinds import parallelism_for
 from mltrainer.trainers.native.ranks import Group, Ranks
 from mltrainer.trainers.native.stepping import Stepper
 
@@ -76,7 +78,8 @@ def micro_batches() -> list[tuple[Tensor, Tensor]]:
 
 def shared(ranks: Ranks) -> Callable[[int], None]:
     """Return the step of this trainer, shared by some processes."""
-    stepper = Stepper(Sequences(), Sequences().model(), TrainingConfig.model_validate(CONFIG), None, ranks)
+    model, config = Sequences().model(), TrainingConfig.model_validate(CONFIG)
+    stepper = Stepper(Objective(Sequences(), model, config), parallelism_for(config, model, ranks))
     own, micros = ranks.own(SHARDS, SHARDS), micro_batches()
     step = Step(np.arange(BATCH * SHARDS), [micros[shard] for shard in own], own, SHARDS)
     return lambda number: stepper.take(number, 1e-4, step) and None

@@ -31,6 +31,8 @@ from torch.nn.parallel import DistributedDataParallel
 import mltrainer
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.trainers.native.data.addresses import Step
+from mltrainer.trainers.native.objective import Objective
+from mltrainer.trainers.native.parallel.kinds import parallelism_for
 from mltrainer.trainers.native.ranks import Group, Ranks
 from mltrainer.trainers.native.stepping import Stepper
 
@@ -73,10 +75,11 @@ def own_step(parallel: str, ranks: Ranks) -> Callable[[int], None]:
             "launch": {"parallel": parallel},
         }
     )
-    stepper = Stepper(Sequences(), Sequences().model(), config, None, ranks)
+    model = Sequences().model()
+    stepper = Stepper(Objective(Sequences(), model, config), parallelism_for(config, model, ranks))
     shards, micros = stepper.shards(SHARDS), micro_batches()
     step = Step(np.arange(BATCH * SHARDS), [micros[shard] for shard in shards], shards, SHARDS)
-    return lambda number: stepper.take(number, 1e-4, step) and None
+    return lambda number: stepper.take(number, 1e-4, stepper.parallel.prepare(stepper.objective, number, step, False)) and None
 
 
 def stock_step(way: str, ranks: Ranks) -> Callable[[int], None]:

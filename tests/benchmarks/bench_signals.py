@@ -50,7 +50,7 @@ def watched(session: Session, seconds: list[float], nothing: list[float]) -> Ite
     a row.
     """
     trainer = session.trainer
-    calls: list[tuple[Any, str]] = [(stages, "at_evaluation"), (trainer.stepper, "saw")]
+    calls: list[tuple[Any, str]] = [(stages, "at_evaluation"), (trainer.stepper.objective, "saw")]
     calls += [(trainer.outputs, name) for name in ("begin", "took", "hand_on")]
     calls += [(trainer.early, name) for name in ("before", "after", "fetch")]
     calls += [(trainer.margins, "fetch")]

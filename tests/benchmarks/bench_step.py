@@ -45,8 +45,8 @@ def watched(session: Session, spent: Counter[str]) -> Iterator[None]:
     trainer = session.trainer
     stepper, recorder = trainer.stepper, trainer.recorder
     calls: list[tuple[str, Any, str]] = [
-        ("seeding", stepper, "seed"),
-        ("forward and loss", stepper, "_loss"),
+        ("seeding", stepper.objective, "seed"),
+        ("forward and loss", stepper.objective, "loss"),
         ("backward", torch.Tensor, "backward"),
         ("gradient norms, fingerprint", stepping, "gradient_norms"),
         ("gradient norms, fingerprint", recorder, "note"),

@@ -23,6 +23,7 @@ from mltrainer.strategies.joined import Strategies, strategies_of
 from mltrainer.strategies.strategy import MicroBatch, Training
 from mltrainer.tasks.opening import make_model, open_task
 from mltrainer.trainers.native.data.addresses import Step
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.stepping import Stepper
 from tests.trainers.native.digits_runs import config
 
@@ -111,7 +112,7 @@ def by_hand(student: nn.Module, teacher: nn.Module, given: list[tuple[Tensor, Te
 
 def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
     teacher, ours, theirs = save_teacher(tmp_path), seeded(Rows().model, 1), seeded(Rows().model, 1)
-    stepper = Stepper(Rows(), ours, chosen(), strategies=begun(tmp_path, chosen(), Rows(), ours))
+    stepper = Stepper(Objective(Rows(), ours, chosen(), strategies=begun(tmp_path, chosen(), Rows(), ours)))
     taken = [stepper.take(number, RATE, step) for number, step in enumerate(steps(batches()), 1)]
     expected = by_hand(theirs, teacher, batches())
     assert weights_sha256(ours.state_dict()) == weights_sha256(theirs.state_dict())
@@ -120,7 +121,9 @@ def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
 
 def test_without_strategies_a_step_has_no_terms(tmp_path: Path) -> None:
     model, plain = seeded(Rows().model, 1), chosen(strategies=[])
-    measured = Stepper(Rows(), model, plain, strategies=strategies_of(plain, tmp_path)).take(1, RATE, steps(batches(1))[0])
+    measured = Stepper(Objective(Rows(), model, plain, strategies=strategies_of(plain, tmp_path))).take(
+        1, RATE, steps(batches(1))[0]
+    )
     assert (measured.terms, measured.loss.shape) == (None, ())
 
 
@@ -129,7 +132,7 @@ def test_a_weight_of_one_ignores_the_labels(tmp_path: Path) -> None:
     settings, digests = chosen(strategy={"weight": 1.0}), []
     for shift in (0, 1):
         model = seeded(Rows().model, 1)
-        stepper = Stepper(Rows(), model, settings, strategies=begun(tmp_path, settings, Rows(), model))
+        stepper = Stepper(Objective(Rows(), model, settings, strategies=begun(tmp_path, settings, Rows(), model)))
         for number, step in enumerate(steps([(x, (y + shift) % 5) for x, y in batches()]), 1):
             stepper.take(number, RATE, step)
         digests.append(weights_sha256(model.state_dict()))
@@ -189,7 +192,7 @@ def test_a_teacher_is_given_the_batch_as_it_was(tmp_path: Path, form: str) -> No
     teacher, (x, y), task = save_teacher(tmp_path), batches(1)[0], InPlace()
     settings = chosen(strategy={"weight": 1.0}, task={"use": "rows:InPlace"})
     model = seeded(task.model, 1)
-    stepper = Stepper(task, model, settings, strategies=begun(tmp_path, settings, task, model))
+    stepper = Stepper(Objective(task, model, settings, strategies=begun(tmp_path, settings, task, model)))
     with torch.no_grad():
         logits, soft = (functional.log_softmax(net(2 * x) / HEAT, 1) for net in (model, teacher))
     expected = HEAT**2 * functional.kl_div(logits, soft, reduction="batchmean", log_target=True)

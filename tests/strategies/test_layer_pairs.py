@@ -17,6 +17,7 @@ from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.strategies.layer_pairs import LayerPairs
 from mltrainer.strategies.strategy import MicroBatch
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.stepping import Stepper
 from tests.strategies.test_distillation import HEAT, RATE, WEIGHT, Rows, batches, begun, chosen, save_teacher, seeded, steps
 
@@ -53,7 +54,7 @@ def apart(student: nn.Module, teacher: nn.Module, x: Tensor, y: Tensor, *names: 
 
 def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
     teacher, ours, theirs = save_teacher(tmp_path), seeded(Rows().model, 1), seeded(Rows().model, 1)
-    stepper = Stepper(Rows(), ours, paired(), strategies=begun(tmp_path, paired(), Rows(), ours))
+    stepper = Stepper(Objective(Rows(), ours, paired(), strategies=begun(tmp_path, paired(), Rows(), ours)))
     taken = [stepper.take(number, RATE, step) for number, step in enumerate(steps(batches()), 1)]
     optimizer, narrowing = torch.optim.SGD(theirs.parameters(), RATE), fixed_map(40, 6)
     for (x, y), measured in zip(batches(), taken, strict=True):

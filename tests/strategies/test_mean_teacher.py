@@ -14,6 +14,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError
 from mltrainer.strategies.mean_teacher import MeanTeacher
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.stepping import Stepper
 from tests.strategies.test_distillation import HEAT, RATE, WEIGHT, Rows, batches, begun, chosen, fit, seeded, steps
 
@@ -35,7 +36,7 @@ def averaging(**changes: Any) -> TrainingConfig:
 def test_some_steps_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
     ours, student, teacher = (seeded(Normed().model, 1) for _ in range(3))
     strategies = begun(tmp_path, averaging(), Normed(), ours)
-    stepper = Stepper(Normed(), ours, averaging(), strategies=strategies)
+    stepper = Stepper(Objective(Normed(), ours, averaging(), strategies=strategies))
     taken = [stepper.take(number, RATE, step) for number, step in enumerate(steps(batches()), 1)]
     optimizer = torch.optim.SGD(student.parameters(), RATE)
     teacher.eval()
@@ -95,7 +96,7 @@ def test_a_state_goes_on_and_without_one_the_average_begins_with_the_model() -> 
 def test_a_step_that_is_not_taken_does_not_enter_the_average(tmp_path: Path) -> None:
     ours = seeded(Normed().model, 1)
     strategies = begun(tmp_path, averaging(), Normed(), ours)
-    stepper = Stepper(Normed(), ours, averaging(), strategies=strategies)
+    stepper = Stepper(Objective(Normed(), ours, averaging(), strategies=strategies))
     (x, y) = batches(1)[0]
     (step,) = steps([(x * float("nan"), y)])
     assert not stepper.take(1, RATE, step).taken

@@ -17,10 +17,10 @@ from mltrainer.errors import InputError
 from mltrainer.reproducibility import seeds
 from mltrainer.tools.loading import check_data
 from mltrainer.trainers.native.data.addresses import Batch, evaluation_batches
+from mltrainer.trainers.native.objective import summed
 from mltrainer.trainers.native.optimization.averages import measure_statistics
 from mltrainer.trainers.native.optimization.precision import full
 from mltrainer.trainers.native.session import Session
-from mltrainer.trainers.native.stepping import summed
 
 Vector = list[Tensor]
 Gradients = tuple[Tensor | None, ...]

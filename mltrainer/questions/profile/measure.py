@@ -27,7 +27,7 @@ from mltrainer.trainers.native.stages import Trainer
 Within = Callable[[str], AbstractContextManager[Any]]
 
 SECTIONS = ("data", "forward", "backward", "optimizer", "other")
-PARTS = {"_loss": "forward", "_backward": "backward", "_update": "optimizer"}  # of a step; `other` is what lies between them
+PARTS = {"loss": "forward", "_backward": "backward", "_update": "optimizer"}  # of a step; `other` is what lies between them
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "aten::_local_scalar_dense")
 TRACE_FILE = "trace.json"
 WARM_UP, TRACED, OPERATORS = 5, 5, 10
@@ -88,15 +88,16 @@ def _fetch(trainer: Trainer) -> None:
 @contextlib.contextmanager
 def _watched(trainer: Trainer, steps: Iterator[Step], section: Within) -> Iterator[None]:
     """Put the parts of a trainer's steps into sections for the length of a block; training's own code knows nothing of it."""
-    stepper, own = trainer.stepper, {name: getattr(trainer.stepper, name) for name in PARTS}
+    owners = {name: trainer.stepper.objective if name == "loss" else trainer.stepper for name in PARTS}
+    own = {name: getattr(owner, name) for name, owner in owners.items()}
     trainer._steps = _within_data(steps, section)
     for name, part in own.items():
-        setattr(stepper, name, _within(section, PARTS[name], part))
+        setattr(owners[name], name, _within(section, PARTS[name], part))
     try:
         yield
     finally:
         for name, part in own.items():
-            setattr(stepper, name, part)
+            setattr(owners[name], name, part)
 
 
 def _within(section: Within, name: str, call: Callable[..., Any]) -> Callable[..., Any]:

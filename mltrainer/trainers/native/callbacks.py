@@ -62,7 +62,7 @@ class Callbacks:
         Raises:
             InputError: The parameters lie split among processes, so that there is no model that they could take part in.
         """
-        if self._participants and stepper.splits:
+        if self._participants and stepper.parallel.splits:
             what = f"{self._participants[0].use} takes part in the steps of a model that lies split among processes"
             mend = "tensor_parallel: 1, and launch.parallel: zero1, which keeps the model whole"
             raise InputError(what, where="callbacks", mend=mend)

@@ -24,9 +24,9 @@ from mltrainer.tasks.structures import joined, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import evaluation_batches, own_batches
 from mltrainer.trainers.native.neighbours import neighbour_metrics
+from mltrainer.trainers.native.objective import buffers_kept, summed
 from mltrainer.trainers.native.optimization.precision import autocast, full
 from mltrainer.trainers.native.ranks import Ranks
-from mltrainer.trainers.native.stepping import buffers_kept, summed
 
 MEND = "return numbers from {method}, such as tensor.item()"
 

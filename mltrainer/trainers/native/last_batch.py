@@ -10,8 +10,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.samples import Samples, generators_kept
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import evaluation_batches
+from mltrainer.trainers.native.objective import buffers_kept
 from mltrainer.trainers.native.optimization.precision import autocast, full
-from mltrainer.trainers.native.stepping import buffers_kept
 
 
 def try_last_batch(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig) -> None:

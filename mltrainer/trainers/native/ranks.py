@@ -66,14 +66,6 @@ class Ranks:
         each = padded(planned) // self.size
         return range(min(count, self.rank * each), min(count, (self.rank + 1) * each))
 
-    def strided(self, count: int) -> list[int]:
-        """Return the numbers of this process's shards where all compute at the same time: every so many.
-
-        The processes are then the lowest levels of the tree, which sums each of their shards at once. A number from `count` on
-        is no shard, and stands where others still compute one. A step that is one shard is computed by every process.
-        """
-        return [0] if count == 1 else list(range(self.rank, -(-count // self.size) * self.size, self.size))
-
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors, each now its sum over all processes in the order of the tree."""
         return tensors
@@ -197,10 +189,6 @@ class Team(Group):
     def own(self, count: int, planned: int) -> range:
         """Return the numbers of all shards."""
         return range(count)
-
-    def strided(self, count: int) -> list[int]:
-        """Return the numbers of all shards."""
-        return [*range(count)]
 
     def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
         """Return the tensors: those of one process are of all."""

@@ -41,7 +41,7 @@ class RunningStatistics:
 
         Args:
             rows: As `rows` returned them.
-            shard: Its number.
+            shard: Its number; from their count on it is none, and nothing is kept.
             among: The modules that this process computes; None for all.
         """
         each = zip(self._norms, rows, strict=True)
@@ -54,7 +54,7 @@ class RunningStatistics:
         finally:
             for (norm, row), own in zip(training, kept, strict=True):
                 mean, variance, updates = _statistics(norm)
-                row[shard] = torch.cat([mean, variance, updates.to(mean.dtype).view(1)])
+                row[shard : shard + 1] = torch.cat([mean, variance, updates.to(mean.dtype).view(1)])
                 # The objects are exchanged, not their content: autograd refuses a tensor that changed since the forward pass.
                 _lend(norm, own)
 

@@ -235,7 +235,7 @@ class Session:
         parallel = self.config.launch.parallel
         if self.config.launch.offload is not None:
             self.events.send("note", text=UNTRIED if is_offloaded(self.config) else NOTHING_TO_DO)
-        if parallel in ("zero1", "fsdp") and self.ranks.size > 1 and not self.trainer.stepper.shares_state:
+        if parallel in ("zero1", "fsdp") and self.ranks.size > 1 and not self.trainer.stepper.partition.is_shared:
             self.events.send(
                 "note", text=f"launch.parallel: {parallel} shares nothing: no matrix has more than {BY_ROWS:,} numbers"
             )
@@ -417,7 +417,7 @@ class Session:
         if self.ranks.writes:
             if self.checkpoints.submit(tree, step, self.trainer.history, due, self.trainer.noted_tree()):
                 self.callbacks.checkpoint(step)
-        elif self.trainer.stepper.shares_state:
+        elif self.trainer.stepper.partition.is_shared:
             self.checkpoints.submit_rows(tree, step)
 
     def _row(self, row: EvaluationRow) -> None:

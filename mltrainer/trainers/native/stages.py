@@ -14,7 +14,7 @@ from torch import nn
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.checkpointing.weights import bit_sums, weights_sha256, weights_tree_sha256
+from mltrainer.checkpointing.weights import weights_sha256, weights_tree_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.schedules import Plateau, learning_rate
 from mltrainer.records.common import Divergence
@@ -28,10 +28,12 @@ from mltrainer.trainers.native.data.addresses import Plan, Step, altered, traini
 from mltrainer.trainers.native.evaluation import evaluate, measured
 from mltrainer.trainers.native.frozen_parameters import Held
 from mltrainer.trainers.native.interval import Interval
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.optimization.averages import Average, State, delivered_state, holding
 from mltrainer.trainers.native.optimization.custom import own_updates
 from mltrainer.trainers.native.optimization.gradients import counts_clipped
-from mltrainer.trainers.native.ranks import PARTS_APART, Ranks, require_alike
+from mltrainer.trainers.native.parallel.kinds import parallelism_for
+from mltrainer.trainers.native.ranks import Ranks, require_alike
 from mltrainer.trainers.native.recording import EvaluationRow, NonFiniteError, Recorder
 from mltrainer.trainers.native.saving import Due
 from mltrainer.trainers.native.signals.early import BATCHES, STEPS, Early, EarlySteps, update_ratios
@@ -41,15 +43,10 @@ from mltrainer.trainers.native.signals.memory import allocated_mb, memory_mb
 from mltrainer.trainers.native.signals.observing import at_evaluation, is_watched, watch_for
 from mltrainer.trainers.native.signals.recent_outputs import RecentOutputs
 from mltrainer.trainers.native.signals.step_outputs import StepOutputs
-from mltrainer.trainers.native.stepping import Measured, Stepper
+from mltrainer.trainers.native.stepping import Stepper
 from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, patience_is_over, plateaus
 
 BUFFERS_APART = "a buffer that each process changes by its own samples: train with --processes 1"
-
-WEIGHTS_APART = (
-    "every process must do the same to the weights: let nothing in your task, callbacks or optimizer depend on the process (its "
-    "rank, the time, a file of its own); if nothing does, a machine does not compute or remember what it should: mltrainer doctor"
-)
 
 
 class Stage(enum.Enum):
@@ -149,8 +146,7 @@ class Trainer:
         self.delivered_sha256: str | None = None
         self._noted_tree: tuple[int, str] | None = None  # the last digest over chunks, after its step
         self.length = Length(plan.steps, plan.steps_per_epoch)
-        self.stepper = self._stepper()
-        callbacks.attach(self.stepper)
+        self.stepper = self._stepper(callbacks)
         self.average = Average(model, config, plan, self.stepper.partition)
         self.scheduled = learning_rate(config.schedule, config.optimizer.lr, plan.steps, plan.steps_per_epoch)
         self.parameters = self.stepper.parameters
@@ -162,7 +158,7 @@ class Trainer:
         self.recent = RecentOutputs(config.signals)
         self.outputs = StepOutputs(self.margins, self.recent, ranks, plan.batch_size)
         if config.signals:
-            self.stepper.saw = self.outputs.saw
+            self.stepper.objective.saw = self.outputs.saw
         self.observes = config.signals and ranks.writes
         self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if self.observes else [])
         self.history: list[EvaluationRow] = []
@@ -182,17 +178,19 @@ class Trainer:
         self._buffers_are_alike = ranks.size == 1
         self.refused: int | None = None  # the step that would have spoiled the weights, and was not taken
 
-    def _stepper(self) -> Stepper:
+    def _stepper(self, callbacks: Callbacks) -> Stepper:
         own = own_updates(self.task.task, self.model, self.config, self.length, self.task.root)
-        return Stepper(self.task.task, self.model, self.config, own, self.ranks, self.task.strategies)
+        objective = Objective(self.task.task, self.model, self.config, self.task.strategies)
+        stepper = Stepper(objective, parallelism_for(self.config, self.model, self.ranks), own)
+        callbacks.attach(stepper)
+        return stepper
 
-    def _take(self, number: int, step: Step, whole: bool = False) -> Measured:
-        """Take the step of a number (from 1) at its learning rate; `whole` as in `Stepper.take`."""
+    def _enter(self, number: int) -> None:
+        """Tell of the step (from 1) that is trained next."""
         self.task.task.enter(number, self.length)
         if self.stepper.own is not None:
             self.stepper.own.enter(number, self.history)
         self.outputs.begin()
-        return self.stepper.take(number, self.rate(number), step, whole)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step: a function of the step, and with a plateau's schedule of the history."""
@@ -260,14 +258,13 @@ class Trainer:
         self.held.begin()
         self.model.load_state_dict(state, strict=True)
         self.task.strategies.load_state_dict({})
-        self.stepper, self.step = self._stepper(), 0
-        callbacks.attach(self.stepper)
+        self.stepper, self.step = self._stepper(callbacks), 0
         if tree is not None:
             self._load(tree, self.stepper.take_over)
 
     def _load(self, tree: Tree, load_optimizer: Callable[[Tree], None]) -> None:
         self.model.load_state_dict(tree["model"], strict=True)
-        self.stepper.adopt()
+        self.stepper.partition.adopt()
         load_optimizer(tree)
         self.average.load_state_dict(tree["average"])
         self.task.strategies.load_state_dict(tree.get("strategies", {}))
@@ -295,9 +292,9 @@ class Trainer:
             self.outcome.reason = "nonfinite"
             found = {"step": error.step, "epoch": epoch + 1, "what": error.what, "samples": error.ids, "recent": error.recent}
             self.outcome.nonfinite = partial(NonFinite, found)  # not validated: its last numbers are not finite
-            self.stepper.gather()  # by all processes, as the number is the same in each
+            self.stepper.parallel.gather()  # by all processes, as the number is the same in each
             self.outcome.seen = self._at_evaluation() if self.observes else None
-        self.stepper.gather()
+        self.stepper.parallel.gather()
         self._steps = iter(())  # ends the loader's processes
         return self.outcome
 
@@ -341,7 +338,7 @@ class Trainer:
             if self._is_time:
                 break
         # Before a row or a checkpoint, whose interval and chain would lack the steps that are still on the device.
-        self.stepper.gather()
+        self.stepper.parallel.gather()
         diverged = self._fetch()
         self.outcome.train_s += time.perf_counter() - started
         if diverged:
@@ -359,10 +356,10 @@ class Trainer:
 
     def leave_others(self) -> None:
         """Take every further step alone; weights and optimizer are put back before it."""
-        self.ranks = self.stepper.ranks = Ranks()
-        if self.stepper.shares_state or self.stepper.splits:
-            self.stepper = self._stepper()
-            self.callbacks.attach(self.stepper)
+        self.ranks = Ranks()
+        if self.stepper.parallel.splits or self.stepper.partition.is_shared:
+            self.stepper = self._stepper(self.callbacks)
+        self.stepper.parallel.ranks = self.ranks
 
     def _signal(self) -> int:
         cause = self.sinks.stop_signal()
@@ -381,23 +378,20 @@ class Trainer:
         self.step += 1
         epoch = self.plan.place(self.step)[0] + 1
         self.held.enter(epoch)
-        whole = whole or self.stepper.is_whole(step)
-        if whole:
-            self.stepper.verify(self.step, step)
-            self.stepper.gather()  # before the weights are looked at
-            step = self.stepper.computed(step)
+        self._enter(self.step)
+        step = self.stepper.parallel.prepare(self.stepper.objective, self.step, step, whole)
         if compares:
             self._remember_weights()
-        is_early = self.step <= BATCHES and self.observes
-        if is_early:
+        if self.step <= BATCHES and self.observes:
             self.early.before(self.step, self.task.task.targets_of(step.micro_batches[0]))
-        measured = self._take(self.step, step, whole)
+        measured = self.stepper.take(self.step, self.rate(self.step), step)
+        if whole:
+            self.stepper.parallel.gather()
         # Once, after the first step that processes share: before it, no forward pass has changed a buffer yet.
         if step.count > 1 and not self._buffers_are_alike:
             self._require_alike_buffers()
         if measured.taken:
-            if is_early:
-                self.early.after(self.step)
+            self.early.after(self.step)
             self.average.update(self.step)
             self.outputs.took(self.step, epoch, step)
         self.recorder.note(self.step, step.ids, measured.loss, measured.norms, measured.total, measured.terms)
@@ -424,7 +418,8 @@ class Trainer:
                 break
             while later and later[0].step < number:
                 self.history.append(later.pop(0))  # by which a plateau's rate falls
-            self._take(number, step)
+            self._enter(number)
+            self.stepper.take(number, self.rate(number), step)
             self.step = number
         self.history += later
         return step
@@ -474,13 +469,10 @@ class Trainer:
         return True
 
     def _note_weights(self) -> bool:
+        state = self.model.state_dict()
         if self.ranks.size > 1:
             self._require_alike_buffers()
-        state = self.model.state_dict()
-        if self.ranks.shares_steps and self.ranks.size > 1:
-            require_alike(self.ranks, bit_sums(state), WEIGHTS_APART)
-        elif not self.ranks.shares_steps:  # what each of them updates by itself may have gone apart
-            require_alike(self.ranks, {name: weights_sha256({name: tensor}) for name, tensor in state.items()}, PARTS_APART)
+            self.stepper.parallel.require_alike(state)
         if self.step == self.delivers_after:
             self.delivered_sha256 = weights_sha256(state)
         digest = weights_tree_sha256(state, self.ranks, self.config.threads)

@@ -19,7 +19,9 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import UPDATED_BY_NUMBER, TrainingConfig
 from mltrainer.errors import GateError, InputError, MltrainerError, StoppedError
 from mltrainer.trainers.native.optimization.optimizers import build_optimizer
-from mltrainer.trainers.native.partition import VECTOR, Partition, cut
+from mltrainer.trainers.native.parallel.parallelism import Parallelism
+from mltrainer.trainers.native.parallel.partition import VECTOR, cut
+from mltrainer.trainers.native.parallel.zero1 import Zero1
 from mltrainer.trainers.native.ranks import Ranks, padded
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_ranks import at_step, bits, killed, ranks_of, train_on
@@ -67,12 +69,14 @@ def test_rows_that_are_updated_apart_have_the_bits_of_a_whole_parameter(name: st
     def updated(rank: int, size: int) -> dict[str, torch.Tensor]:
         trained, ranks = model(), Ranks()
         ranks.rank, ranks.size = rank, size
-        partition = Partition(ranks, dict(trained.named_parameters()), "zero1")
+        partition = (Parallelism if size == 1 else Zero1)(trained, ranks).partition
         optimizer = build_optimizer(config.optimizer, trained, partition.own)
         for step in range(8):
             draw = torch.Generator().manual_seed(step)
             gradients = [torch.empty_like(p).copy_(torch.randn(p.shape, generator=draw)) for p in trained.parameters()]
-            for own, gradient in zip(partition.own.values(), partition.rows(gradients), strict=True):
+            named = dict(zip(partition.own, gradients, strict=True))
+            rows = partition.rows_of({key: named[key] for key in partition.cut})
+            for own, gradient in zip(partition.own.values(), partition.in_order(rows, named), strict=True):
                 own.grad = gradient
             optimizer.step()
         return {key: own.detach() for key, own in partition.own.items()}

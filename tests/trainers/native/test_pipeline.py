@@ -13,8 +13,8 @@ from torch import nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, StoppedError
-from mltrainer.trainers.native.pipeline.cuts import stages_of
-from mltrainer.trainers.native.pipeline.pipeline import Pipeline, in_turn
+from mltrainer.trainers.native.parallel.pipeline.cuts import stages_of
+from mltrainer.trainers.native.parallel.pipeline.pipeline import Pipeline, in_turn
 from mltrainer.trainers.native.ranks import Ranks
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_partition import checkpoints_of, states_of
@@ -230,7 +230,7 @@ def test_what_does_not_go_with_stages_is_refused_by_its_key(changes: dict[str, A
 
 
 def test_gradients_keep_their_layout_on_the_way() -> None:
-    from mltrainer.trainers.native.pipeline.mail import _memory, _span
+    from mltrainer.trainers.native.parallel.pipeline.mail import _memory, _span
 
     whole = torch.arange(24.0).view(2, 3, 4)
     for tensor in (whole, whole.transpose(0, 2), whole[:, 1], torch.ones(()).expand(5, 6), whole[:0]):

@@ -20,9 +20,9 @@ from torch import nn
 from mltrainer.errors import MltrainerError
 from mltrainer.reproducibility import seeds
 from mltrainer.trainers.native.data import reading
+from mltrainer.trainers.native.objective import buffers_kept
 from mltrainer.trainers.native.shards import shard_key
 from mltrainer.trainers.native.stages import Trainer
-from mltrainer.trainers.native.stepping import buffers_kept
 from tests.trainers.native.digits_runs import STEPS, job, make, part_of, same, train
 
 MODELS = ("mlp", "cnn", "lstm", "transformer")

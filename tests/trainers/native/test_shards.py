@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.reproducibility import seeds
+from mltrainer.trainers.native.objective import Objective
+from mltrainer.trainers.native.parallel.parallelism import Parallelism
+from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.shards import TreeSum, shard_key
 from mltrainer.trainers.native.stepping import Stepper
 from tests.trainers.native.digits_runs import config
@@ -88,9 +91,29 @@ def apart(number: int) -> list[Tensor]:
 
 def test_a_steps_gradient_is_that_of_its_shards_computed_apart() -> None:
     model = Rows().model()
-    Stepper(Rows(), model, config(FOUR)).take(5, 0.0, data(1, 4)[0])
+    Stepper(Objective(Rows(), model, config(FOUR))).take(5, 0.0, data(1, 4)[0])
     assert same([p.grad for p in model.parameters()], apart(5))
     assert not same([p.grad for p in model.parameters()], apart(6))
+
+
+class Gone(Ranks):
+    """One of two processes, of which the other has ended."""
+
+    size = 2
+
+    def tree_sum(self, tensors: list[Tensor]) -> list[Tensor]:
+        raise AssertionError("nobody answers")
+
+
+def test_a_process_that_others_have_left_takes_whole_steps() -> None:
+    model = Rows().model()
+    stepper = Stepper(Objective(Rows(), model, config(FOUR)), Parallelism(model, Gone()))
+    with pytest.raises(AssertionError, match="nobody answers"):
+        stepper.take(5, 0.0, data(1, 4)[0])
+    stepper.parallel.ranks = Ranks()
+    assert [*stepper.shards(4)] == [0, 1, 2, 3]
+    stepper.take(5, 0.0, data(1, 4)[0])
+    assert same([p.grad for p in model.parameters()], apart(5))
 
 
 class Drawing(Rows):
@@ -113,7 +136,7 @@ def test_what_a_shard_draws_does_not_depend_on_what_others_drew(optimizer: dict[
     found = []
     for extra in (0, 7):
         task = Drawing(extra)
-        stepper = Stepper(task, task.model(), config({**FOUR, "gradients": noise, "optimizer": optimizer}))
+        stepper = Stepper(Objective(task, task.model(), config({**FOUR, "gradients": noise, "optimizer": optimizer})))
         stepper.take(3, 0.1, data(1, 4)[0])
         found.append(([p.detach().clone() for p in stepper.parameters], task.seen))
     (weights, seen), (others, also_seen) = found

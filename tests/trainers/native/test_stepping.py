@@ -18,6 +18,7 @@ from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
 from mltrainer.trainers.native.data.addresses import Plan, Step
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.optimization.averages import Average
 from mltrainer.trainers.native.stepping import Stepper
 from tests.trainers.native.digits_runs import config
@@ -80,7 +81,7 @@ class Run:
 
     def __init__(self, chosen: TrainingConfig) -> None:
         self.model = Rows().model()
-        self.stepper = Stepper(Rows(), self.model, chosen)
+        self.stepper = Stepper(Objective(Rows(), self.model, chosen))
         self.average = Average(self.model, chosen, PLAN, self.stepper.partition)
 
     def take(self, steps: list[Step], first: int) -> None:
@@ -131,7 +132,7 @@ class Steep(Rows):
 def test_a_first_step_that_overflows_is_skipped_and_leaves_no_trace(optimizer: dict[str, Any]) -> None:
     model = Rows().model()
     before = weights_sha256(dict(model.named_parameters()))
-    stepper = Stepper(Steep(), model, config({"precision": "fp16", "optimizer": optimizer}))
+    stepper = Stepper(Objective(Steep(), model, config({"precision": "fp16", "optimizer": optimizer})))
     finite, digests = [], []
     for number, step in enumerate(data(14, 1), 1):
         finite.append(bool(stepper.take(number, 1e-4, step).total.isfinite()))
@@ -156,7 +157,7 @@ def test_the_second_pass_of_a_sharp_step_leaves_no_trace_in_the_buffers() -> Non
     for optimizer in ({"name": "sgd"}, {"name": "sgd", "sam": {}}):
         run = Run(config({"optimizer": optimizer}))
         run.model[1] = nn.BatchNorm1d(80, momentum=None)  # the mean of all batches, by their number
-        run.stepper = Stepper(Rows(), run.model, config({"optimizer": optimizer}))
+        run.stepper = Stepper(Objective(Rows(), run.model, config({"optimizer": optimizer})))
         for number, step in enumerate(data(3, 1), 1):
             run.stepper.take(number, 0.0, step)  # the weights stay where they are
         found.append([buffer.clone() for buffer in run.model.buffers()])
@@ -181,7 +182,7 @@ def test_sparse_gradients_take_the_steps_of_full_ones(chosen: dict[str, Any]) ->
     micros = [(torch.randint(9, (4, 2), generator=generator), torch.randint(5, (4,), generator=generator)) for _ in range(4)]
     for sparse in (False, True):
         model = Words().model(sparse)
-        stepper = Stepper(Words(), model, config({"clip": {"norm": 0.5}, **chosen}))
+        stepper = Stepper(Objective(Words(), model, config({"clip": {"norm": 0.5}, **chosen})))
         for number in (1, 2):
             stepper.take(number, 0.1, whole_step(8, micros[2 * number - 2 : 2 * number]))
         found.append([p.detach() for p in model.parameters()])
@@ -237,7 +238,7 @@ def test_the_state_of_an_optimizer_of_another_kind_is_refused(theirs: dict[str, 
 
 
 def gradients(micro_batches: list[tuple[Tensor, Tensor]], model: nn.Module) -> tuple[Tensor, list[Tensor]]:
-    stepper = Stepper(Rows(), model, config({"clip": None, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 1.0}}))
+    stepper = Stepper(Objective(Rows(), model, config({"clip": None, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 1.0}})))
     measured = stepper.take(1, 0.0, whole_step(sum(len(x) for x, _ in micro_batches), micro_batches))
     return measured.loss, [p.grad for p in model.parameters() if p.grad is not None]
 
@@ -281,7 +282,7 @@ def test_a_mean_of_means_would_be_another_gradient() -> None:
 
 def test_a_parameter_that_the_optimizer_leaves_out_piles_up_no_gradients() -> None:
     (step,) = data(1, 1)
-    stepper = Stepper(Rows(), Rows().model(), config({"clip": None}))
+    stepper = Stepper(Objective(Rows(), Rows().model(), config({"clip": None})))
     (group,) = stepper.optimizer.param_groups
     group["params"] = group["params"][-2:]
     first, again = (stepper.take(1, 0.0, step).norms for _ in range(2))
@@ -301,7 +302,7 @@ def test_a_sharp_step_is_sgd_with_the_gradient_at_the_worst_point_nearby() -> No
     leaves = [w.clone().requires_grad_() for w in worst]
     there = torch.autograd.grad(Rows().loss(nn.functional.linear(x, *leaves), y), leaves)
     chosen = {"clip": None, "optimizer": {"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "sam": {"rho": 0.05}}}
-    Stepper(Rows(), model, config(chosen)).take(1, 0.1, whole_step(4, [(x, y)]))
+    Stepper(Objective(Rows(), model, config(chosen))).take(1, 0.1, whole_step(4, [(x, y)]))
     for p, begun, g in zip(model.parameters(), start, there, strict=True):
         assert torch.allclose(p, begun - 0.1 * g, atol=1e-6)
 
@@ -318,7 +319,7 @@ def test_both_passes_of_a_sharp_step_draw_the_same_and_count_once_for_batch_norm
             return super().forward(model, batch)
 
     model = Noisy().model()
-    stepper = Stepper(Noisy(), model, config({"optimizer": {"name": "sgd", "sam": {}}}))
+    stepper = Stepper(Objective(Noisy(), model, config({"optimizer": {"name": "sgd", "sam": {}}})))
     stepper.take(1, 0.1, data(1, 1)[0])
     assert torch.equal(*seen)
     assert torch.allclose(model[0].running_mean, 0.1 * data(1, 1)[0].micro_batches[0][0].mean(0))
@@ -342,7 +343,7 @@ def test_weights_gradients_and_losses_are_fp32_whatever_the_model_computes_in(pr
             return (outputs * outputs).mean()
 
     model = Squares().model()
-    measured = Stepper(Squares(), model, config({"precision": precision})).take(1, 0.1, data(1, 1)[0])
+    measured = Stepper(Objective(Squares(), model, config({"precision": precision}))).take(1, 0.1, data(1, 1)[0])
     assert computed == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]]
     assert {measured.loss.dtype, measured.norms.dtype, *(p.dtype for p in model.parameters())} == {torch.float32}
 

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError, MltrainerError, StoppedError
 from mltrainer.trainers.native.optimization.optimizers import build_optimizer
+from mltrainer.trainers.native.parallel.tensor import TensorParallel
 from mltrainer.trainers.native.ranks import Ranks
-from mltrainer.trainers.native.tensor_parallel import PlannedModel
 from tests.trainers.native.digits_runs import CONFIG, make, train
 from tests.trainers.native.test_partition import states_of, weights_of
 from tests.trainers.native.test_ranks import SETTING, at_step, bits, killed, ranks_of, train_on
@@ -200,10 +200,10 @@ def team() -> Iterator[Ranks]:
 def test_a_process_holds_half_of_planned_matrices_gradients_and_moments(team: Ranks) -> None:
     model, config = Planned(), TrainingConfig.model_validate({**CONFIG, **of("planned")})
     trained = dict(model.named_parameters())
-    planned = PlannedModel(model, team, lowers=False)
-    own = planned.partition(trained).own
+    planned = TensorParallel(model, team)
+    own = planned.partition.own
     optimizer = build_optimizer(config.optimizer, model, own)
-    planned.split()
+    planned._split()
     assert sum(p.untyped_storage().nbytes() for name, p in trained.items() if name != "2.bias") == 0
     model(torch.ones(3, 64)).sum().backward()
     optimizer.step()
@@ -220,9 +220,9 @@ def test_gradients_of_a_module_that_is_computed_anew_and_used_twice_are_added(te
     def gradients(compute: Any) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
         model = Planned()
-        planned = PlannedModel(model, team, lowers=False)
-        own = planned.partition(dict(model.named_parameters())).own
-        planned.split()
+        planned = TensorParallel(model, team)
+        own = planned.partition.own
+        planned._split()
         inputs = [torch.full((3, 64), value, requires_grad=True) for value in (0.5, 2.0)]
         (compute(model, inputs[0]) + compute(model, inputs[1])).sum().backward()
         return {name: p.grad for name, p in own.items() if p.grad is not None}
@@ -258,7 +258,7 @@ def with_plan(plan: Any) -> nn.Module:
 )
 def test_a_plan_by_which_a_model_cannot_be_split_is_refused(team: Ranks, model: nn.Module, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        PlannedModel(model, team, lowers=False)
+        TensorParallel(model, team)
     assert said in caught.value.message
 
 
@@ -266,7 +266,7 @@ def test_a_size_that_processes_do_not_divide_is_refused_with_the_parameters_name
     model = Planned()
     model[2] = nn.Linear(95, 32)
     with pytest.raises(InputError, match=r"2.weight is \[32, 95\], and 2 processes do not divide its dimension 1") as caught:
-        PlannedModel(model, team, lowers=False)
+        TensorParallel(model, team)
     assert caught.value.mend
 
 

@@ -18,7 +18,7 @@ from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Batch, Plan, evaluation_batches
 from mltrainer.trainers.native.optimization.precision import autocast
-from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.parallel.partition import Partition
 
 State = dict[str, Tensor]
 

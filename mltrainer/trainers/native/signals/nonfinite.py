@@ -26,8 +26,9 @@ from mltrainer.strategies.strategy import MicroBatch
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.tasks.user_code import user_line
 from mltrainer.trainers.native.data.addresses import Batch, Step
+from mltrainer.trainers.native.objective import buffers_kept
 from mltrainer.trainers.native.optimization.precision import autocast, full
-from mltrainer.trainers.native.stepping import Stepper, buffers_kept
+from mltrainer.trainers.native.stepping import Stepper
 
 MOST_INPUTS = 4  # of an operation that are told
 Found = dict[str, Any]
@@ -50,7 +51,7 @@ def first_nonfinite(stepper: Stepper, number: int, step: Step, root: Path) -> Fo
     with buffers_kept(stepper.model), _uncompiled(stepper):
         for shard, (micro, own) in enumerate(zip(step.micro_batches, ids, strict=True)):
             stepper.clear()
-            stepper.seed(number, shard)
+            stepper.objective.seed(number, shard)
             if (found := _of_batch(stepper, micro, own, root)) is not None:
                 return {**found, "outlier": outlier(micro, own)}
     return None
@@ -89,13 +90,13 @@ def _of_batch(stepper: Stepper, batch: Batch, ids: np.ndarray, root: Path) -> Fo
     watcher.begin(batch)
     with watcher.modules(), autocast(stepper.config), watcher:
         with watcher.part("forward"):
-            untouched = stepper.strategies.untouched(batch)
-            outputs, targets = stepper.task.forward(stepper.model, batch)
+            untouched = stepper.objective.strategies.untouched(batch)
+            outputs, targets = stepper.objective.task.forward(stepper.model, batch)
             watcher.claim(outputs)
         with watcher.part("loss"):
-            kept = stepper.strategies.kept(full(outputs))
-            loss = stepper.task.loss(full(outputs), targets)
-            loss, _ = stepper.strategies.join(loss, MicroBatch(untouched, kept, targets, ids))
+            kept = stepper.objective.strategies.kept(full(outputs))
+            loss = stepper.objective.task.loss(full(outputs), targets)
+            loss, _ = stepper.objective.strategies.join(loss, MicroBatch(untouched, kept, targets, ids))
     if holds(loss) is not None:
         return watcher.origin_of(loss)
     with watcher.backward(loss):

@@ -18,12 +18,12 @@ from mltrainer.trainers.native.data.addresses import Plan
 from mltrainer.trainers.native.optimization.averages import Average, delivered_state, holding
 from mltrainer.trainers.native.optimization.optimizers import build_optimizer, own_average
 from mltrainer.trainers.native.optimization.precision import decide
-from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.parallel.partition import Partition
 from mltrainer.trainers.native.ranks import Ranks
 from tests.trainers.native.digits_runs import TASK, config, make, train
 
 PLAN = Plan(samples=40, batch_size=10, accumulate=1, epochs=4)
-NOT_CUT = Partition(Ranks(), {}, "ddp")
+NOT_CUT = Partition(Ranks(), {}, {})
 
 
 def averages(averaging: dict[str, object], steps: int) -> tuple[Average, list[Tensor]]:

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.errors import InputError
-from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.parallel.fsdp import FSDP, _blocks
 from mltrainer.trainers.native.ranks import Ranks
-from mltrainer.trainers.native.split_parameters import SplitParameters, _blocks
 
 
 class Twice(Ranks):
@@ -38,7 +37,6 @@ def test_a_container_that_is_never_called_is_no_block() -> None:
 
 def test_a_block_that_returns_its_own_parameters_is_refused_by_name() -> None:
     model = nn.ModuleList([Positions()])
-    split = SplitParameters(model, Partition(Twice(), dict(model.named_parameters()), "fsdp"))
-    split.split()
+    FSDP(model, Twice())._split()
     with pytest.raises(InputError, match="0 returns a view of its own parameters"):
         model[0]()

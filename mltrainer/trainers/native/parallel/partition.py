@@ -1,8 +1,7 @@
-"""The rows of large parameters that each process updates, where processes share the optimizer's state (ZeRO-1) or more.
+"""The rows of large parameters that each process updates, where processes share the optimizer's state or more.
 
-Source: Rajbhandari et al., 2020, arXiv 1910.02054. A parameter whose gradient's norm is taken by rows is cut into
-blocks of rows, one for each process; where processes have stages of the model, one has all of them. All others are small, and
-every process updates them whole.
+A parameter whose gradient's norm is taken by rows is cut into blocks of rows, one for each process; where processes have stages
+of the model, one has all of them. All others are small, and every process updates them whole.
 """
 
 from __future__ import annotations
@@ -82,37 +81,36 @@ def cut(shape: torch.Size, size: int) -> Cut:
     return Cut(shape, -(-shape[0] // (together * size)) * together, size)
 
 
+def cuts(parameters: Mapping[str, Tensor], size: int) -> dict[str, Cut]:
+    """Return the blocks of all large parameters, by name."""
+    return {name: cut(p.shape, size) for name, p in parameters.items() if is_measured_by_rows(p)}
+
+
 class Partition:
     """The part of each parameter that this process updates: its rows of a large one, all of a small one.
 
     Args:
         ranks: The processes.
         parameters: The trainable ones, by name.
-        parallel: As `launch.parallel`; with `ddp` nothing is cut.
-        owners: With `pipeline`, the rank that has a parameter, by name; of one that is not named, every process has all.
+        cuts: Of those that are cut, by name.
+        in_place: Whether rows share the memory of their parameter.
 
     Attributes:
-        own: What the optimizer updates, by name. With `zero1` rows share the memory of their parameter.
+        own: What the optimizer updates, by name.
     """
 
     def __init__(
-        self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], parallel: str, owners: Mapping[str, int] | None = None
+        self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], cuts: Mapping[str, Cut], in_place: bool = False
     ) -> None:
-        self._ranks, self._parameters, self._parallel = ranks, dict(parameters), parallel
-        large = {name: p for name, p in parameters.items() if ranks.size > 1 and is_measured_by_rows(p)}
-        self._cuts: dict[str, Cut] = {}
-        if owners is not None:
-            self._cuts |= {n: Owned(p.shape, p.shape[0], ranks.size, owners[n]) for n, p in large.items() if n in owners}
-        elif parallel != "ddp":
-            self._cuts |= {name: cut(p.shape, ranks.size) for name, p in large.items()}
-        self.own = {name: self._rows(name, p) for name, p in parameters.items()}
+        self._ranks, self._parameters, self._cuts = ranks, dict(parameters), dict(cuts)
+        self.own = {name: self._rows(name, p, in_place) for name, p in parameters.items()}
 
-    def _rows(self, name: str, p: nn.Parameter) -> nn.Parameter:
+    def _rows(self, name: str, p: nn.Parameter, in_place: bool) -> nn.Parameter:
         found = self._cuts.get(name)
         if found is None or (isinstance(found, Owned) and found.owner == self._ranks.rank):
             return p
         rows = p.detach()[found.rows(self._ranks.rank)]
-        return nn.Parameter(rows if self._parallel == "zero1" else rows.clone())
+        return nn.Parameter(rows if in_place else rows.clone())
 
     @property
     def is_shared(self) -> bool:
@@ -124,23 +122,13 @@ class Partition:
         """The names of the parameters that are cut."""
         return [*self._cuts]
 
+    @property
+    def small(self) -> list[str]:
+        """The names of the others, which every process updates whole."""
+        cut = {*self.cut}
+        return [name for name in self.own if name not in cut]
+
     # --- gradients ---
-
-    def sum(self, gradients: Sequence[Tensor], others: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the sums over all processes of the gradients, of each what this process updates, and of other tensors.
-
-        Args:
-            gradients: One for each parameter, whole.
-            others: Summed whole.
-        """
-        if not self._cuts:
-            summed = self._ranks.tree_sum([*gradients, *others])
-            return summed[: len(gradients)], summed[len(gradients) :]
-        named = dict(zip(self._parameters, gradients, strict=True))
-        small = [name for name in named if name not in self._cuts]
-        summed = self._ranks.tree_sum([*(named[name] for name in small), *others])
-        rows = self.summed_rows({name: named[name] for name in self._cuts})
-        return self.in_order(rows, dict(zip(small, summed, strict=False))), summed[len(small) :]
 
     def summed_rows(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return this process's rows of the sums over all processes of whole gradients of parameters that are cut, by name."""
@@ -172,11 +160,6 @@ class Partition:
         own = self.own[name].detach()
         return torch.empty_like(own).copy_(block[: own.numel()].view(own.shape))
 
-    def rows(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return the part of each whole gradient that this process updates, where they need no sum."""
-        named = dict(zip(self._parameters, gradients, strict=True))
-        return self.in_order(self.rows_of({name: named[name] for name in self._cuts}), named)
-
     def rows_of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return this process's rows of whole tensors of parameters that are cut, by name."""
         return {name: tensor[self._cuts[name].rows(self._ranks.rank)] for name, tensor in tensors.items()}
@@ -187,16 +170,16 @@ class Partition:
 
     def norm_summands(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return the numbers whose norm is each gradient's norm: of one that is cut the norms of all processes' rows."""
-        if not self._cuts:
+        if not self.cut:
             return norm_summands(gradients)
         named = dict(zip(self._parameters, gradients, strict=True))
-        norms = self._gathered({name: row_norms(named[name]) for name in self._cuts})
-        small = [name for name in named if name not in norms]
-        others = norm_summands([named[name] for name in small])
-        return self.in_order(norms, dict(zip(small, others, strict=True)))
+        norms = self._norms_of_all({name: named[name] for name in self.cut})
+        others = norm_summands([named[name] for name in self.small])
+        return self.in_order(norms, dict(zip(self.small, others, strict=True)))
 
-    def _gathered(self, norms: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _norms_of_all(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the norms of all processes' rows; they travel together, as they are few numbers."""
+        norms = {name: row_norms(gradient) for name, gradient in gradients.items()}
         cuts = [self._cuts[name] for name in norms]
         padded = [pad(own, (0, found.each - len(own))) for own, found in zip(norms.values(), cuts, strict=True)]
         rooms = self._ranks.gather_blocks(torch.cat(padded)).clone().split([found.each for found in cuts], 1)
@@ -235,7 +218,7 @@ class Partition:
     @torch.no_grad()
     def adopt(self) -> None:
         """Take this process's rows from its parameters, which were loaded."""
-        for name in self._cuts if self._parallel == "fsdp" else ():
+        for name in self._cuts:
             self.own[name].copy_(self._parameters[name][self._cuts[name].rows(self._ranks.rank)])
 
     def whole(self, name: str, rows: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import TreeSpec, register_dataclass, tree_flatten
 
 from mltrainer.errors import InputError
-from mltrainer.trainers.native.pipeline.cuts import MEND, WHERE
+from mltrainer.trainers.native.parallel.pipeline.cuts import MEND, WHERE
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), enum.Enum, torch.Size, torch.dtype, torch.device)
 

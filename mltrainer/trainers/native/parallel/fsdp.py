@@ -19,14 +19,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from mltrainer.errors import InputError, MltrainerError
+from mltrainer.trainers.native.data.addresses import Batch, Step
+from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.optimization.gradients import dense
-from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.parallel.parallelism import Parallelism, taken_away
+from mltrainer.trainers.native.parallel.partition import Partition, cuts
+from mltrainer.trainers.native.ranks import Ranks
 
 WHOLE = "launch.parallel: zero1 shares the optimizer's state alone, and needs nothing of the model"
 
@@ -60,25 +65,19 @@ class Block:
     watches: list[saved_tensors_hooks] = field(default_factory=list)
 
 
-class SplitParameters:
-    """The parameters that a partition cuts, in blocks.
+class FSDP(Parallelism):
+    """Parameters that are cut, in blocks; the model's modules get hooks."""
 
-    Args:
-        model: On its device; its modules get hooks.
-        partition: Whose rows are kept.
+    splits = True
 
-    Attributes:
-        is_split: Whether the parameters are let go of where no block computes.
-    """
-
-    def __init__(self, model: nn.Module, partition: Partition) -> None:
-        self._partition, self._shard = partition, Shard.SUMMED
-        self.is_split = False
-        self._whole = {name: p.detach() for name, p in model.named_parameters() if name in partition.cut}
-        self._bytes = {name: whole.nbytes for name, whole in self._whole.items()}
+    def __init__(self, model: nn.Module, ranks: Ranks) -> None:
+        super().__init__(model, ranks)
+        self._shard = Shard.SUMMED
+        self._whole = {name: self.trained[name].detach() for name in self.partition.cut}
         self._gradients: dict[str, Tensor] = {}
         self._rows: dict[str, Tensor] = {}
-        self._blocks = [*_blocks(model, partition.cut)]
+        self._blocks = [*_blocks(model, self.partition.cut)]
+        self._small = {name: self.trained[name] for name in self.partition.small}
         modules = dict(model.named_modules())
         for block in self._blocks:
             for name, p in block.parameters.items():
@@ -88,9 +87,21 @@ class SplitParameters:
                 modules[block.name].register_forward_hook(functools.partial(self._unwatch, block), always_call=True)
                 modules[block.name].register_forward_hook(functools.partial(self._leave, block))
 
+    def _partition(self) -> Partition:
+        return Partition(self.ranks, self.trained, cuts(self.trained, self.ranks.size))
+
+    def shards(self, count: int, _planned: int) -> Sequence[int]:
+        """Return the numbers of this process's shards: every so many, as all compute at the same time.
+
+        The processes are then the lowest levels of the tree, which sums each of their shards at once. A number from `count` on
+        is no shard, and stands where others still compute one. A step that is one shard is computed by every process.
+        """
+        rank, size = self.ranks.rank, self.ranks.size
+        return [0] if count == 1 else range(rank, -(-count // size) * size, size)
+
     # --- between steps ---
 
-    def split(self) -> None:
+    def _split(self) -> None:
         """Let go of all but this process's rows."""
         if not self.is_split:
             self.is_split = True
@@ -108,8 +119,35 @@ class SplitParameters:
 
     # --- a micro-batch ---
 
+    def _alone(self, objective: Objective, number: int, step: Step) -> Tensor:
+        self._begin(Shard.ALONE)
+        with self._explained():
+            told = super()._alone(objective, number, step)
+        self._hand_over(self.partition.in_order(self._end(), self._small_gradients()))
+        return told
+
+    def _weighted(self, objective: Objective, micro: Batch, ids: np.ndarray, is_own: bool) -> list[Tensor]:
+        """Return the sums over all processes of each one's micro-batch: all compute theirs at the same time."""
+        self._begin(Shard.SUMMED if is_own else Shard.FILLER)
+        with self._explained():
+            loss, weight = objective.backward_share(micro, ids, is_noted=is_own)
+        tensors = [*self._small_gradients().values(), loss, weight]
+        if not is_own:
+            tensors = [torch.full_like(tensor, -0.0) for tensor in tensors]
+        # Block by block during the backward pass, then the rest: the same order in every process.
+        rows = self._end()
+        *gradients, loss, weight = self.ranks.tree_sum(tensors)
+        return [*self.partition.in_order(rows, dict(zip(self._small, gradients, strict=True))), loss, weight]
+
+    def _summed(self, gradients: list[Tensor], others: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        return gradients, [*others[:2], *self.ranks.tree_sum(others[2:])]
+
+    def _small_gradients(self) -> dict[str, Tensor]:
+        """Return the gradients of the parameters that are not cut, by name, and leave none behind."""
+        return dict(zip(self._small, taken_away([*self._small.values()]), strict=True))
+
     @contextlib.contextmanager
-    def explained(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         """Add to what the user's code raises that it may have read a matrix where that is empty."""
         try:
             yield
@@ -118,7 +156,7 @@ class SplitParameters:
                 error.add_note(f"with launch.parallel: fsdp a block's matrices are empty while another part computes; {WHOLE}")
             raise
 
-    def begin(self, shard: Shard) -> None:
+    def _begin(self, shard: Shard) -> None:
         """Begin a micro-batch."""
         self._shard, self._rows = shard, {}
         for block in self._blocks:
@@ -126,7 +164,7 @@ class SplitParameters:
             if not block.name:
                 self._gather(block)
 
-    def end(self) -> dict[str, Tensor]:
+    def _end(self) -> dict[str, Tensor]:
         """End a micro-batch; return this process's rows of its gradients, by name."""
         # In the order of the model: blocks that the loss did not reach have no gradient in any process.
         for block in self._blocks:
@@ -143,7 +181,7 @@ class SplitParameters:
         Raises:
             InputError: In all processes, before anything of the blocks is mixed.
         """
-        places = self._partition.places(place)
+        places = self.partition.places(place)
         if len({*places}) > 1:
             what = "some blocks are computed for some micro-batches alone, and cannot be split among processes"
             raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
@@ -228,20 +266,20 @@ class SplitParameters:
         if self.is_split:
             self._let_go(block)
         if self._shard is Shard.ALONE:
-            self._rows |= self._partition.rows_of(whole)
+            self._rows |= self.partition.rows_of(whole)
             return
         if self._shard is Shard.FILLER:
             for gradient in whole.values():
                 gradient.fill_(-0.0)  # x + -0.0 has the bits of x
         self._require_same_place(len(self._blocks) + self._blocks.index(block))
-        self._rows |= self._partition.summed_rows(whole)
+        self._rows |= self.partition.summed_rows(whole)
 
     def _gather(self, block: Block) -> None:
         if self.is_split and not block.is_gathered:
             self._require_same_place(self._blocks.index(block))
             for name in block.parameters:
-                self._whole[name].untyped_storage().resize_(self._bytes[name])
-            self._partition.gather_into({name: self._whole[name] for name in block.parameters})
+                self._whole[name].untyped_storage().resize_(self._whole[name].nbytes)
+            self.partition.gather_into({name: self._whole[name] for name in block.parameters})
             for name, p in block.parameters.items():
                 p.data = self._whole[name]
             block.is_gathered = True

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import copy
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,12 +17,16 @@ from torch.utils._pytree import tree_unflatten
 
 from mltrainer.checkpointing.weights import raw_bytes
 from mltrainer.errors import InputError, MltrainerError
-from mltrainer.trainers.native.optimization.gradients import dense
-from mltrainer.trainers.native.partition import Partition
-from mltrainer.trainers.native.pipeline.cuts import MEND, WHERE, stages_of
-from mltrainer.trainers.native.pipeline.forms import Form, flattened, form_of, stand_in
-from mltrainer.trainers.native.pipeline.mail import Mail
+from mltrainer.trainers.native.data.addresses import Step
+from mltrainer.trainers.native.objective import Objective, buffers_kept
+from mltrainer.trainers.native.optimization.gradients import dense, is_measured_by_rows
+from mltrainer.trainers.native.parallel.partition import Owned, Partition
+from mltrainer.trainers.native.parallel.pipeline.cuts import MEND, WHERE, stages_of
+from mltrainer.trainers.native.parallel.pipeline.forms import Form, flattened, form_of, stand_in
+from mltrainer.trainers.native.parallel.pipeline.mail import Mail
+from mltrainer.trainers.native.parallel.zero1 import Zero1
 from mltrainer.trainers.native.ranks import Ranks
+from mltrainer.trainers.native.shards import TreeSum
 
 T = TypeVar("T")
 
@@ -49,64 +54,117 @@ class Pass:
         place = len(self.gradients)
         self.gradients.append(None)
         # Not the leaf's: torch lays that one out like its tensor, and with other strides a product may be rounded otherwise.
-        copied.register_hook(functools.partial(self._keep, place))
+        copied.register_hook(partial(self._keep, place))
         return copied
 
     def _keep(self, place: int, gradient: Tensor) -> None:
         self.gradients[place] = gradient
 
 
-class Pipeline:
-    """The part of a model that this process computes.
+class Pipeline(Zero1):
+    """The part of a model that this process computes, where steps are not taken with whole parameters.
 
     Args:
-        model: On its device.
+        model: The model, on its device.
         ranks: The processes, one for each stage.
 
     Attributes:
-        partition: The parameters that this process updates; set by whoever makes it.
-        homes: The rank that gives each trained parameter's gradient, by name, once `prove` has found it.
-        is_split: Whether parameters of other stages are let go of.
+        homes: The rank that gives each trained parameter's gradient, by name, once the stages are proven.
 
     Raises:
         InputError: The model has no stages.
     """
 
-    partition: Partition
+    splits = True
 
     def __init__(self, model: nn.Module, ranks: Ranks) -> None:
-        self._ranks = ranks
         self.stages = stages_of(model, ranks.size)
+        super().__init__(model, ranks)
         own = self.stages.of(ranks.rank)
         self._first, self._end, self._is_last = own.start, own.stop, ranks.rank == ranks.size - 1
-        self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self._elsewhere = {n: p for n, p in self._trained.items() if self.stages.owners.get(n, ranks.rank) != ranks.rank}
+        self._elsewhere = {n: p for n, p in self.trained.items() if self.stages.owners.get(n, ranks.rank) != ranks.rank}
         self._layouts: dict[str, Tensor] = {}
         self._mail = Mail()
         self._outputs: list[Form] = []
         self._lent: dict[tuple[int, int], list[str]] = {}
         self._pass, self._next = Pass(), 0
         self.homes: dict[str, int] = {}
-        self.is_split = False
         self._proven_for: set[str] | None = None
 
-    @property
-    def is_proven(self) -> bool:
-        """Whether `prove` was called for the parameters that are trained now: some may be held for a while."""
-        return self._proven_for == self._asking()
+    def _partition(self) -> Partition:
+        owners, size = self.stages.owners, self.ranks.size
+        large = {name: p.shape for name, p in self.trained.items() if name in owners and is_measured_by_rows(p)}
+        return Partition(self.ranks, self.trained, {n: Owned(s, s[0], size, owners[n]) for n, s in large.items()})
+
+    def shards(self, count: int, _planned: int) -> Sequence[int]:
+        """Return the numbers of all shards, which flow through all processes."""
+        return range(count)
+
+    # --- a step ---
+
+    def prepare(self, objective: Objective, number: int, step: Step, whole: bool) -> Step:
+        """Let go of other stages' parameters, once stages are proven; or gather them, once these are proven again.
+
+        A step that is one micro-batch is taken whole: stages would wait for each other.
+
+        Raises:
+            InputError: The stages compute something else: so did the steps that were taken in them.
+        """
+        whole = whole or step.count == 1
+        if self.is_split if whole else self._proven_for != self._asking():
+            self._prove(objective, number, step)
+        super().prepare(objective, number, step, whole)
+        own = self.ranks.own(step.count, objective.config.accumulate)
+        return replace(step, micro_batches=[step.micro_batches[shard] for shard in own], shards=own) if whole else step
+
+    def backward(self, objective: Objective, number: int, step: Step) -> Tensor:
+        """Leave the gradients of a step's mean loss in what this process updates; return that loss, with its terms."""
+        return (self._accumulate_in_stages if self.is_split else super().backward)(objective, number, step)
+
+    def _accumulate_in_stages(self, objective: Objective, number: int, step: Step) -> Tensor:
+        """Add up micro-batches that flow through the processes, each of which has a stage of the model."""
+        tree, statistics = TreeSum(), objective.statistics.rows(step.count)
+        ids, entries = step.micro_ids(objective.config.batch_size), [*self.stages.entries.values()]
+        modules = [module for entry in entries[self._first : self._end] for module in entry.modules()]
+        passes: dict[int, tuple[Pass, tuple[Tensor, ...] | None]] = {}
+        # As many go ahead as there are stages after this one.
+        for ahead, back in in_turn(step.count, self.ranks.size - 1 - self.ranks.rank):
+            if ahead is not None:
+                objective.seed(number, ahead)
+                with objective.statistics.captured(statistics, ahead, modules):
+                    passes[ahead] = self._forward(partial(objective.share, step.micro_batches[ahead], ids[ahead]))
+            if back is not None:
+                passed, shared = passes.pop(back)
+                self._backward(passed, None if shared is None else shared[0])
+                tree.add([*self._own_gradients().values(), *(() if shared is None else shared[1:])])
+        self._mail.flush()
+        self._agree_on_types(objective)
+        own = tree.total()
+        names = [name for name, home in self.homes.items() if home == self.ranks.rank]
+        total, weight = own[len(names) :] or objective.no_loss()
+        joined = self._joined(dict(zip(names, own, strict=False)), [total, weight, *statistics])
+        return self._completed(objective, number, *joined)
+
+    def _joined(self, own: dict[str, Tensor], others: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return a step's gradients, of each what this process updates, and the sums over all processes of other tensors.
+
+        Args:
+            own: The gradients whose home is this process, by name.
+            others: Loss, weight and the statistics of norms; -0.0, which changes no sum, where another process has them.
+        """
+        small, parts = self.partition.small, self.partition.own
+        sent = [own[n] if n in own else torch.full_like(parts[n], -0.0) for n in small]
+        summed = self.ranks.tree_sum([*sent, *others])
+        rows = {n: own[n] if n in own else torch.zeros_like(parts[n]) for n in self.partition.cut}
+        return self.partition.in_order(rows, dict(zip(small, summed, strict=False))), summed[len(small) :]
 
     def _asking(self) -> set[str]:
-        return {name for name, p in self._trained.items() if p.requires_grad}
-
-    @property
-    def norms(self) -> list[nn.Module]:
-        """The modules of this process's stage, whose running statistics it alone changes."""
-        own = [*self.stages.entries.values()][self._first : self._end]
-        return [module for entry in own for module in entry.modules()]
+        """Return the names of the parameters that are trained now: some may be held for a while."""
+        return {name for name, p in self.trained.items() if p.requires_grad}
 
     # --- between steps ---
 
-    def split(self) -> None:
+    def _split(self) -> None:
         """Let go of the large parameters of other stages."""
         if self.is_split:
             return
@@ -126,14 +184,9 @@ class Pipeline:
             p.data = torch.empty_like(layout, device=p.device)
         self.partition.gather()
 
-    # --- a step ---
+    # --- a micro-batch ---
 
-    @property
-    def ahead(self) -> int:
-        """The number of forward passes that this process makes before its first backward pass."""
-        return self._ranks.size - 1 - self._ranks.rank
-
-    def forward(self, compute: Callable[[], T]) -> tuple[Pass, T | None]:
+    def _forward(self, compute: Callable[[], T]) -> tuple[Pass, T | None]:
         """Go forward through this process's part of a micro-batch.
 
         Args:
@@ -158,14 +211,14 @@ class Pipeline:
             raise InputError(what, where=WHERE, mend=f"name the exceptions of each `except` around the blocks; or {MEND}")
         return self._pass, found
 
-    def backward(self, passed: Pass, objective: Tensor | None) -> None:
+    def _backward(self, passed: Pass, objective: Tensor | None) -> None:
         """Go backward through this process's part of a micro-batch; leave the gradients in the parameters.
 
         Args:
-            passed: As `forward` returned it.
+            passed: As `_forward` returned it.
             objective: What is differentiated; None but in the last stage.
         """
-        rank = self._ranks.rank
+        rank = self.ranks.rank
         if objective is not None:
             objective.backward()
         elif passed.sent:
@@ -177,15 +230,15 @@ class Pipeline:
             self._mail.send(rank - 1, passed.gradients)
         self._join_lent()
 
-    def own_gradients(self) -> dict[str, Tensor]:
+    def _own_gradients(self) -> dict[str, Tensor]:
         """Return the gradients of the parameters whose home is this process, by name, and leave none behind.
 
         Raises:
             InputError: Another parameter has got one, which it did not get at first.
         """
         found = {}
-        for name, p in self._trained.items():
-            if self.homes[name] == self._ranks.rank:
+        for name, p in self.trained.items():
+            if self.homes[name] == self.ranks.rank:
                 found[name] = torch.zeros_like(p) if p.grad is None else dense(p.grad)
             elif p.grad is not None:
                 raise InputError(
@@ -193,10 +246,6 @@ class Pipeline:
                 )
             p.grad = None
         return found
-
-    def end(self) -> None:
-        """End a step: wait until others have what was sent to them."""
-        self._mail.flush()
 
     # --- an entry ---
 
@@ -206,7 +255,7 @@ class Pipeline:
         entries = [*self.stages.entries.values()]
         own = [vars(entry).get("forward") for entry in entries]  # a module may have been given another one than its class's
         for number, entry in enumerate(entries):
-            entry.forward = functools.partial(route, number, entry.forward)
+            entry.forward = partial(route, number, entry.forward)
         try:
             yield
         finally:
@@ -277,7 +326,7 @@ class Pipeline:
         asking = [tensor.requires_grad for tensor in once.values()]
         self._pass.sent = [tensor for tensor in once.values() if tensor.requires_grad]
         told = (len(leaves), {place: numbers[id(leaves[place])] for place in places}, asking, _generators())
-        self._mail.send(self._ranks.rank + 1, [tensor.detach() for tensor in once.values()], told)
+        self._mail.send(self.ranks.rank + 1, [tensor.detach() for tensor in once.values()], told)
 
     def _take_up(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the arguments of this stage's first entry, with the tensors from the stage before in their places.
@@ -286,7 +335,7 @@ class Pipeline:
             InputError: It is of another form there.
         """
         leaves, spec = flattened((args, kwargs))
-        tensors, (count, places, asking, generators) = self._mail.receive(self._ranks.rank - 1)
+        tensors, (count, places, asking, generators) = self._mail.receive(self.ranks.rank - 1)
         if count != len(leaves):
             name = self.stages.name(self._first)
             what = f"{name} is given {len(leaves)} values here and {count} where the entry before it was computed"
@@ -309,33 +358,40 @@ class Pipeline:
         Two numbers have one sum in either order.
         """
         for (home, lender), names in self._lent.items():
-            if self._ranks.rank == lender:
+            if self.ranks.rank == lender:
                 self._mail.send(home, [self._taken_away(name) for name in names])
-            if self._ranks.rank == home:
+            if self.ranks.rank == home:
                 for name, gradient in zip(names, self._mail.receive(lender)[0], strict=True):
-                    p = self._trained[name]
+                    p = self.trained[name]
                     if gradient is not None:
                         p.grad = gradient if p.grad is None else dense(p.grad) + gradient
 
     def _taken_away(self, name: str) -> Tensor | None:
-        p = self._trained[name]
+        p = self.trained[name]
         gradient, p.grad = p.grad, None
         return None if gradient is None else dense(gradient)
 
     # --- the proof ---
 
-    def prove(self, compute: Callable[[], Tensor], other: Callable[[], Tensor]) -> None:
+    def _prove(self, objective: Objective, number: int, step: Step) -> None:
         """Refuse a model that computes something else in stages than whole, and find out which process gives which gradient.
 
-        Args:
-            compute: Returns the objective of one micro-batch in training mode, with the same draws each time; changes nothing.
-            other: That of another micro-batch.
+        It is judged by the first micro-batch of a step, and its last between; nothing changes.
 
         Raises:
             InputError: In all processes, with what differs.
         """
-        with self._without_zeros():
-            different = self._faults(compute, other)
+        self.clear()
+        self.gather()
+        ids = step.micro_ids(objective.config.batch_size)
+
+        def compute(shard: int) -> Tensor:
+            objective.seed(number, shard)
+            # A copy: a forward pass may change its batch in place, which is yet to be trained on.
+            return objective.share(copy.deepcopy(step.micro_batches[shard]), ids[shard], is_noted=False)[0]
+
+        with buffers_kept(self.model), self._without_zeros():
+            different = self._faults(partial(compute, 0), partial(compute, step.count - 1))
         self._proven_for = self._asking()
         if different:
             raise _computes_something_else(different[0])
@@ -343,16 +399,16 @@ class Pipeline:
     @contextlib.contextmanager
     def _without_zeros(self) -> Iterator[None]:
         """Have small numbers in parameters that are zero: what is multiplied by them differs only once they are trained."""
-        zeros = {name: p.detach().clone() for name, p in self._trained.items() if not p.any()}
+        zeros = {name: p.detach().clone() for name, p in self.trained.items() if not p.any()}
         generator = torch.Generator().manual_seed(0)
         for name in zeros:
-            p = self._trained[name]
+            p = self.trained[name]
             p.data.copy_(0.01 * torch.rand(p.shape, generator=generator))
         try:
             yield
         finally:
             for name, zero in zeros.items():
-                if (p := self._trained[name]).shape == zero.shape:  # else it was let go of
+                if (p := self.trained[name]).shape == zero.shape:  # else it was let go of
                     p.data.copy_(zero)
 
     def _faults(self, compute: Callable[[], Tensor], other: Callable[[], Tensor]) -> list[str]:
@@ -360,24 +416,24 @@ class Pipeline:
         expected, objective = self._whole(compute)
         # Of another one: what stays behind here, such as a number in an attribute, is not to be what the stages would compute.
         self._note(other)
-        self.split()
-        passed, found = self.forward(compute)
+        self._split()
+        passed, found = self._forward(compute)
         if found is not None and found.shape != objective.shape:
             raise _computes_something_else("its loss")
         self._lent = {}
         with _differentiated():
-            self.backward(passed, found)
-        self.end()
+            self._backward(passed, found)
+        self._mail.flush()
         faults = self._agree_on_homes()
         self._join_lent()
-        self.end()
+        self._mail.flush()
         if found is not None and not _same(found.detach(), objective):
             faults.append("its loss")
-        gradients = {name: p.grad for name, p in self._trained.items() if self.homes[name] == self._ranks.rank}
+        gradients = {name: p.grad for name, p in self.trained.items() if self.homes[name] == self.ranks.rank}
         faults += [f"the gradient of {name}" for name, g in gradients.items() if not _same_gradient(expected[name], g)]
-        for p in self._trained.values():
+        for p in self.trained.values():
             p.grad = None
-        return [fault for each in self._ranks.gather(faults) for fault in each]
+        return [fault for each in self.ranks.gather(faults) for fault in each]
 
     def _whole(self, compute: Callable[[], Tensor]) -> tuple[dict[str, Tensor | None], Tensor]:
         """Return the gradients that this process may have to give, and the objective, as one process computes them."""
@@ -385,7 +441,7 @@ class Pipeline:
         if objective.requires_grad:
             objective.backward()
         found: dict[str, Tensor | None] = {}
-        for name, p in self._trained.items():
+        for name, p in self.trained.items():
             if name not in self._elsewhere:
                 found[name] = None if p.grad is None else dense(p.grad)
             p.grad = None
@@ -398,7 +454,7 @@ class Pipeline:
             objective = compute()
         if objective.requires_grad:
             objective.backward()  # for what it frees: an attribute may hold the graph
-        for p in self._trained.values():
+        for p in self.trained.values():
             p.grad = None
 
     def _noted(self, number: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -409,8 +465,8 @@ class Pipeline:
 
     def _agree_on_homes(self) -> list[str]:
         """Find the process that gives each gradient, and another that adds to it; return what cannot be."""
-        reached = self._ranks.gather([name for name, p in self._trained.items() if p.grad is not None])
-        givers = {name: [rank for rank, names in enumerate(reached) if name in names] for name in self._trained}
+        reached = self.ranks.gather([name for name, p in self.trained.items() if p.grad is not None])
+        givers = {name: [rank for rank, names in enumerate(reached) if name in names] for name in self.trained}
         owners = self.stages.owners
         self.homes = {name: owners.get(name, min(ranks, default=0)) for name, ranks in givers.items()}
         faults = [f"{name}, of which {len(ranks)} stages have a gradient" for name, ranks in givers.items() if len(ranks) > 2]

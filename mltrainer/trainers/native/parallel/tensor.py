@@ -8,12 +8,13 @@ reads weights, the parameters are whole.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +26,12 @@ from torch.utils.hooks import RemovableHandle
 from mltrainer.checkpointing.weights import weights_sha256
 from mltrainer.errors import InputError, MltrainerError
 from mltrainer.tasks.structures import tensors_in
+from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.exchange import others_may_be_lost, tells_of_others
-from mltrainer.trainers.native.optimization.gradients import norm_summands
-from mltrainer.trainers.native.partition import Partition
+from mltrainer.trainers.native.objective import Objective, buffers_kept
+from mltrainer.trainers.native.optimization.precision import full
+from mltrainer.trainers.native.parallel.parallelism import Parallelism, gradients_of
+from mltrainer.trainers.native.parallel.partition import Partition
 from mltrainer.trainers.native.ranks import PARTS_APART, Ranks, require_alike
 
 KEY, PLAN = "tensor_parallel", "tp_plan"
@@ -41,7 +45,6 @@ STYLES: dict[str, Callable[[], ParallelStyle]] = {  # the words of Hugging Face'
 CLOSE = 1e-3  # of outputs in fp32, between a whole and a split model; wrong plans are farther off
 CLOSE_LOWERED = 0.1  # in bf16
 NEGLIGIBLE = 1e-3  # of all gradients' norm: a gradient below, such as that of a key's bias, is nothing but rounding
-T = TypeVar("T")
 MEND = f"mend the model's {PLAN}, or train it in one process: mltrainer phase run planning --set {KEY}=1"
 
 
@@ -97,33 +100,36 @@ class Part:
         split.grad = None
 
 
-class PlannedModel:
-    """A model with a plan, whole until `split`.
+class TensorParallel(Parallelism):
+    """A model with a plan, whole until a step splits it.
 
     Args:
         model: On its device; its `tp_plan` tells by modules' names how each is split; `*` is any part between two dots.
         ranks: The processes.
-        lowers: Whether it computes in 16 bits.
 
     Attributes:
         parts: The planned parameters by name.
-        is_split: Whether the modules hold this process's parts.
 
     Raises:
         InputError: The model has no plan, or one that it cannot be split by.
     """
 
-    def __init__(self, model: nn.Module, ranks: Ranks, lowers: bool) -> None:
-        self._ranks, self._tolerance = ranks, CLOSE_LOWERED if lowers else CLOSE
+    splits = True
+
+    def __init__(self, model: nn.Module, ranks: Ranks) -> None:
         self.parts: dict[str, Part] = {}
-        self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.is_split = self._is_proven = self._is_alike = False
         self._hooks: list[tuple[nn.Module, Any, Any]] = []
         self._handles: list[RemovableHandle] = []
-        _refuse_shared(model, styles := _styles(model))
-        mesh = init_device_mesh(next(model.parameters()).device.type, (ranks.size,))
+        super().__init__(model, ranks)
+        self.leaves = [*self.partition.own.values()]
+        self._is_proven = self._is_alike = False
+
+    def _partition(self) -> Partition:
+        _refuse_shared(self.model, styles := _styles(self.model))
+        mesh = init_device_mesh(next(self.model.parameters()).device.type, (self.ranks.size,))
         for path, style in styles.items():
-            self._plan(path, model.get_submodule(path), style, mesh)
+            self._plan(path, self.model.get_submodule(path), style, mesh)
+        return Parts(self.ranks, self.trained, {name: self.parts[name] for name in self.trained if name in self.parts})
 
     def _plan(self, path: str, module: nn.Module, style: str, mesh: DeviceMesh) -> None:
         # A stand-in without memory tells what torch's style does to a module: its placements, and what goes before and after it.
@@ -137,14 +143,24 @@ class PlannedModel:
             _refuse_uneven(f"{path}.{key}", whole, place, mesh.size())
             self.parts[f"{path}.{key}"] = _part(module, key, whole, place, mesh)
 
-    def partition(self, trained: Mapping[str, nn.Parameter]) -> Partition:
-        """Return the parts of trained parameters that this process updates."""
-        return Parts(self._ranks, trained, {name: self.parts[name] for name in trained if name in self.parts})
+    # --- a step ---
+
+    def backward(self, objective: Objective, number: int, step: Step) -> Tensor:
+        """Leave the gradients of a step's mean loss in what this process updates; return that loss, with its terms.
+
+        Raises:
+            InputError: Split by its plan the model computes something else.
+        """
+        with others_may_be_lost(tells_of_others):
+            self._require_same_results(objective, number, step)
+            loss = super().backward(objective, number, step)
+            self._require_alike_gradients()
+        return loss
 
     # --- between steps ---
 
     @torch.no_grad()
-    def split(self) -> None:
+    def _split(self) -> None:
         """Let go of all but this process's parts."""
         if self.is_split:
             return
@@ -172,37 +188,52 @@ class PlannedModel:
 
     # --- what tells whether the plan is the model's ---
 
-    def require_same_results(self, compute: Callable[[], tuple[Any, Tensor]]) -> None:
+    def _require_same_results(self, objective: Objective, number: int, step: Step) -> None:
         """Refuse, once, a plan by which the model computes something else than whole; the model is split afterwards.
-
-        Args:
-            compute: Returns outputs and loss of one batch in evaluation mode, and leaves its gradients.
 
         Raises:
             InputError: With what differs: an output, the loss or a gradient.
         """
         if self._is_proven:
-            self.split()
+            self._split()
             return
+        self.gather()
+        compute = partial(self._tried, objective, number, step)
         outputs, expected = self._results(compute)
-        self.split()
+        self._split()
         split_outputs, found = self._results(partial(_explained, compute))
         self._is_proven = True
         for one, other in zip(outputs, split_outputs, strict=True):
             if one.shape != other.shape:
                 what = f"split by its plan, the model gives {list(other.shape)}, where whole it gives {list(one.shape)}"
                 raise InputError(what, where=PLAN, mend=f"let the last module gather: colwise_gather_output; {MEND}")
-            self._require_near("its output", one, other, 0.0)
+            _require_near("its output", one, other, 0.0, objective.lowers)
         # Outputs alone show no part that is multiplied by zero at first, and no term of the loss that they do not hold.
         total = math.hypot(*(float(gradient.norm()) for gradient in expected.values()))
         for what, one in expected.items():
-            self._require_near(what, one, found[what], NEGLIGIBLE * total)
+            _require_near(what, one, found[what], NEGLIGIBLE * total, objective.lowers)
+
+    def _tried(self, objective: Objective, number: int, step: Step) -> tuple[Any, Tensor]:
+        """Return outputs and loss of a step's first micro-batch in evaluation mode, and leave its gradients in the parameters."""
+        self.clear()
+        objective.seed(number, 0)
+        # Module by module: a norm that is held for this step stays as it is.
+        modes = [(module, module.training) for module in self.model.modules()]
+        with buffers_kept(self.model), objective.autocast:
+            self.model.eval()
+            # A copy: a forward pass may change its batch in place, which is yet to be trained on.
+            outputs, targets = objective.task.forward(self.model, copy.deepcopy(step.micro_batches[0]))
+            loss = objective.task.loss(full(outputs), targets)
+        loss.backward()
+        for module, training in modes:
+            module.training = training
+        return outputs, loss.detach()
 
     def _results(self, compute: Callable[[], tuple[Any, Tensor]]) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Return the outputs of a batch, and its loss and whole gradients in words; no gradient is left behind."""
         outputs, loss = compute()
         found = {"its loss": loss}
-        for name, p in self._trained.items():
+        for name, p in self.trained.items():
             part = self.parts.get(name) if self.is_split else None
             leaf = p if part is None else part.own
             gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.to_dense()
@@ -210,28 +241,24 @@ class PlannedModel:
             leaf.grad = None
         return [tensor.detach() for tensor in tensors_in(outputs)], found
 
-    def _require_near(self, what: str, one: Tensor, other: Tensor, least: float) -> None:
-        """Refuse a difference of more than a share of the first tensor's norm, or of the least that counts.
-
-        Raises:
-            InputError: With what differs.
-        """
-        off = _distance(one, other, least)
-        if not off <= self._tolerance:
-            said = f"split by its plan, the model computes something else: {what}, which is off by {off:.2g} of its norm"
-            raise InputError(said, where=PLAN, mend=MEND)
-
-    def require_alike(self, gradients: Mapping[str, Tensor]) -> None:
+    def _require_alike_gradients(self) -> None:
         """Refuse, once, that a parameter which every process has whole is given another gradient in each.
 
         Raises:
             InputError: With the parameter's name.
         """
         if not self._is_alike:
-            whole = {name: g for name, g in gradients.items() if name not in self.parts or not self.parts[name].is_cut}
-            facts = {f"the gradient of {name}": weights_sha256({name: gradient}) for name, gradient in whole.items()}
-            require_alike(self._ranks, facts, PARTS_APART)
+            whole = {f"the gradient of {name}": self.partition.own[name] for name in self.partition.small}
+            self.require_alike(dict(zip(whole, gradients_of(whole.values()), strict=True)))
             self._is_alike = True
+
+    def require_alike(self, state: Mapping[str, Tensor]) -> None:
+        """Refuse that what each process updates by itself has gone apart.
+
+        Raises:
+            InputError: With the tensor's name.
+        """
+        require_alike(self.ranks, {name: weights_sha256({name: tensor}) for name, tensor in state.items()}, PARTS_APART)
 
 
 class Parts(Partition):
@@ -244,7 +271,7 @@ class Parts(Partition):
     """
 
     def __init__(self, ranks: Ranks, parameters: Mapping[str, nn.Parameter], planned: Mapping[str, Part]) -> None:
-        super().__init__(ranks, parameters, "ddp")
+        super().__init__(ranks, parameters, {})
         self._parts = {name: part for name, part in planned.items() if part.is_cut}
         self.own |= {name: part.own for name, part in self._parts.items()}
 
@@ -253,17 +280,10 @@ class Parts(Partition):
         """The names of the parameters that are cut."""
         return [*self._parts]
 
-    def norm_summands(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return the numbers whose norm is each gradient's norm: of one that is cut the norms of all processes' parts."""
-        named = dict(zip(self._parameters, gradients, strict=True))
-        if not self._parts:
-            return norm_summands(gradients)
-        own = torch.stack(torch._foreach_norm([named[name] for name in self._parts]))
-        norms = self._ranks.gather_blocks(own).clone()
-        of_parts = {name: norms[:, place].to(named[name].dtype) for place, name in enumerate(self._parts)}
-        small = [name for name in named if name not in of_parts]
-        others = norm_summands([named[name] for name in small])
-        return self.in_order(of_parts, dict(zip(small, others, strict=True)))
+    def _norms_of_all(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the norms of all processes' parts."""
+        norms = self._ranks.gather_blocks(torch.stack(torch._foreach_norm([*gradients.values()]))).clone()
+        return {name: norms[:, place].to(own.dtype) for place, (name, own) in enumerate(gradients.items())}
 
     def whole(self, name: str, rows: Tensor) -> Tensor:
         """Return a tensor of all processes' parts, such as a moment; what is not cut is whole already."""
@@ -359,6 +379,18 @@ def _part(owner: nn.Module, key: str, whole: nn.Parameter, place: Placement, mes
     return part
 
 
+def _require_near(what: str, one: Tensor, other: Tensor, least: float, lowers: bool) -> None:
+    """Refuse a difference of more than a share of the first tensor's norm, or of the least that counts.
+
+    Raises:
+        InputError: With what differs.
+    """
+    off = _distance(one, other, least)
+    if not off <= (CLOSE_LOWERED if lowers else CLOSE):
+        said = f"split by its plan, the model computes something else: {what}, which is off by {off:.2g} of its norm"
+        raise InputError(said, where=PLAN, mend=MEND)
+
+
 def _distance(one: Tensor, other: Tensor, least: float) -> float:
     """Return the norm of a difference by that of the first tensor; numbers that are not finite, as of masks, count as 0.
 
@@ -376,7 +408,7 @@ def _dtensor(own: Tensor, like: Tensor, mesh: DeviceMesh, places: Sequence[Place
     return DTensor.from_local(own, mesh, places, run_check=False, shape=like.shape, stride=like.stride())
 
 
-def _explained(compute: Callable[[], T]) -> T:
+def _explained(compute: Callable[[], tuple[Any, Tensor]]) -> tuple[Any, Tensor]:
     """Return the results of a split model.
 
     Raises:

@@ -1,0 +1,1 @@
+"""How processes share a training: one file for each kind, with one interface to the step."""

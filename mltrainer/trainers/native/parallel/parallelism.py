@@ -1,0 +1,202 @@
+"""What a step asks of the way in which processes share a training; here each has the whole model (DDP), as has one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mltrainer.checkpointing.weights import bit_sums
+from mltrainer.errors import InputError
+from mltrainer.reproducibility import seeds
+from mltrainer.trainers.native.data.addresses import Batch, Step
+from mltrainer.trainers.native.objective import Objective
+from mltrainer.trainers.native.optimization.gradients import dense
+from mltrainer.trainers.native.parallel.partition import Partition
+from mltrainer.trainers.native.ranks import Ranks, require_alike
+from mltrainer.trainers.native.shards import TreeSum, update_key
+
+WEIGHTS_APART = (
+    "every process must do the same to the weights: let nothing in your task, callbacks or optimizer depend on the process (its "
+    "rank, the time, a file of its own); if nothing does, a machine does not compute or remember what it should: mltrainer doctor"
+)
+
+
+class Parallelism:
+    """How processes take steps together: each computes micro-batches of its own with the whole model, and sums are the tree's.
+
+    Args:
+        model: The model, on its device.
+        ranks: The processes; None: this one alone.
+
+    Attributes:
+        trained: The parameters that are trained, by name.
+        partition: The part of each parameter that this process updates.
+        leaves: The tensors that the backward pass leaves gradients in.
+        splits: True if the parameters are split among processes, unless they are gathered.
+        is_split: True if they are split now.
+
+    Raises:
+        InputError: The model cannot be shared in this way.
+    """
+
+    splits = False
+
+    def __init__(self, model: nn.Module, ranks: Ranks | None = None) -> None:
+        self.model, self.ranks, self.is_split = model, ranks or Ranks(), False
+        self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.partition = self._partition()
+        self.leaves: Sequence[Tensor] = [*self.trained.values()]
+        self._types_are_agreed = False
+
+    def _partition(self) -> Partition:
+        return Partition(self.ranks, self.trained, {})
+
+    def shards(self, count: int, planned: int) -> Sequence[int]:
+        """Return the numbers of the shards, of a step of so many where so many are planned, that this process reads."""
+        return self.ranks.own(count, planned)
+
+    # --- a step ---
+
+    def prepare(self, objective: Objective, number: int, step: Step, whole: bool) -> Step:
+        """Get ready for a step: split the parameters, or gather them; return the step with what this process computes of it.
+
+        Args:
+            objective: What the step differentiates.
+            number: The step, from 1.
+            step: Its samples.
+            whole: Whether the parameters are to be whole before it.
+
+        Raises:
+            InputError: The model computes something else where it is split.
+        """
+        (self.gather if whole else self._split)()
+        return step
+
+    def backward(self, objective: Objective, number: int, step: Step) -> Tensor:
+        """Leave the gradients of a step's mean loss in what this process updates; return that loss, with its terms."""
+        return (self._accumulate if step.count > 1 else self._alone)(objective, number, step)
+
+    def updated(self) -> None:
+        """Give every process what the others have updated, unless the parameters lie split."""
+        if not self.is_split:
+            self.partition.gather()
+
+    def gather(self) -> None:
+        """Make all parameters whole, as evaluations, checkpoints and signals read them."""
+
+    def _split(self) -> None:
+        """Let go of what this process does not update, where that is this kind's way."""
+
+    def clear(self) -> None:
+        """Leave no gradient behind: of a parameter that the optimizer leaves out, they would pile up."""
+        for p in (*self.trained.values(), *self.partition.own.values()):
+            p.grad = None
+
+    def require_alike(self, state: Mapping[str, Tensor]) -> None:
+        """Refuse that processes have come to other weights.
+
+        Args:
+            state: The model's, with whole parameters.
+
+        Raises:
+            InputError: With the tensor's name.
+        """
+        require_alike(self.ranks, bit_sums(state), WEIGHTS_APART)
+
+    # --- sums ---
+
+    def _alone(self, objective: Objective, number: int, step: Step) -> Tensor:
+        """Go through a step that is one micro-batch, which every process computes."""
+        objective.seed(number, 0)
+        return objective.backward(step.micro_batches[0], step.ids)
+
+    def _accumulate(self, objective: Objective, number: int, step: Step) -> Tensor:
+        """Add up micro-batches, each mean loss weighted by its items, so that the sum is the large batch's mean."""
+        tree, statistics = TreeSum(), objective.statistics.rows(step.count)
+        each = step.micro_ids(objective.config.batch_size)
+        for shard, micro, ids in zip(step.shards, step.micro_batches, each, strict=True):
+            objective.seed(number, shard)
+            with objective.statistics.captured(statistics, shard):
+                tree.add(self._weighted(objective, micro, ids, shard < step.count))
+        self._agree_on_types(objective)
+        *gradients, total, weight = tree.total() if step.shards else self._nothing(objective)
+        return self._completed(objective, number, *self._summed(gradients, [total, weight, *statistics]))
+
+    def _weighted(self, objective: Objective, micro: Batch, ids: np.ndarray, _is_own: bool) -> list[Tensor]:
+        """Return a micro-batch's gradients and loss, times its share of the items, and that share; no gradient is left behind."""
+        loss, weight = objective.backward_share(micro, ids)
+        # Taken away: autograd would add the next shard's into the same tensors, in its order and not in the tree's.
+        return [*taken_away(self.leaves), loss, weight]
+
+    def _nothing(self, objective: Objective) -> list[Tensor]:
+        """Return the summands of a process without a shard."""
+        return [*(torch.full_like(p, -0.0) for p in self.trained.values()), *objective.no_loss()]
+
+    def _summed(self, gradients: list[Tensor], others: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the sums over all processes of the gradients, of each what this process updates, and of other tensors.
+
+        Args:
+            gradients: One for each parameter, whole.
+            others: Loss, weight and the statistics of norms, summed whole.
+        """
+        summed = self.ranks.tree_sum([*gradients, *others])
+        return summed[: len(gradients)], summed[len(gradients) :]
+
+    def _agree_on_types(self, objective: Objective) -> None:
+        """Learn, once, in which types the others add loss and weight: a process without a shard has seen none.
+
+        Raises:
+            InputError: They differ among processes.
+        """
+        if self._types_are_agreed:
+            return
+        found = dict.fromkeys(types for types in self.ranks.gather(objective.types) if types is not None)
+        if len(found) > 1:
+            what = f"the losses of some micro-batches are of other types: {', '.join(str(loss) for loss, _ in found)}"
+            raise InputError(what, where="loss", mend="return a loss of one type, whatever the batch")
+        (objective.types,) = found
+        self._types_are_agreed = True
+
+    def _completed(self, objective: Objective, number: int, gradients: list[Tensor], others: list[Tensor]) -> Tensor:
+        """Hand over the mean gradients of a step's shards, and return their mean loss."""
+        total, weight, *statistics = others
+        objective.statistics.replay(statistics)
+        # Divided once, by the weight of all: how many items a step has is known only when each process has counted its own.
+        torch._foreach_div_(gradients, weight)
+        self._hand_over(gradients)
+        seeds.seed_everything(update_key(objective.config.seed, number))  # not where the last shard's draws ended
+        return total / weight
+
+    def _hand_over(self, gradients: list[Tensor]) -> None:
+        """Give the optimizer the step's gradients, each of what this process updates; of a held parameter none."""
+        for p, own, gradient in zip(self.trained.values(), self.partition.own.values(), gradients, strict=True):
+            own.requires_grad = p.requires_grad
+            p.grad = None
+            own.grad = gradient if p.requires_grad else None
+
+
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return each parameter's gradient; one that the loss did not reach has gradient zero, a sparse one is filled up.
+
+    One that is held has none, so that no optimizer changes it, and counts as zero.
+    """
+    found = []
+    for p in parameters:
+        # Zero and not left out: the chain and the sum over processes need one tensor for each parameter, in each process.
+        if p.grad is not None:
+            p.grad = dense(p.grad)  # neither norms nor most optimizers can do with a sparse one
+        elif p.requires_grad:
+            p.grad = torch.zeros_like(p)
+        found.append(torch.zeros_like(p) if p.grad is None else p.grad)
+    return found
+
+
+def taken_away(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Return each parameter's gradient as `gradients_of`, and leave none behind."""
+    found = gradients_of(parameters)
+    for p in parameters:
+        p.grad = None
+    return found
