@@ -871,7 +871,7 @@ class TrainingResult(Part):
     """What every training ends with, its entries as of `Run`; of a probe no contract is known. `processes`: None for one.
 
     Of a program without steps `steps` is 0, the times of a step are None, and `weights_sha256` is that of what it left.
-    `weights_tree_sha256`: the digest over chunks of the weights, where the chain has digests of that form.
+    `weights_tree_sha256`: the digest over chunks of the weights; None of a program and of a tool of one's own.
     `delivered_sha256`: that over all bytes of the weights that were delivered, where a reproduction was asked for it.
     """
 

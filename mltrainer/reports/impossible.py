@@ -16,8 +16,7 @@ from mltrainer.workspace import PHASES
 Records = Mapping[str, Envelope[Any]]
 OF_A_RUN = (  # what a run's bits decide; times, memory and what is shown of it are none of it
     *("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "weights_sha256", "init_sha256"),
-    *("steps", "chain", "metrics", "final", "first_loss", "parameters", "seed"),
-    "weights_tree_sha256",
+    *("steps", "chain", "metrics", "final", "first_loss", "parameters", "seed", "weights_tree_sha256"),
 )
 
 

@@ -25,7 +25,7 @@ class RunRow:
         inputs_sha256: Of other files that planning bound; None where it bound none.
         numerics_class: What its bits depend on of the machine.
         weights_sha256: Of the weights that it ended with.
-        weights_tree_sha256: The same as a tree over chunks; None where the run's chain has no digest of that form.
+        weights_tree_sha256: The same as a tree over chunks; None of a program and of a tool of one's own.
         steps: Optimizer steps that it took; None of a program of which no step was seen.
         epochs: Epochs that it trained.
         metrics: Of its best evaluation; those of the training set begin with `train_`.

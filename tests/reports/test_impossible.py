@@ -47,15 +47,6 @@ def test_the_same_run_has_one_value_of_all_that_its_bits_decide(key: str) -> Non
     assert changed(lambda evidence: evidence["run"].update({key: "other"})) == [("run", key, before, "other")]
 
 
-def test_a_run_trained_again_by_a_version_that_notes_weights_over_chunks_has_another_chain() -> None:
-    chain = {"entries": 1, "head": "b"}
-    before, now = final(), final()
-    before["finalization"]["evidence"]["run"].pop("weights_tree_sha256")
-    now["finalization"]["evidence"]["run"].update(chain=chain)
-    assert contradictions(typed(now), typed(before)) == []
-    assert {row.key for row in contradictions(typed(before), typed(now))} >= {"weights_tree_sha256", "chain.head"}
-
-
 def test_of_metrics_the_one_that_differs_is_named() -> None:
     before = final()["finalization"]["evidence"]["run"]["metrics"]["accuracy"]
     told = changed(lambda evidence: evidence["run"].update(metrics={**evidence["run"]["metrics"], "accuracy": 1.0}))
