@@ -100,7 +100,7 @@ class OpeningSettings(ItemSettings):
 class AcceptanceSettings(ItemSettings):
     """`acceptance_met`."""
 
-    split: Literal["test", "validation"] | None = Field(None, description="what decides; null: validation, as before it was said")
+    split: Literal["test", "validation"] | None = Field(None, description="what decides; null: validation")
     coverage_level: float = Field(
         0.01,
         gt=0,
@@ -133,7 +133,7 @@ SETTINGS: dict[str, type[ItemSettings]] = {
 
 
 class DataLimits(Strict):
-    """By what planning judges the data; the defaults are those of version 0.1, whose pages did not declare them."""
+    """By what planning judges the data; the defaults hold where a page of a project's own declares none."""
 
     class_imbalance: float = Field(
         10, ge=1, description="more times as many training samples of one class as of another are told", json_schema_extra=HIGHER
@@ -190,7 +190,7 @@ class PlanningSettings(DataLimits):
 
 
 class FinalizationSettings(Strict):
-    """Finalization's own; the pages of version 0.1 had none."""
+    """Finalization's own; the defaults hold where a page of a project's own declares none."""
 
     interval_level: float = Field(0.95, gt=0, lt=1, description="the level of a metric's interval")
     interval_resamples: int = Field(1000, ge=100, description="resamples of the split; percentiles of fewer say little")
@@ -201,7 +201,7 @@ PHASE_SETTINGS: dict[str, type[Strict]] = {"planning": PlanningSettings, "finali
 
 
 class GradeSettings(Strict):
-    """By what a reproduction with other bits is graded; the defaults are those of version 0.1, whose page declared none."""
+    """By what a reproduction with other bits is graded; the defaults hold where a page of a project's own declares none."""
 
     loss_bound: float = Field(1e-3, gt=0, lt=1, description="the largest relative difference of a step's loss and of the metric")
     min_seeds: int = Field(3, ge=2, description="the fewest other seeds that give a spread")

@@ -59,7 +59,7 @@ def _answer(seen: Seen) -> _Answer | None:
 
 
 def _confused(run: Run) -> _Answer | None:
-    """Return the same from the confusion matrix of the best evaluation, which records of earlier versions have."""
+    """Return the same from the confusion matrix of the best evaluation: all that there is where nothing was observed."""
     counts = run.class_counts
     if not sum(counts):
         return None

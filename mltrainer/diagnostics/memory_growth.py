@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from mltrainer.diagnostics.signals import Finding, Run, finite, judged, number, percent, text
+from mltrainer.diagnostics.signals import Finding, Run, judged, number, percent, text
 
 LEAST_ROWS = 4  # evaluations after the first, by which caches and buffers have their size
 MOST_ROWS = 12  # evenly spaced; of hundreds, one in which freed memory was used again would hide a leak
@@ -41,10 +41,8 @@ def _judged(what: str, rows: list[tuple[int, float]], share: float, mb: float, l
 
 
 def _recorded(run: Run) -> list[tuple[int, float]]:
-    """Return the step and the memory of each evaluation; before version 0.3 of those at which the model was observed."""
+    """Return the step and the memory of each evaluation at which it is known."""
     rows = [(row.step, number(row.memory_mb)) for row in run.history]
-    if not finite(mb for _, mb in rows):
-        rows = [(row.step, number(signals.memory_mb)) for row, signals in run.seen]
     return [(step, mb) for step, mb in rows if math.isfinite(mb)]
 
 

@@ -528,7 +528,7 @@ class Run:
         """Return True if the model learned, even by heart, or keeps up with plain models; unknown skill counts as not learned."""
         return self.reached_skill >= at_least or self.keeps_up
 
-    # --- what was observed beside the history; earlier versions observed nothing ---
+    # --- what was observed beside the history ---
 
     @property
     def start(self) -> SeenAtStart | None:

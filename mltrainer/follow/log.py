@@ -216,9 +216,6 @@ def steps_written(folder: Path) -> int:
 def slim(content: Mapping[str, Any]) -> Evaluation:
     """Return an evaluation for the screen."""
     row = known(Evaluation, content)
-    match content:
-        case {"signals": {"memory_mb": memory}} if not row.memory_mb:  # before version 0.3 it stood there alone
-            row = replace(row, memory_mb=memory)
     shown = {name: _finite(value) for name, value in vars(row).items() if name not in ("step", "epoch")}
     return replace(row, **shown)
 

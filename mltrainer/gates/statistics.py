@@ -41,7 +41,7 @@ def improvements(candidate: Sequence[Any], baseline: Sequence[Any], mode: str) -
 
 
 def level_at(number: int | None, level: float) -> float:
-    """Return the level that a comparison may spend, by its number; all of it where earlier versions did not count."""
+    """Return the level that a comparison may spend, by its number; all of it where comparisons are not counted."""
     return level if number is None else spent_level(level, number)
 
 

@@ -42,14 +42,12 @@ class Chain:
 
     Args:
         settings: `steps`, after which the process ends, 0 for never; `disturbances`, of which `pace` has it stand still for
-            moments; `kill`, the step after which the process is killed; `by_position`, whether weights stand in their
-            optimizer's order, as before version 0.3, and not in their model's.
+            moments; `kill`, the step after which the process is killed.
         process: Its name, and where the lines go.
     """
 
     def __init__(self, settings: Settings, process: Process) -> None:
         self._most, self._kill = settings.steps, settings.kill
-        self._by_position = settings.by_position
         self._pauses = PAUSES if "pace" in settings.disturbances else {}
         self._process = process
         self._reset()
@@ -108,9 +106,7 @@ class Chain:
         if found is None or found.reference() is not optimizer:  # the number may have been that of one that is gone
             for other in self._tracked_optimizers:
                 other.held.clear()
-            found = self._by_id[id(optimizer)] = TrackedOptimizer(
-                self._torch, optimizer, len(self._tracked_optimizers), self._by_position
-            )
+            found = self._by_id[id(optimizer)] = TrackedOptimizer(self._torch, optimizer, len(self._tracked_optimizers))
             self._tracked_optimizers.append(found)
         return found
 
@@ -162,18 +158,16 @@ class TrackedOptimizer:
         torch: The module.
         optimizer: The one that makes the steps.
         number: As above.
-        by_position: Whether the weights stand in the optimizer's order in place of their model's.
     """
 
-    def __init__(self, torch: Any, optimizer: Any, number: int, by_position: bool = False) -> None:
+    def __init__(self, torch: Any, optimizer: Any, number: int) -> None:
         self._torch, self.number, self.reference = torch, number, weakref.ref(optimizer)
         self._models = [weakref.ref(module) for module in _holders(torch, _parameters(optimizer))]
-        self._by_position = by_position
         self.held: list[Any] = []
         self._choose(optimizer)
 
     def _choose(self, optimizer: Any) -> None:
-        self._order = [] if self._by_position else _model_order(optimizer, [reference() for reference in self._models])
+        self._order = _model_order(optimizer, [reference() for reference in self._models])
         self._count = len(_parameters(optimizer))
         weights = self.weights(optimizer)
         self._of_gradients = Sums(self._torch, weights, range(self._count))

@@ -30,7 +30,6 @@ class Settings(NamedTuple):
         near: The step before which each line is looked at anew, however often it was; 0 for none.
         quiet: Whether nothing is noted from the end of the first step until then.
         signals: Whether steps are looked at more closely than their bits.
-        by_position: Whether weights stand in their optimizer's order in place of their model's.
         disturbances: The modules that change within the process what may not matter, as `disturbances` lists them.
         seed: Of the generators of a program that imports TensorFlow or JAX, whose operations are then made deterministic; None
             where the program is left as it is.
@@ -43,7 +42,6 @@ class Settings(NamedTuple):
     files: bool = False
     trace: bool = False
     signals: bool = False
-    by_position: bool = False
     disturbances: Sequence[str] = ()
     near: int = 0
     quiet: bool = False

@@ -35,7 +35,7 @@ class Findings(Part):
 
 
 class ExplorerSettings(Findings):
-    """What the explorer decides by, as its page of the handbook says; `minutes` came with version 0.2."""
+    """What the explorer decides by, as its page of the handbook says."""
 
     smoothing: Value
     divergence: Value
@@ -43,7 +43,7 @@ class ExplorerSettings(Findings):
     clear_fall: Value
     memory_share: Value
     near_best: Value
-    minutes: Value | None = None
+    minutes: Value
 
 
 class State(Findings):

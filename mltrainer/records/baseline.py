@@ -60,8 +60,8 @@ class Folds(Part):
 class Baseline(Part):
     """The run of the planned config; of one that failed, the changes that the diagnostics suggest.
 
-    `diagnostics`: what they find in the run; before version 0.3 in one that failed alone.
-    `references`: what plain models reach; None for a task of one's own, and in earlier records. `folds`: None without them.
+    `diagnostics`: what they find in the run.
+    `references`: what plain models reach; None for a task of one's own. `folds`: None without them.
     `boosting`: gradient boosting that is ahead of the run. `untaught`: of a run with a teacher, those without. `lacking`: None
     where each split has all classes.
     `unplanned`: the files that the run opened and planning did not bind; None where nobody looked.

@@ -50,7 +50,7 @@ class Part(BaseModel):
 
     def written(self) -> dict[str, Any]:
         """Return the part as its file holds it, with the entries that it was read with."""
-        # A field that came later, set to its default, would change an older record, whose seal knows nothing of it.
+        # A default that is not in the file would give it another seal.
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 

@@ -110,7 +110,7 @@ class WayBack(Part):
     Attributes:
         set: The values.
         trials: Of the search.
-        search: What the search's report advises; records of versions that did not note it advise more trials.
+        search: What the search's report advises; None where nothing was searched.
     """
 
     set: dict[str, Any]

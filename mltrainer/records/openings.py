@@ -74,7 +74,7 @@ def _is_one_split(one: Opening, other: Opening, splits: Mapping[str, RowDigests]
     if one.data_sha256 == other.data_sha256 or (one.rows_sha256 and one.rows_sha256 == other.rows_sha256):
         return True
     rows, others = splits.get(one.rows_sha256 or ""), splits.get(other.rows_sha256 or "")
-    if rows is None or others is None:  # written before version 0.3, which kept none
+    if rows is None or others is None:  # nobody knows the rows of a split whose digests are not here
         return False
     if rows.salt != others.salt:  # nobody can tell: what a changed salt would hide is counted
         return True

@@ -139,7 +139,7 @@ class Comparison(Part):
     """Baseline and candidate on the same fresh seeds; the gate computes what follows from it again.
 
     Attributes:
-        budget: Of each side, by name; empty in records of versions that did not count it.
+        budget: Of each side, by name; empty where nothing was compared.
         number: Of this comparison among those with the plan's baseline, from 1; None where they were not counted.
         earlier: Those before it.
         plan_sha256: The baseline's config without its seed, by which comparisons are of one series.

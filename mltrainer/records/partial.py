@@ -1,4 +1,4 @@
-"""Models of what is not whole: a run that still trains, a program of which little was seen, a result of an early version."""
+"""Models of what is not whole: a run that still trains, a program of which little was seen."""
 
 import functools
 from collections.abc import Callable, Mapping

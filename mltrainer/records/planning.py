@@ -198,7 +198,7 @@ class Probe(Part):
     """Two trainings of a few real steps side by side; the second stopped at `resumed_at` and went on, where that is not 0.
 
     Attributes:
-        hash_seeds: Of all processes that were compared; before version 0.3 those of the runs.
+        hash_seeds: Of all processes that were compared.
         changed: What was changed in the second training that must not matter, in words.
         not_changed: What was not, and may still matter.
     """
@@ -432,7 +432,7 @@ class Planning(Planned):
 
     `opened`: the files that the task opens beside data and code, by the probes and by the runs of the same task and code;
     None where nobody looked. `unsteady`: those that held something else in the second probe, which are not bound. `trackers`:
-    those that the config names, as they were tried; None before version 0.3. `fine_tuning`: where the model begins with given
+    those that the config names, as they were tried. `fine_tuning`: where the model begins with given
     weights. `memory_advice`: where a training takes much of the memory. `boosting`: of a table, what gradient boosting reaches.
     """
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from mltrainer.errors import MltrainerError
 from mltrainer.records.common import Call, Cause, Cost, Divergence, FileRow, Measured, MetricChoice, Metrics, Number, Part
@@ -408,7 +408,7 @@ class HistoryRow(Part):
     """One evaluation: what the steps since the last one showed, and the metrics; `trained` are those of weights not averaged.
 
     `loss_scale`, and the share of 0 among the last step's gradients, stand there where the loss is scaled. `memory_mb`: what the
-    process held, before the model was observed; None where nothing is observed, and before version 0.3. `allocated_mb`: what was
+    process held, before the model was observed; None where nothing is observed. `allocated_mb`: what was
     in use of C's heap and of the GPU; None where the C library does not tell. `terms`: of a loss that has some, their means over
     the steps, by name.
     """
@@ -594,7 +594,7 @@ class MemoryParts(Part):
 
 
 class Memory(Part):
-    """Peak memory in MiB: of the process, and of the GPU where there is one; `parts` of a probe, None before version 0.3."""
+    """Peak memory in MiB: of the process, and of the GPU where there is one; `parts` of a probe."""
 
     peak_rss_mb: Number
     device_peak_mb: Number | None
@@ -669,12 +669,6 @@ class Calibration(Part):
         Equal("frequency", lambda found: _mean(found.bins, "frequency"), FLOAT32),
         Equal("probability", lambda found: _mean(found.bins, "probability"), FLOAT32),
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_of(cls, given: Any) -> Any:
-        """Leave out `of`, which version 0.2 wrote: the class whose probability it was, or none."""
-        return {name: value for name, value in given.items() if name != "of"} if isinstance(given, dict) else given
 
 
 class ResidualBin(Part):
@@ -827,7 +821,7 @@ class Program(Part):
         read: The data that it read.
         resumed: Whether it can be gone on with; None where that was not tried.
         left: Where no step of a PyTorch optimizer was seen: what it left and what is compared in place of weights, as digests of
-            files and values of its metrics; None where steps were seen, and before version 0.3.
+            files and values of its metrics; None where steps were seen.
     """
 
     command: list[str]

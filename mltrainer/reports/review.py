@@ -235,7 +235,7 @@ def _merged(pairs: Mapping[str, tuple[Record, Record | None]], part: Callable[[R
 
 
 def _config(record: Record) -> dict[str, Any]:
-    """Return the config's keys; those that came after the record's version have the defaults that it was trained with."""
+    """Return the keys of the config as phases read it; as it stands where a revision's config is not valid here."""
     config = getattr(record.evidence, "config", {})
     try:
         keys = flat(TrainingConfig.model_validate(config).model_dump()) if config else []

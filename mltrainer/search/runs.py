@@ -28,7 +28,6 @@ from mltrainer.workspace import STATE_DIR, digest, read_json, write_json
 
 RUNS_DIR = f"{STATE_DIR}/runs"
 STATE_FILE = "state.json"
-EVERY_TRIAL = 10_000  # as many as a template may ask for: earlier versions did not note how many had begun, and had no limit
 MOST_CONTRACTS = 256  # kept in memory, each with its config
 DEATHS = 3  # chosen by us: a worker that dies so often on a trial, which came no further meanwhile, dies of the trial
 
@@ -41,7 +40,7 @@ class _State:
 
     deaths: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
-    begun: int = EVERY_TRIAL
+    begun: int = 0
 
 
 class Runs:
@@ -76,7 +75,7 @@ class Runs:
         try:
             return _State(**read_json(self.folder / STATE_FILE))
         except (InputError, TypeError, ValueError):
-            return _State(begun=0)
+            return _State()
 
     @property
     def seconds(self) -> float:

@@ -33,7 +33,8 @@ def answering(run: Record, output: dict[str, float], target: dict[str, float | N
     """Put what was seen on validation samples, and memory, into every evaluation of a run."""
     held = memory_mb or [100.0] * len(run["history"])
     seen = [{"validation": {"output": output, "target": target}, "memory_mb": mb} for mb in held]
-    history = [{**one, "signals": signals} for one, signals in zip(run["history"], seen, strict=True)]
+    rows = zip(run["history"], seen, held, strict=True)
+    history = [{**one, "signals": signals, "memory_mb": mb} for one, signals, mb in rows]
     return {**run, "history": history}
 
 

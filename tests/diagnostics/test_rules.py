@@ -241,7 +241,7 @@ def test_suggestions_that_fit_a_config_keep_the_pages_words_and_advice_and_drop_
 def test_the_report_of_a_diagnosis_sets_no_key_that_the_config_does_not_have(broken):
     rows = fitting(diagnose(Run.of(broken), None), {**CONFIG, "precision": "bf16"})
     evidence = {"recommendation": "debug", "diagnostics": [row.model_dump() for row in rows]}
-    command = names({"phase": "diagnostics", "evidence": evidence}, [])["next_command"]
+    command = names({"phase": "diagnostics", "evidence": evidence, "figures": []}, [])["next_command"]
     assert command == "mltrainer phase run planning --set clip.norm=1.0 --set precision=fp32"
 
 

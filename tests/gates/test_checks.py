@@ -344,7 +344,7 @@ def test_a_way_out_is_named_once() -> None:
 @pytest.mark.parametrize(
     ("wins", "number", "earlier", "verdict"),
     [
-        (5, None, [], "pass"),  # as earlier versions recorded it
+        (5, None, [], "pass"),
         (5, 1, [], "pass"),
         (4, 1, [], "fail"),
         (6, 2, EARLIER, "fail"),  # 1/64 is above three sixteenths of 0.05

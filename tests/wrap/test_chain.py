@@ -188,7 +188,7 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(*layers, torch.nn.Linear(3, 1))
 
 
-def seen(order: Sequence[int], by_position: bool = False, groups: int = 1) -> tuple[Any, str]:
+def seen(order: Sequence[int], groups: int = 1) -> tuple[Any, str]:
     """Return the sums of a step and the digest of all weights, with the parameters given in an order."""
     net = model()
     parameters = list(net.parameters())
@@ -196,7 +196,7 @@ def seen(order: Sequence[int], by_position: bool = False, groups: int = 1) -> tu
     optimizer = torch.optim.Adam([{"params": given[start::groups]} for start in range(groups)], lr=0.1)
     net(torch.ones(2, 3)).sum().backward()
     optimizer.step()
-    watched = TrackedOptimizer(torch, optimizer, 0, by_position)
+    watched = TrackedOptimizer(torch, optimizer, 0)
     return watched.sums(optimizer), digest_of(torch, watched.weights(optimizer))
 
 
@@ -204,8 +204,6 @@ def seen(order: Sequence[int], by_position: bool = False, groups: int = 1) -> tu
 def test_the_same_parameters_in_another_order_are_the_same_weights() -> None:
     plain = [*range(14)]
     assert seen(plain) == seen(plain[::-1]) == seen([3, 1, 2, 0, *plain[4:]])
-    assert seen(plain) == seen(plain, by_position=True)
-    assert seen(plain)[1] != seen(plain[::-1], by_position=True)[1]
 
 
 def test_weights_that_changed_places_are_other_weights() -> None:

@@ -126,7 +126,7 @@ def checkpoints_verified(record: Envelope[Baseline], settings: CheckpointSetting
 
 @check(Baseline)
 def inputs_planned(record: Envelope[Baseline]) -> Outcome:
-    """Every file that the run opened was bound by planning, with the digest that it has; earlier versions did not look.
+    """Every file that the run opened was bound by planning, with the digest that it has.
 
     What a program opens first after planning's steps, its baseline's own record binds.
     """

@@ -1,7 +1,7 @@
 """A column's cells as values of one kind.
 
-Text is read value by value, each distinct one once: most columns repeat theirs. The kinds that version 0.1 knew, plain numbers
-and categories, are told apart by the cells; the others are named in `data.columns`, so that what a model sees stands in a file.
+Text is read value by value, each distinct one once: most columns repeat theirs. Plain numbers and
+categories are told apart by the cells; the other kinds are named in `data.columns`, so that what a model sees stands in a file.
 """
 
 from __future__ import annotations

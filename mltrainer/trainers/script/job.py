@@ -18,8 +18,7 @@ from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.process import Settings
 from mltrainer.records.common import Cause
 from mltrainer.records.job import TrainingJob
-from mltrainer.records.partial import partial
-from mltrainer.records.run import Resumed, RunResult, sealed
+from mltrainer.records.run import Resumed, sealed
 from mltrainer.redaction import tail
 from mltrainer.reproducibility.causes import HASH_SEEDS
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -27,7 +26,7 @@ from mltrainer.tools.program import EXIT_CODES, Events, noting_errors, run_lock
 from mltrainer.trainers.result import has_error, unsound_data
 from mltrainer.trainers.script.observed import Observed, observed
 from mltrainer.trainers.script.result import judged_table, require_left, result_of
-from mltrainer.workspace import read_json, write_json, write_text
+from mltrainer.workspace import write_json, write_text
 from mltrainer.wrap.checking import COMPARES_LEFT, Check, calls_in
 from mltrainer.wrap.stalls import stall_reporter
 from mltrainer.wrap.starting import WrappedProgram
@@ -147,21 +146,13 @@ def _require_data(job: TrainingJob, root: Path) -> None:
 def _ran(job: TrainingJob, root: Path, scratch: Path, on_step: Callable[[int], None]) -> Observed:
     """Run the program as the job asks, and keep what it printed."""
     is_disturbed = bool(job.disturbances) or job.purpose == "reproduction"
-    settings = Settings(steps=job.max_steps or 0, signals=job.config.signals, by_position=_is_by_position(job, root))
+    settings = Settings(steps=job.max_steps or 0, signals=job.config.signals)
     try:
         return observed(_program(job.config, root), scratch, settings, is_disturbed, on_step)
     finally:
         # Also of a program that failed, of which this is often all that tells why.
         with contextlib.suppress(OSError):
             write_text(scratch.parent / PRINTED, _ends_of(scratch / "run" / "log.txt"))
-
-
-def _is_by_position(job: TrainingJob, root: Path) -> bool:
-    """Return True where the run to compare with was observed before version 0.3, with weights in their optimizer's order."""
-    if job.compare is None:
-        return False
-    libraries = partial(RunResult, read_json(root / job.compare / RESULT_FILE)).libraries
-    return libraries.get("mltrainer", "").startswith(("0.1.", "0.2."))
 
 
 def _ends_of(log: Path) -> str:
