@@ -235,9 +235,9 @@ class Trainer:
         self._load(tree, self.stepper.load_state_dict)
         self.history = [EvaluationRow(row) for row in tree["history"]]
         self.recorder.first_loss = tree["first_loss"]
-        if (signals := tree.get("signals")) is not None:  # a checkpoint of version 0.1 has none
-            self.recorder.losses, self.early.early = Losses(**signals["losses"]), Early(**signals["early"])
-            self.margins.restore(signals.get("margins"))
+        signals = tree["signals"]
+        self.recorder.losses, self.early.early = Losses(**signals["losses"]), Early(**signals["early"])
+        self.margins.restore(signals["margins"])
         head = fingerprint.Head(**tree["chain"])
         size = self.step * len(self.parameters) * 4
         self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
