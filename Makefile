@@ -17,7 +17,7 @@ DRAWING := build/drawing
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures schemas clean
+.PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures kept schemas clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | column -t -s '|' 2>/dev/null \
@@ -177,6 +177,9 @@ wheel-test: $(STAMP)  ## the built wheel, away from the checkout
 
 schemas: $(STAMP)  ## the JSON Schemas of records, after a model of mltrainer/records changed
 	$(BIN)/python -c 'from mltrainer.records.schemas import write; write()'
+
+kept: $(STAMP)  ## finish the projects that each later version must keep, until the release that they are of; four minutes
+	PYTHONPATH=. $(BIN)/python -m tests.kept
 
 docs: $(STAMP)  ## the documentation site, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

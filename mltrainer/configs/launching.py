@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from mltrainer.configs.loading import Later, Strict
+from mltrainer.configs.loading import Strict
 
 EngineName = Literal["local", "slurm", "ray"]
 OF_THE_SEARCH = frozenset(  # options of sbatch by which a job is followed
@@ -29,13 +29,11 @@ class Launching(Strict):
     processes: int = Field(
         1, ge=1, le=4096, description="processes that train together, a power of two and no more than `accumulate` fills"
     )
-    machines: Annotated[int, Later("0.3")] = Field(
-        1, ge=1, le=1024, description="machines of a job of SLURM that share these processes, each as many"
-    )
+    machines: int = Field(1, ge=1, le=1024, description="machines of a job of SLURM that share these processes, each as many")
     restarts: int = Field(
         0, ge=0, le=1000, description="how often a training that was killed, or lost one of its processes, goes on by itself"
     )
-    life_sign_s: Annotated[float, Later("0.3")] = Field(
+    life_sign_s: float = Field(
         60.0,
         ge=5,
         le=86_400,
@@ -47,18 +45,18 @@ class Launching(Strict):
         description="what several processes share: the samples of a step (ddp), also the optimizer's state (zero1), also "
         "gradients and parameters (fsdp); or the model, of which each computes a stage (pipeline)",
     )
-    offload: Annotated[Literal["optimizer"] | None, Later("0.3")] = Field(
+    offload: Literal["optimizer"] | None = Field(
         None,
         description="optimizer: the state of adamw or sgd is in the CPU's memory while the model is on a GPU, and the update is "
         "computed there; on a CPU it changes nothing; null: nothing is offloaded",
     )
-    engine: Annotated[EngineName, Later("0.3")] = Field(
+    engine: EngineName = Field(
         "local", description="where the runs of a search or an ablation are trained: on this machine, or as jobs of SLURM or Ray"
     )
-    slurm: Annotated[dict[str, str | int], Later("0.3")] = Field(
+    slurm: dict[str, str | int] = Field(
         {}, description='options of sbatch for each job, by their long names: {partition: gpu, time: "2:00:00"}'
     )
-    ray: Annotated[RayCluster, Later("0.3")] = Field(default_factory=lambda: RayCluster(), description="the Ray cluster")
+    ray: RayCluster = Field(default_factory=lambda: RayCluster(), description="the Ray cluster")
 
     @field_validator("slurm", mode="before")
     @classmethod

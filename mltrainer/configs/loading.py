@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import enum
 import functools
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
@@ -31,18 +29,7 @@ EXCLUSIVE = {  # of these keys of a group one at a time is given
 }
 
 
-class Decides(enum.Enum):
-    """What a key of a training config decides; one that is not marked decides the bits of a run, and with them its name."""
-
-    KEPT = "what is kept of a run"
-    NOTHING = "nothing about a run"
-
-
-@dataclass(frozen=True)
-class Later:
-    """Marks a key that came after version 0.1: where it has its default, digests omit it, so that it renames no run."""
-
-    since: str
+NO_BITS = "no bits"  # marks a key of a training config that decides no bit of a run, and so takes no part in its digest
 
 
 class Strict(BaseModel):
@@ -56,25 +43,24 @@ class Strict(BaseModel):
     )
 
 
-def told(model: BaseModel) -> dict[str, Any]:
-    """Return a model as plain values, without the keys that came later and have their defaults."""
+def without_defaults(model: BaseModel) -> dict[str, Any]:
+    """Return a model as plain values for a digest, without the keys that have their defaults: a key that is added changes none.
+
+    The name that tells a union's members apart stays, as in `{name: adam}`.
+    """
     fields = type(model).model_fields
-    values = {name: getattr(model, name) for name in fields if not _is_neutral(fields[name], getattr(model, name))}
+    values = {name: getattr(model, name) for name, field in fields.items() if _counts(field, getattr(model, name))}
     return {name: _plain(value) for name, value in {**values, **(model.__pydantic_extra__ or {})}.items()}
 
 
-def is_later(field: FieldInfo) -> bool:
-    """Return True for a key added after version 0.1."""
-    return any(isinstance(mark, Later) for mark in field.metadata)
-
-
-def _is_neutral(field: FieldInfo, value: Any) -> bool:
-    return is_later(field) and value == field.get_default(call_default_factory=True)
+def _counts(field: FieldInfo, value: Any) -> bool:
+    is_tag = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
+    return is_tag or value != field.get_default(call_default_factory=True)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return told(value)
+        return without_defaults(value)
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mltrainer.configs.loading import Later, Strict
+from mltrainer.configs.loading import Strict
 
 
 class Mlp(Strict):
@@ -66,7 +66,7 @@ class TableModel(Strict):
         "piecewise", description="how numbers become vectors: linear, and piecewise linear or periodic beside it"
     )
     bins: int = Field(16, ge=2, le=256, description="pieces of a number column, with equal shares of the training rows")
-    codes: Annotated[bool, Later("0.3")] = Field(
+    codes: bool = Field(
         False, description="a vector for each whole number of a column whose numbers have effects beside their trend"
     )
     embedding: int = Field(8, ge=1, description="length of a column's vector")

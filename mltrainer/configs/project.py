@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from mltrainer import plugins
@@ -16,7 +16,7 @@ from mltrainer.configs.augmenting import Augment
 from mltrainer.configs.averaging import Averaging
 from mltrainer.configs.conformal import Conformal
 from mltrainer.configs.launching import Launching
-from mltrainer.configs.loading import Decides, Later, Strict, needs_plugins, read_text, told, validate
+from mltrainer.configs.loading import NO_BITS, Strict, needs_plugins, read_text, validate, without_defaults
 from mltrainer.configs.models import Bag as Bag
 from mltrainer.configs.models import Cnn as Cnn
 from mltrainer.configs.models import FtTransformer as FtTransformer
@@ -74,37 +74,35 @@ class Task(Strict):
         pattern=rf"^[\w.]+:\w+$|{plugins.NAME}",
     )
     options: dict[str, Any] = Field({}, description="keyword arguments of one's own task")
-    samples_per_epoch: Annotated[int | None, Later("0.2")] = Field(
+    samples_per_epoch: int | None = Field(
         None, ge=1, description="training samples of an epoch, where the iterable of one's own task does not tell its length"
     )
-    weights: Annotated[dict[str, Annotated[float, Field(gt=0)]], Later("0.3")] = Field(
+    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
         {}, description="of several targets, how much the loss of each counts beside the others; 1 where it is not named"
     )
-    script: Annotated[str | None, Later("0.2")] = Field(
+    script: str | None = Field(
         None, min_length=1, description='a program that trains by itself, as it is typed: "python train.py --seed {seed}"'
     )
-    arguments: Annotated[dict[str, Argument], Later("0.2")] = Field(
+    arguments: dict[str, Argument] = Field(
         {}, description="what the program is given, in place of {name} or else as --name value; a search varies these"
     )
-    metrics: Annotated[str | None, Later("0.2")] = Field(
+    metrics: str | None = Field(
         None,
         min_length=1,
         description="the file of JSON that the program writes its metrics to: once, or a line per evaluation; null: a callback "
         "tells them",
     )
-    outputs: Annotated[list[str], Later("0.2")] = Field(
-        [], description="files that the program leaves, which must repeat bit for bit and are delivered"
-    )
-    reads: Annotated[list[str], Later("0.2")] = Field(
+    outputs: list[str] = Field([], description="files that the program leaves, which must repeat bit for bit and are delivered")
+    reads: list[str] = Field(
         [], description="files or folders that the program reads by a library's C code, where nobody sees them opened"
     )
-    table: Annotated[str | None, Later("0.3")] = Field(
+    table: str | None = Field(
         None,
         min_length=1,
         description="the file that describes the table that the program learns from, as `init --model boosting` writes it: "
         "planning judges that table as any other",
     )
-    resume: Annotated[str | None, Later("0.2")] = Field(
+    resume: str | None = Field(
         None, min_length=1, description="what goes on with the program after it was killed, as it is typed"
     )
 
@@ -188,7 +186,7 @@ class Tokens(Strict):
     file: str | None = Field(
         None, description="a tokenizer.json in place of one that is trained here; a path is relative to the project"
     )
-    type: Annotated[Literal["uint16", "uint32", "int32", "int64"], Later("0.3")] = Field(
+    type: Literal["uint16", "uint32", "int32", "int64"] = Field(
         "uint16", description="what a .bin file of token ids holds, which has no header"
     )
 
@@ -216,43 +214,39 @@ class Data(Strict):
     """Where the samples come from."""
 
     source: str = Field(description='"sklearn:digits", or a path to a CSV, Parquet, JSONL or NumPy file, or a folder of images')
-    validation: Annotated[str | None, Later("0.2")] = Field(
+    validation: str | None = Field(
         None, description="where the samples come with their own splits: the source of those to validate on"
     )
-    test: Annotated[str | None, Later("0.2")] = Field(None, description="the source of those to test on, in the same form")
+    test: str | None = Field(None, description="the source of those to test on, in the same form")
     target: str | None = Field(None, description="the column to predict, for tables")
-    targets: Annotated[list[str], Later("0.3")] = Field(
-        [], description="the columns to predict together, for tabular_multitask; at least two"
-    )
+    targets: list[str] = Field([], description="the columns to predict together, for tabular_multitask; at least two")
     ignore: list[str] = Field([], description="columns that are not features, such as an id")
-    leak_accepted: Annotated[dict[str, str], Later("0.3")] = Field(
+    leak_accepted: dict[str, str] = Field(
         {}, description="columns that give the target and are known before it is, each with the reason why"
     )
-    sentinel_accepted: Annotated[dict[str, str], Later("0.3")] = Field(
+    sentinel_accepted: dict[str, str] = Field(
         {}, description="targets in which a number far from all others is a value like them, each with the reason why"
     )
-    text: Annotated[str | None, Later("0.2")] = Field(None, description="the column of texts, for text_classification")
-    tokens: Annotated[Tokens | None, Later("0.2")] = Field(None, description="how texts become numbers, for tasks about them")
-    columns: Annotated[dict[str, ColumnKind], Later("0.2")] = Field(
+    text: str | None = Field(None, description="the column of texts, for text_classification")
+    tokens: Tokens | None = Field(None, description="how texts become numbers, for tasks about them")
+    columns: dict[str, ColumnKind] = Field(
         {},
         description="what columns hold that are neither plain numbers nor some categories: dates, texts, 1,234.50",
     )
-    wrong_cells: Annotated[Literal["stop", "missing", "drop"], Later("0.2")] = Field(
+    wrong_cells: Literal["stop", "missing", "drop"] = Field(
         "stop",
         description="cells that are not of their column's kind: stop and say where, take as missing, drop the rows",
     )
-    missing: Annotated[list[str] | None, Later("0.2")] = Field(
+    missing: list[str] | None = Field(
         None,
         description='cells that mean no value, beside empty ones, such as "-999"; null: NA, NaN, nan, null, None and ?',
     )
-    header: Annotated[bool, Later("0.2")] = Field(True, description="whether a CSV file's first line holds the columns' names")
-    skip_lines: Annotated[int, Later("0.3")] = Field(
+    header: bool = Field(True, description="whether a CSV file's first line holds the columns' names")
+    skip_lines: int = Field(
         0, ge=0, description="how many lines of a CSV file, or rows of a sheet, stand above the table, such as a title"
     )
-    sheet: Annotated[str | None, Later("0.3")] = Field(None, description="the sheet of a workbook that is read; null: the first")
-    image: Annotated[Image | None, Later("0.2")] = Field(
-        None, description="for pictures: their size, and how they are brought to it"
-    )
+    sheet: str | None = Field(None, description="the sheet of a workbook that is read; null: the first")
+    image: Image | None = Field(None, description="for pictures: their size, and how they are brought to it")
 
     @property
     def all_targets(self) -> list[str]:
@@ -305,35 +299,35 @@ class Split(Strict):
     test: float = Field(0.1, ge=0, lt=1, description="sealed until finalization")
     stratify: bool = Field(True, description="keep the class shares in every split (classification only)")
     seed: int | None = Field(None, ge=0, le=2**32 - 1, description="which samples fall where; null: the run's seed")
-    repeats: Annotated[Literal["anywhere", "together"], Later("0.2")] = Field(
+    repeats: Literal["anywhere", "together"] = Field(
         "anywhere", description="where rows fall whose features are equal: anywhere, or together in one split"
     )
-    largest_repeat: Annotated[float | None, Later("0.3")] = Field(
+    largest_repeat: float | None = Field(
         None,
         gt=0,
         le=1,
         description="with `repeats: together`, a row whose copies are a larger share of all rows is trained on, so that it fills "
         "no other split; null: it falls where it is drawn",
     )
-    group: Annotated[str | None, Later("0.2")] = Field(
+    group: str | None = Field(
         None, description="the column, no feature, whose rows of equal value fall into one split together, such as a patient's"
     )
-    time: Annotated[str | None, Later("0.2")] = Field(
+    time: str | None = Field(
         None, description="the column of dates or numbers by which the earliest rows are trained on and the latest are tested on"
     )
-    column: Annotated[str | None, Later("0.2")] = Field(
+    column: str | None = Field(
         None,
         description='the column, no feature, that says of each row "train", "validation" or "test", or yes and no as is_train',
     )
 
-    folds: Annotated[int, Later("0.2")] = Field(
+    folds: int = Field(
         0,
         ge=0,
         le=100,
         description="k-fold cross-validation: so many folds in place of `validation`; by time, each is trained "
         "on what came before it; 0: none",
     )
-    fold: Annotated[int, Later("0.2")] = Field(0, ge=0, description="the fold that validates, from 0; by time, 0 is the latest")
+    fold: int = Field(0, ge=0, description="the fold that validates, from 0; by time, 0 is the latest")
 
     @model_validator(mode="after")
     def _has_folds(self) -> Self:
@@ -368,8 +362,8 @@ class Metric(Strict):
         "r2, rmse, mae; loss; or one of your own task's",
     )
     mode: Literal["max", "min"] = Field(description="whether larger or smaller is better")
-    ties: Annotated[Literal["first", "loss"], Later("0.2")] = Field(
-        "first", description="of evaluations with the same value, the best is the first, or that with the smallest loss"
+    ties: Literal["first", "loss"] = Field(
+        "loss", description="of evaluations with the same value, the best is that with the smallest validation loss, or the first"
     )
 
     @field_validator("name")
@@ -382,14 +376,6 @@ class Metric(Strict):
                 f"a letter first, such as {near!r}; the task must measure it by that name too"
             )
         return value
-
-
-class ProjectMetric(Metric):
-    """The metric as a project file names it."""
-
-    ties: Literal["first", "loss"] = Field(
-        "loss", description="of evaluations with the same value, the best is that with the smallest validation loss, or the first"
-    )
 
 
 class Budget(Strict):
@@ -454,10 +440,8 @@ class Checkpoint(Strict):
     """What is kept of a run."""
 
     every_n_epochs: int = Field(5, ge=1, description="a checkpoint after every so many epochs")
-    every_n_steps: Annotated[int | None, Later("0.3")] = Field(
-        None, ge=1, description="also after every so many steps, in mid-epoch too; null: not"
-    )
-    every_minutes: Annotated[float | None, Later("0.3")] = Field(
+    every_n_steps: int | None = Field(None, ge=1, description="also after every so many steps, in mid-epoch too; null: not")
+    every_minutes: float | None = Field(
         None, gt=0, description="also when so many minutes have passed since the last checkpoint; null: not"
     )
     save_best: bool = Field(True, description="keep the checkpoint with the best metric")
@@ -501,7 +485,7 @@ class Callback(Strict):
 
     use: str = Field(description='the class: "module.path:ClassName"', pattern=r"^[\w.]+:\w+$")
     options: dict[str, Any] = Field({}, description="keyword arguments of the class")
-    watch: Annotated[bool, Later("0.2")] = Field(
+    watch: bool = Field(
         False,
         description="the class only watches, so that a run with it has the name of one without; one that takes part is refused",
     )
@@ -561,8 +545,8 @@ OF_PROGRAMS = frozenset(  # the keys that mean something where the task is a pro
 class ProjectConfig(Strict):
     """`mltrainer.yaml`: the one file a user must write."""
 
-    name: Annotated[str, Decides.NOTHING] = Field(pattern=NAME, description="the project's name")
-    id: Annotated[str | None, Decides.NOTHING] = Field(
+    name: Annotated[str, NO_BITS] = Field(pattern=NAME, description="the project's name")
+    id: Annotated[str | None, NO_BITS] = Field(
         None, pattern=r"^[0-9a-f]{8,32}$", description="made by `init`; tells projects of equal content apart"
     )
     seed: int = Field(42, ge=0, le=2**32 - 1, description="the one seed from which every random draw is derived")
@@ -570,22 +554,20 @@ class ProjectConfig(Strict):
     data: Data | None = Field(None, description="not needed by a task of your own that makes its data")
     split: Split = Field(default_factory=lambda: Split())
     model: ModelConfig | None = Field(None, description="a built-in model; a task of your own brings its own")
-    start: Annotated[Start | None, Later("0.2")] = Field(
+    start: Start | None = Field(
         None, description="weights that the model begins with, and parameters that are held; null: drawn weights"
     )
-    strategies: Annotated[list[Strategy], Later("0.3")] = Field(
+    strategies: list[Strategy] = Field(
         [], description="what the training does beside the task, such as to follow a teacher: see configs/strategies"
     )
-    metric: ProjectMetric
-    acceptance: Annotated[dict[str, str], Decides.NOTHING] = Field(
-        {}, description='metric: criterion, such as accuracy: ">= 0.95"'
-    )
-    conformal: Annotated[Conformal | None, Decides.NOTHING, Later("0.3")] = Field(
+    metric: Metric
+    acceptance: Annotated[dict[str, str], NO_BITS] = Field({}, description='metric: criterion, such as accuracy: ">= 0.95"')
+    conformal: Annotated[Conformal | None, NO_BITS] = Field(
         None,
         description="whether the delivered model answers with a set of classes or an interval, such as {coverage: 0.9}; null: no",
     )
-    budget: Annotated[Budget, Decides.NOTHING] = Field(default_factory=lambda: Budget())
-    tracking: Annotated[TrackingKey, Decides.NOTHING, Later("0.2")] = Field(
+    budget: Annotated[Budget, NO_BITS] = Field(default_factory=lambda: Budget())
+    tracking: Annotated[TrackingKey, NO_BITS] = Field(
         None,
         description="where runs are shown beside: tensorboard, mlflow, wandb, trackio, a list or options of each; null: nowhere",
     )
@@ -754,14 +736,13 @@ class ProjectConfig(Strict):
 class TrainingConfig(ProjectConfig):
     """`training_config.yaml`: everything that decides a run, complete and explicit."""
 
-    metric: Metric  # type: ignore[assignment]  # a plan says ties; one that does not is older, and took the first
     epochs: int = Field(20, ge=1, description="passes over the training data")
     batch_size: int = Field(64, ge=1, description="samples per step and micro-batch")
     accumulate: int = Field(1, ge=1, description="micro-batches per step")
-    class_weights: Annotated[Literal["none", "balanced"], Later("0.2")] = Field(
+    class_weights: Literal["none", "balanced"] = Field(
         "none", description="balanced: samples of rare classes count more in the loss, so that every class counts alike"
     )
-    tensor_parallel: Annotated[int, Later("0.3")] = Field(
+    tensor_parallel: int = Field(
         1,
         ge=1,
         le=64,
@@ -776,11 +757,11 @@ class TrainingConfig(ProjectConfig):
     precision: Literal["fp32", "bf16", "fp16", "auto"] = Field(
         "fp32", description="arithmetic of forward and backward, weights stay fp32; auto: the fastest that the device can do well"
     )
-    augment: Annotated[Augment | None, Later("0.2")] = Field(
+    augment: Augment | None = Field(
         None,
         description="what training does to images: crop, flip, affine, colour, randaugment, erase, mixup, cutmix",
     )
-    label_smoothing: Annotated[float, Later("0.2")] = Field(
+    label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of a training target that all classes share (Szegedy et al., 2016, arXiv 1512.00567)"
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the model is trained")
@@ -796,10 +777,10 @@ class TrainingConfig(ProjectConfig):
     )
     early_stopping: EarlyStopping | None = Field(default_factory=lambda: EarlyStopping())
     evaluate: Evaluate = Field(default_factory=lambda: Evaluate(every_n_epochs=1))
-    checkpoint: Annotated[Checkpoint, Decides.KEPT] = Field(default_factory=lambda: Checkpoint())
-    loader: Annotated[Loader, Decides.NOTHING] = Field(default_factory=lambda: Loader())
-    launch: Annotated[Launching, Decides.NOTHING, Later("0.3")] = Field(default_factory=lambda: Launching())
-    signals: Annotated[bool, Decides.NOTHING, Later("0.2")] = Field(
+    checkpoint: Annotated[Checkpoint, NO_BITS] = Field(default_factory=lambda: Checkpoint())
+    loader: Annotated[Loader, NO_BITS] = Field(default_factory=lambda: Loader())
+    launch: Annotated[Launching, NO_BITS] = Field(default_factory=lambda: Launching())
+    signals: Annotated[bool, NO_BITS] = Field(
         True, description="whether the model is observed beside its training, which the diagnostics read; the bits are the same"
     )
     callbacks: list[Annotated[Callback, BeforeValidator(_spelled_out, json_schema_input_type=str | Callback)]] = Field(
@@ -1035,57 +1016,24 @@ def of_task(values: dict[str, Any], task: Task) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in OF_PROGRAMS} if task.is_opaque else values
 
 
-# What stands in a digest for keys that decide what is kept: the defaults of version 0.1, whose runs keep their names so.
-KEPT_AS = {"checkpoint": {"every_n_epochs": 5, "save_best": True, "save_last": True, "keep": 3}}
-
-
-def decided_by(config: TrainingConfig, what: Decides) -> list[str]:
-    """Return the keys of a training config that decide something."""
-    return [name for name, field in type(config).model_fields.items() if what in field.metadata]
-
-
 def bits_config(config: TrainingConfig) -> dict[str, Any]:
-    """Return the part of a config that decides a run's bits: not its names, what is kept of it, or who only watches it.
-
-    A key that a later version added is in it only where it has another value than its default.
-    """
-    values = _named_by_all(config)
-    taking_part = [told(callback) for callback in config.callbacks if not callback.watch]
-    kept = {name: KEPT_AS[name] for name in decided_by(config, Decides.KEPT) if name in values}
-    return {**values, "callbacks": taking_part, **kept}
-
-
-def _named_by_all(config: TrainingConfig) -> dict[str, Any]:
-    """Return the values that named a run in version 0.1: all callbacks, and the keys that only decide what is kept."""
-    nothing = decided_by(config, Decides.NOTHING)
-    return {name: value for name, value in told(config).items() if name not in nothing}
-
-
-def is_complete(values: Any, config: Any) -> bool:
-    """Return True if plain values hold every value of a config; keys added in later versions may be missing."""
-    said = told(config) if isinstance(config, BaseModel) else config
-    if isinstance(said, dict) and isinstance(values, dict):
-        return said.keys() <= values.keys() and all(is_complete(values[key], item) for key, item in said.items())
-    if isinstance(said, list) and isinstance(values, list):
-        return len(said) == len(values) and all(map(is_complete, values, said))
-    return bool(said == values)
+    """Return the part of a config that decides a run's bits: not its names, what is kept of it, or who only watches it."""
+    return _taking_part(config).model_dump(exclude=no_bits())
 
 
 def config_digest(config: TrainingConfig) -> str:
-    """Return the digest that a run of this config is named by."""
-    return digest(bits_config(config))
+    """Return the digest that a run of this config is named by: of the keys that decide its bits and have not their defaults."""
+    deciding = without_defaults(_taking_part(config))
+    return digest({name: value for name, value in deciding.items() if name not in no_bits()})
 
 
-def is_named_by(config: TrainingConfig, sha256: str) -> bool:
-    """Return True if a recorded digest is this config's, by the present rule or by those of versions 0.1 and 0.2."""
-    return any(sha256 in (config_digest(one), digest(_named_by_all(one))) for one in (config, _with_known_spellings(config)))
+def no_bits() -> set[str]:
+    """Return the keys of a training config that decide no bit of a run."""
+    return {name for name, field in TrainingConfig.model_fields.items() if NO_BITS in field.metadata}
 
 
-def _with_known_spellings(config: TrainingConfig) -> TrainingConfig:
-    """Return a config whose empty `data.missing` means the known spellings, as it did in version 0.2."""
-    if config.data is None or config.data.missing != []:
-        return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"missing": None})})
+def _taking_part(config: TrainingConfig) -> TrainingConfig:
+    return config.model_copy(update={"callbacks": [callback for callback in config.callbacks if not callback.watch]})
 
 
 def meets(value: float, criterion: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mltrainer.configs.augmenting import Augment
-from mltrainer.configs.loading import Later, Strict
+from mltrainer.configs.loading import Strict
 from mltrainer.configs.models import ModelConfig
 from mltrainer.configs.starting import Pattern
 
@@ -21,12 +21,12 @@ class Teacher(Strict):
     model: ModelConfig | None = Field(
         None, description="the teacher's built-in model; null: the student's own. A task of your own writes teacher(self)"
     )
-    use: Annotated[str | None, Later("0.3")] = Field(
+    use: str | None = Field(
         None,
         pattern=r"^[\w.]+:\w+$",
         description='in place of weights: a function that returns the trained teacher, as "module.path:function"',
     )
-    ema: Annotated[float | None, Later("0.3")] = Field(
+    ema: float | None = Field(
         None,
         gt=0,
         lt=1,
@@ -71,16 +71,16 @@ class Distillation(Strict):
     teacher: Teacher
     temperature: float = Field(2.0, gt=0, le=100, description="what the outputs of both are divided by before the softmax")
     weight: float = Field(0.5, gt=0, le=1, description="the teacher's share of the loss; the rest is the task's own")
-    features: Annotated[list[LayerPair], Later("0.3")] = Field(
+    features: list[LayerPair] = Field(
         [], description="layers whose outputs are to be the teacher's, too (Romero et al., 2015, arXiv 1412.6550)"
     )
-    feature_weight: Annotated[float, Later("0.3")] = Field(
+    feature_weight: float = Field(
         1.0, gt=0, description="what the layers' squared differences count beside the distance of the outputs"
     )
-    keep: Annotated[bool, Later("0.3")] = Field(
+    keep: bool = Field(
         False, description="the teacher's outputs on the training samples are computed once, before the steps, and kept in a file"
     )
-    texts: Annotated[Texts | None, Later("0.3")] = Field(
+    texts: Texts | None = Field(
         None,
         description="of text_generation, in place of scores: the teacher's share of the training samples, by weight, are texts "
         "that it writes",
@@ -133,7 +133,7 @@ class Lora(Strict):
         [],
         description="patterns of parameters that are trained whole, such as norms; those that begin as new ones are too",
     )
-    base_bits: Annotated[Literal[8, 4] | None, Later("0.3")] = Field(
+    base_bits: Literal[8, 4] | None = Field(
         None,
         description="held weights of linear layers with an adapter lie in so many bits, by bitsandbytes (QLoRA: Dettmers et al., "
         "2023, arXiv 2305.14314); null: whole",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, create_model, field_validator, model_validator
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from mltrainer import handbook
 from mltrainer.configs import storage, yaml
 from mltrainer.configs.items import ExportSettings
-from mltrainer.configs.loading import Strict, assign, each_entry, is_later, known_keys, validate, yielding
+from mltrainer.configs.loading import Strict, assign, each_entry, known_keys, validate, yielding
 from mltrainer.configs.pages import declared, phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
 from mltrainer.configs.pruning import Pruning as Pruning
@@ -36,17 +34,6 @@ OPTIONS, ARGUMENTS = "task.options.", "task.arguments."
 _PROJECT_SPACE = ("model.", "strategies.", OPTIONS, ARGUMENTS)  # what a search may vary beside the training keys
 
 
-def _tag(field: FieldInfo) -> Any:
-    """Return a field's discriminator and description, without its default."""
-    return Field(discriminator=field.discriminator, description=field.description)
-
-
-def all_of(fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    """Return fields for a template that must give each of them; only those that came after version 0.1 may be left out."""
-    asked = {name: (Annotated[field.annotation, *field.metadata, _tag(field)], ...) for name, field in fields.items()}
-    return {name: (field.annotation, field) if is_later(field) else asked[name] for name, field in fields.items()}
-
-
 _FIELDS = {name: TrainingConfig.model_fields[name] for name in TRAINING_KEYS}
 _OPTIONAL: dict[str, Any] = {name: (field.annotation, field) for name, field in _FIELDS.items()}
 
@@ -58,7 +45,6 @@ Choosable = int | float | str | bool | list[int] | None
 
 # Made from the fields of TrainingConfig, so that no key is declared twice.
 TrainingChanges: Any = create_model("TrainingChanges", __base__=Strict, **_OPTIONAL)
-BaselineTemplate: Any = create_model("BaselineTemplate", __base__=Strict, **all_of(_FIELDS))
 
 
 class Dimension(Strict):
@@ -222,7 +208,8 @@ def baseline_template(project: Path | None) -> dict[str, Any]:
     Raises:
         InputError: The template is not valid; with file, line and key of every fault.
     """
-    return _values(BaselineTemplate, BASELINE, project)
+    shipped = _values(TrainingChanges, BASELINE, None)
+    return shipped if project is None else {**shipped, **_values(TrainingChanges, BASELINE, project)}
 
 
 def template_of(use: str | None) -> str:

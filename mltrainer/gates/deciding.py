@@ -22,18 +22,12 @@ def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
     """
     import pydantic
 
-    from mltrainer.configs.loading import read_text, told
-    from mltrainer.configs.project import ProjectConfig, TrainingConfig, is_complete, load_project, load_training, of_task
-    from mltrainer.configs.yaml import parse
+    from mltrainer.configs.project import ProjectConfig, TrainingConfig, load_project, load_training
 
     try:
         found: ProjectConfig = load_project(path) if role == "project" else load_training(path, path.name)
-        said = parse(read_text(path, "the config"), path.name).value
         then = TrainingConfig.model_validate(evidence.generated if role == "project" else evidence.config)
     except (InputError, pydantic.ValidationError):
         return False
-    needed = {key: value for key, value in of_task(told(found), found.task).items() if key not in LOOKS_ON}
-    if role == "config" and not is_complete(said, needed):
-        return False  # what is cut off would be taken for its default
     now, before = (one.model_dump(exclude={"launch": set(PLACES)}) for one in (found, then))
     return all(value == before[key] for key, value in now.items() if key not in LOOKS_ON)

@@ -14,7 +14,7 @@ from typing import Any
 from mltrainer.checkpointing.ranking import best_row
 from mltrainer.configs.loading import assign, differences, each_entry, flatten
 from mltrainer.configs.pages import diagnostic_page
-from mltrainer.configs.project import Metric, TrainingConfig, is_named_by
+from mltrainer.configs.project import Metric, TrainingConfig, config_digest
 from mltrainer.configs.schedules import learning_rate, preview
 from mltrainer.diagnostics import input_starvation
 from mltrainer.diagnostics.rules import acceptance_rows, assess, changes_to_try, final_acceptance, findings, not_fired, recommend
@@ -140,7 +140,7 @@ def _parameters(records: Records, config: Mapping[str, Any]) -> int | None:
 def _named(records: Records, sha256: str, config: str) -> str:
     """Return a digest as it is where it names a config; else words for the one that would."""
     made = TrainingConfig.model_validate(values(records, config)[0][1])
-    return sha256 if is_named_by(made, sha256) else f"the digest of {config}"
+    return sha256 if config_digest(made) == sha256 else f"the digest of {config}"
 
 
 def _best(run: Run) -> Evaluated | None:

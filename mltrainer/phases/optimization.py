@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.loading import assign, each_entry, parse_assignment, validate_values
 from mltrainer.configs.pages import ORCHESTRATOR, trained_by
-from mltrainer.configs.project import TrainingConfig, bits_config, of_task
+from mltrainer.configs.project import TrainingConfig, config_digest, of_task
 from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applicable_space, misfits, overlay, tuning_template
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
@@ -125,7 +125,7 @@ def _search(ctx: Context) -> Result:
         _require_measurable(ctx, template.pruning, of_trials)
     contract = contract_of(ctx.earlier["planning"], config, ctx.project.root)
     # Only what decides trials is in the name: with other workers or more minutes the same study goes on.
-    study_id = digest({**study, **contract, "config": bits_config(of_trials)})[:12]
+    study_id = digest({**study, **contract, "config": config_digest(of_trials)})[:12]
     tool = page_for(ctx.project.root, ctx.page.tool, "optimization").tool
     of_machine: dict[str, Any] = {key: written.get(key, default) for key, default in NOT_BITS.items()}
     job = SearchJob(

@@ -18,7 +18,7 @@ from mltrainer.configs.loading import validate
 from mltrainer.configs.programs import SEED, places
 from mltrainer.configs.project import STOPS, TEXT, TOKENS, ColumnKind, ProjectConfig, Tokens
 from mltrainer.configs.schema import header, write_schemas
-from mltrainer.configs.templates import BASELINE, BaselineTemplate
+from mltrainer.configs.templates import BASELINE, TrainingChanges
 from mltrainer.errors import InputError, MachineError
 from mltrainer.project import boosting, model_size_defaults, text_corpora
 from mltrainer.project.argument_files import read_arguments
@@ -333,7 +333,7 @@ def _with_arguments(found: Beginning, path: Path) -> Beginning:
     read = imported(fields)
     origin = f"From {path.name} by `mltrainer init`: TrainingArguments of transformers."
     text = model_size_defaults.changed_template(BASELINE, origin, read.values)
-    validate(BaselineTemplate, yaml.parse(text, path.name))  # now, not once planning reads it
+    validate(TrainingChanges, yaml.parse(text, path.name))  # now, not once planning reads it
     values = found.values | {"seed": read.seed}
     named = [] if read.metric is None else [f"the file chooses the best by {read.metric['name']}: see metric in {PROJECT_FILE}"]
     left_out = [f"not carried over: {line}" for line in listed(read.left_out)]

@@ -10,7 +10,7 @@ from mltrainer.configs.components import Swap
 from mltrainer.configs.items import ImprovementSettings
 from mltrainer.configs.loading import at
 from mltrainer.configs.pages import ORCHESTRATOR, phase_page, trained_by
-from mltrainer.configs.project import TrainingConfig, bits_config, load_project
+from mltrainer.configs.project import TrainingConfig, config_digest, load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import Gate, check_gates, why_closed
 from mltrainer.questions.ablation.findings import ChangedKey
@@ -78,7 +78,7 @@ def job_of(root: Path, planning: Record, config: TrainingConfig, swaps: Sequence
     contract = {key: value for key, value in contract_of(planning, config, root).items() if key != "config_sha256"}
     variants = [{"name": swap.name, "changes": swap.changes} for swap in swaps]
     # Only what decides bits names the study, so that the same question finds its runs again.
-    run = digest({**contract, "config": bits_config(config), "variants": variants, "seeds": seeds})[:12]
+    run = digest({**contract, "config": config_digest(config), "variants": variants, "seeds": seeds})[:12]
     return AblationJob(
         run=run,
         phase=phase,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mltrainer.configs.pages import trained_by, verification_page
-from mltrainer.configs.project import TrainingConfig, is_named_by
+from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import GateError
 from mltrainer.records.common import Divergence
 from mltrainer.records.envelope import Envelope
@@ -91,7 +91,7 @@ def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) 
     """Return the config that a run is named by, with the loader processes that planning found."""
     evidence = planning.evidence if phase == "baseline" else _sound(project, phase).evidence
     config = TrainingConfig.model_validate(evidence.config)
-    if run_id(_contract(result)) != result.id or not is_named_by(config, result.config_sha256):
+    if run_id(_contract(result)) != result.id or config_digest(config) != result.config_sha256:
         raise GateError(
             f"the record of {phase} does not hold the config and the contract that run {result.id} is named by",
             mend=f"mltrainer gate check {phase}",

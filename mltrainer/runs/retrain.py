@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mltrainer.checkpointing.manifest import START_FOLDER, folders, read_manifest
 from mltrainer.configs.items import GradeSettings
 from mltrainer.configs.pages import verification_page
-from mltrainer.configs.project import is_named_by
+from mltrainer.configs.project import config_digest
 from mltrainer.errors import GateError, InputError, MltrainerError
 from mltrainer.records import finalization as records
 from mltrainer.records.common import Divergence
@@ -94,7 +94,7 @@ def original_job(project: Project, run: str) -> TrainingJob:
 
 def _is_job_of(run: str, job: TrainingJob) -> bool:
     """Return True if a job's config and contract are those that gave the run its name."""
-    named = run_id(job.contract) == run and is_named_by(job.config, job.contract.get("config_sha256", ""))
+    named = run_id(job.contract) == run and config_digest(job.config) == job.contract.get("config_sha256")
     # The job's own threads are no part of the name, and decide bits: edited, they would train something else under it.
     return named and job.config.threads == job.threads
 

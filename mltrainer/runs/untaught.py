@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from mltrainer.configs.loading import Decides, as_assignments
-from mltrainer.configs.project import TrainingConfig, config_digest, decided_by
+from mltrainer.configs.loading import as_assignments
+from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
 from mltrainer.records.baseline import Untaught, UntaughtRun
 from mltrainer.records.run import RunResult
 from mltrainer.reproducibility.evidence import sound_result
@@ -47,7 +47,5 @@ def _is_untaught(other: RunResult, config: TrainingConfig) -> bool:
 
 def _command(before: TrainingConfig, after: TrainingConfig) -> str:
     """Return the ablation that trains a config as a swap of another one."""
-    ignored = {key for what in (Decides.NOTHING, Decides.KEPT) for key in decided_by(after, what)}
-    rows = key_changes(*(config.model_dump(exclude=ignored) for config in (before, after)))
-    changes = {row.key: row.after for row in rows}
+    changes = {row.key: row.after for row in key_changes(bits_config(before), bits_config(after))}
     return shlex.join(["mltrainer", "ablate", "+".join(as_assignments(changes))])

@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mltrainer.configs.project import TrainingConfig, bits_config
+from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import InputError
 from mltrainer.records.common import dumped
 from mltrainer.records.optimization import ComparisonKey, CountedComparison, Earlier
 from mltrainer.tasks.multiple_comparisons import fewest_pairs, spent_level
-from mltrainer.workspace import digest, read_json, write_json
+from mltrainer.workspace import read_json, write_json
 
 LEDGER = ".mltrainer/comparisons.json"
 MOST_PAIRS = 16  # chosen by us: the exact test and its interval go through 2**n sums with every gate check
@@ -26,11 +26,10 @@ MOST_PAIRS = 16  # chosen by us: the exact test and its interval go through 2**n
 
 def key_of(planned: TrainingConfig, candidate: TrainingConfig, data_sha256: str | None, study: str) -> ComparisonKey:
     """Return a comparison's key."""
-    without_seed = {key: value for key, value in bits_config(planned).items() if key != "seed"}
     return ComparisonKey(
-        plan_sha256=digest(without_seed),
+        plan_sha256=config_digest(planned.model_copy(update={"seed": 0})),  # whatever its seed is
         data_sha256=data_sha256,
-        candidate_sha256=digest(bits_config(candidate)),
+        candidate_sha256=config_digest(candidate),
         study=study,
     )
 

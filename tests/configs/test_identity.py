@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel, Field, create_model
+from pydantic import Field
 
-from mltrainer.configs.loading import Decides, Later, Strict, told
-from mltrainer.configs.project import (
-    KEPT_AS,
-    TrainingConfig,
-    bits_config,
-    config_digest,
-    decided_by,
-    is_complete,
-    is_named_by,
-)
-from mltrainer.configs.templates import TRAINING_KEYS, all_of, baseline_template
-from mltrainer.workspace import digest
-from tests.gates.evidence import judged
+from mltrainer.configs import models, optimizers, schedules
+from mltrainer.configs.loading import Strict, without_defaults
+from mltrainer.configs.project import TrainingConfig, bits_config, config_digest
+from mltrainer.configs.templates import TRAINING_KEYS, baseline_template
+from tests.gates.evidence import judged, kept
 
-KEPT = Path(__file__).parents[1] / "kept/0.9"
-NAMES = ("digits", "houses")
-LATER = {  # keys that came after version 0.1, each with a default that means "as before"
-    "conformal",
-    "strategies",
-    "augment",
-    "class_weights",
-    "image",
-    "label_smoothing",
-    "launch",
-    "signals",
-    "start",
-    "tensor_parallel",
-    "text",
-    "ties",
-    "tokens",
-    "tracking",
-    "watch",
-}
 BASE: dict[str, Any] = {
     "name": "digits",
     "task": {"kind": "image_classification"},
@@ -56,19 +26,11 @@ BASE: dict[str, Any] = {
 class Newer(TrainingConfig):
     """The config of a later version, which has one key more."""
 
-    polish: Annotated[int, Later("9.9")] = Field(3, description="rounds of polishing")
+    polish: int = Field(3, description="rounds of polishing")
 
 
 def config(**changes: Any) -> TrainingConfig:
     return TrainingConfig.model_validate({**BASE, **changes})
-
-
-def planned(project: str) -> dict[str, Any]:
-    with tarfile.open(KEPT / f"{project}.tar.gz") as files:
-        member = next(member for member in files if member.name.endswith("01_planning/record.json"))
-        found = files.extractfile(member)
-        assert found is not None
-        return dict(json.loads(found.read()))
 
 
 SAME_RUN: dict[str, dict[str, Any]] = {
@@ -100,78 +62,52 @@ def test_what_decides_the_bits_gives_a_run_another_name(what: str) -> None:
     assert config_digest(config(**OTHER_RUN[what])) != config_digest(config())
 
 
-@pytest.mark.parametrize("project", NAMES)
-def test_the_digest_of_a_plan_is_that_of_its_config(project: str) -> None:
-    evidence = planned(project)["evidence"]
-    assert config_digest(TrainingConfig.model_validate(evidence["config"])) == evidence["config_sha256"]
+@pytest.mark.parametrize("key", TRAINING_KEYS)
+def test_a_key_that_is_written_with_its_default_names_the_run_as_one_that_is_left_out(key: str) -> None:
+    assert config_digest(config(**{key: config().model_dump()[key]})) == config_digest(config())
 
 
-def test_a_digest_of_version_0_1_is_verified_by_its_own_rule() -> None:
-    other = config(checkpoint={"keep": 7}, callbacks=["a.b:C"])
-    dumped = told(other)  # without the keys that version 0.1 did not have
-    then = digest({key: value for key, value in dumped.items() if key not in ("name", "id", "acceptance", "budget", "loader")})
-    assert then != config_digest(other)
-    assert is_named_by(other, then)
-    assert not is_named_by(config(seed=43), then)
+@pytest.mark.parametrize("module", [models, optimizers, schedules])
+def test_members_of_a_union_are_told_apart_at_their_defaults(module: Any) -> None:
+    named = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Strict) and _is_tagged(one)]
+    digested = [without_defaults(one.model_construct()) for one in named]
+    assert len(named) > 8
+    assert [one["name"] for one in digested] == [get_args(one.model_fields["name"].annotation)[0] for one in named]
 
 
-@pytest.mark.parametrize("project", NAMES)
-def test_a_key_that_is_added_renames_no_run(project: str) -> None:
-    evidence = planned(project)["evidence"]
-    newer = Newer.model_validate(evidence["config"])
-    assert config_digest(newer) == evidence["config_sha256"]
-    assert config_digest(newer.model_copy(update={"polish": 4})) != evidence["config_sha256"]
+def _is_tagged(model: type[Strict]) -> bool:
+    fields = model.model_fields
+    return (
+        "name" in fields
+        and not any(field.is_required() for field in fields.values())
+        and get_origin(fields["name"].annotation) is Literal
+    )
 
 
-@pytest.mark.parametrize("project", NAMES)
-def test_a_key_that_is_added_stales_no_gate(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = planned(project)
-    before = judged("config_valid", record, {})
+def test_a_key_that_is_added_renames_no_run() -> None:
+    newer = Newer.model_validate(BASE)
+    assert config_digest(newer) == config_digest(config())
+    assert config_digest(newer.model_copy(update={"polish": 4})) != config_digest(config())
+
+
+def test_a_key_that_is_added_stales_no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = judged("config_valid", kept("planning"), {})
     monkeypatch.setattr("mltrainer.gates.checks.planning.TrainingConfig", Newer)
-    assert judged("config_valid", record, {}) == before
+    assert judged("config_valid", kept("planning"), {}) == before
     assert before.verdict == "pass"
 
 
-def test_a_key_that_is_added_refuses_no_template() -> None:
-    fields = {name: Newer.model_fields[name] for name in (*TRAINING_KEYS, "polish")}
-    template = create_model("Template", __base__=Strict, **all_of(fields))
-    assert template.model_validate(baseline_template(None)).model_dump()["polish"] == 3
-    with pytest.raises(ValueError, match="epochs"):
-        template.model_validate({key: value for key, value in baseline_template(None).items() if key != "epochs"})
+def test_a_template_that_lacks_a_key_has_its_default(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/baseline_template.yaml").write_text("batch_size: 16\n")
+    assert baseline_template(tmp_path) == {**baseline_template(None), "batch_size": 16}
 
 
-def test_a_config_is_complete_without_later_keys_but_not_without_the_others() -> None:
-    newer = Newer.model_validate(BASE)
-    values = newer.model_dump()
-    assert is_complete(values, newer)
-    assert is_complete({key: value for key, value in values.items() if key != "polish"}, newer)
-    assert not is_complete({**values, "epochs": 21}, newer)
-    for key in values.keys() - {"polish"} - LATER:
-        assert not is_complete({name: value for name, value in values.items() if name != key}, newer)
-    checkpoint = {key: value for key, value in values["checkpoint"].items() if key != "keep"}
-    assert not is_complete({**values, "checkpoint": checkpoint}, newer)
+def test_differences_are_shown_with_values_that_a_digest_leaves_out() -> None:
+    assert bits_config(config())["epochs"] == 20
 
 
-def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield a model and those of its fields, at whatever depth."""
-    yield model
-    for field in model.model_fields.values():
-        for part in _parts(field.annotation):
-            yield from models(part)
-
-
-def _parts(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in getattr(annotation, "__args__", ()):
-        yield from _parts(argument)
-
-
-def test_what_is_kept_is_named_by_what_version_0_1_kept_by_default() -> None:
-    assert decided_by(config(), Decides.KEPT) == list(KEPT_AS)
-    assert bits_config(config())["checkpoint"] == told(config().checkpoint)
-
-
-def test_the_baseline_template_and_the_models_defaults_are_the_same() -> None:
+def test_the_shipped_baseline_template_has_every_key_with_the_models_default() -> None:
     filled, plain = TrainingConfig.model_validate({**BASE, **baseline_template(None)}), config()
     assert [key for key in TRAINING_KEYS if getattr(filled, key) != getattr(plain, key)] == []
+    assert set(baseline_template(None)) == set(TRAINING_KEYS)

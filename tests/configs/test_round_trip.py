@@ -21,7 +21,6 @@ import mltrainer.configs
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import Strict
 from mltrainer.configs.project import TrainingConfig, config_digest
-from mltrainer.configs.templates import baseline_template
 from mltrainer.runs.contract import run_id
 from mltrainer.runs.retrain import original_job
 from mltrainer.search.space import trial_config
@@ -57,7 +56,6 @@ STARTS: dict[str, dict[str, Any]] = {  # where required keys alone are not valid
     "Start": {"weights": "w.safetensors"},
     "Teacher": {"weights": "t.safetensors"},
     "Tracking": {"tensorboard": {}},
-    "BaselineTemplate": baseline_template(None),
     "TuningTemplate": {"strategy": "random", "trials": 3, "space": {"optimizer.lr": {"log_uniform": [1e-4, 0.1]}}},
     "Dimension": {"choice": [1, 0.5, "adam", None]},
 }

@@ -9,11 +9,10 @@ import pytest
 
 from mltrainer import handbook
 from mltrainer.configs import templates, yaml
-from mltrainer.configs.loading import is_later, validate
+from mltrainer.configs.loading import validate
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.configs.templates import (
     TRAINING_KEYS,
-    BaselineTemplate,
     ProductionTemplate,
     TrainingChanges,
     TuningTemplate,
@@ -151,13 +150,6 @@ def test_what_a_projects_own_tuning_and_baseline_templates_leave_out_is_as_shipp
     found = templates.tuning_template(project)
     assert (found["strategy"], found["trials"], list(found["space"])) == (shipped["strategy"], shipped["trials"], ["batch_size"])
     assert baseline_template(project).items() <= {**baseline_template(None), "epochs": 5}.items()
-
-
-@pytest.mark.parametrize("key", [key for key in TRAINING_KEYS if not is_later(TrainingConfig.model_fields[key])])
-def test_a_baseline_that_leaves_out_a_key_is_refused(key: str) -> None:
-    values = {name: value for name, value in baseline_template(None).items() if name != key}
-    with pytest.raises(InputError, match=f"key {key}: Field required"):
-        validate(BaselineTemplate, yaml.parse(yaml.dump(values), "t.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSettings
 from mltrainer.configs.pages import NOT_OFFERED
-from mltrainer.configs.project import SCRIPT_RUNNER, TrainingConfig, is_complete, is_named_by
+from mltrainer.configs.project import SCRIPT_RUNNER, TrainingConfig, config_digest
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
 from mltrainer.records.common import Cause, Divergence
 from mltrainer.records.envelope import Envelope
@@ -29,13 +29,11 @@ SWITCHES = {
 
 @check(Planned)
 def config_valid(record: Envelope[Planned]) -> Outcome:
-    """The recorded config is complete, valid and the one whose digest names the probe's runs."""
+    """The recorded config is valid and the one whose digest names the probe's runs."""
     config, sha256 = record.evidence.config, record.evidence.config_sha256
-    model = TrainingConfig.model_validate(config)
-    complete = is_complete(config, model)
-    found = {"keys": len(config), "complete": complete, "sha256": sha256}
+    found = {"keys": len(config), "sha256": sha256}
     mend = f"fix phases/01_planning/training_config.yaml, then {RUN_PLANNING}"
-    return when(complete and is_named_by(model, sha256), found, mend)
+    return when(config_digest(TrainingConfig.model_validate(config)) == sha256, found, mend)
 
 
 @check(Planning)

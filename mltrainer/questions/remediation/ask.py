@@ -19,7 +19,7 @@ from mltrainer.configs.editing import edited
 from mltrainer.configs.loading import as_typed, assign, read_text, validate, validate_values
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import ProjectConfig, TrainingConfig
-from mltrainer.configs.templates import BASELINE, BaselineTemplate, baseline_template
+from mltrainer.configs.templates import BASELINE, TrainingChanges, baseline_template
 from mltrainer.diagnostics.remedies import CURES, HELPS, Outcome, candidates, ranked, symptoms_of, verdict
 from mltrainer.diagnostics.remedies import Candidate as Change
 from mltrainer.diagnostics.rules import changes_to_try, diagnose
@@ -42,7 +42,7 @@ from mltrainer.workspace import LOCK_FILE, Project, locked, write_atomic
 PHASE = "diagnose"  # what its runs are told to be of
 ON_OWN_SEED = 0
 NO_TIMES = "trainings side by side do not show how fast each would be alone"
-MODELS: dict[str, Any] = {"template": BaselineTemplate, "project": ProjectConfig, "config": TrainingConfig}
+MODELS: dict[str, Any] = {"template": TrainingChanges, "project": ProjectConfig, "config": TrainingConfig}
 
 
 # --- trying ---------------------------------------------------------------------------------------
