@@ -39,7 +39,7 @@ def steps(number: int) -> Callable[[Record], None]:
 
 
 def evaluations(number: int) -> Callable[[Record], None]:
-    return lambda evidence: evidence["run"].update(history=evidence["run"]["history"][:1] * number)
+    return lambda evidence: evidence.update(evaluations=number)
 
 
 def pairs(number: int) -> Callable[[Record], None]:
@@ -68,7 +68,7 @@ def quantized_to(value: float) -> Callable[[Record], None]:
 def models(number: int) -> Callable[[Record], None]:
     def change(evidence: Record) -> None:
         ours = evidence["test"]["openings"][0]
-        others = [{**ours, "nr": nr, "run": f"other{nr}"} for nr in range(2, number + 1)]
+        others = [{**ours, "nr": nr, "run": f"other{nr}", "weights_sha256": f"{nr:064x}"} for nr in range(2, number + 1)]
         evidence["test"]["openings"] = [ours, *others]
 
     return change
@@ -140,7 +140,7 @@ BOUNDARIES: list[tuple[str, str, dict[str, Any], Callable[[Record], None], Calla
     ("baseline", "checkpoints_verified", {"described": True}, run(), described_elsewhere),
     ("diagnostics", "curves_analysed", {"min_evaluations": 3}, evaluations(3), evaluations(2)),
     ("optimization", "improvement_validated", {"seeds": 5, "level": 0.05}, pairs(5), pairs(4)),
-    ("optimization", "improvement_validated", {"seeds": 1, "level": 1 / 16}, pairs(4), pairs(3)),
+    ("optimization", "improvement_validated", {"seeds": 1, "level": 0.1}, pairs(4), pairs(3)),
     ("finalization", "exports_agree", {"tolerance": 1e-4}, difference(1e-4), difference(math.nextafter(1e-4, 1))),
     ("finalization", "exports_agree", {"tolerance": 1e-4}, difference(0.0), difference(1.0)),
     (

@@ -71,7 +71,7 @@ class Training:
         layers = {"layer_norms": [0.5, 0.25], "update_ratios": [0.01, 0.02]}
         row = {"epoch": self.step // STEPS_PER_EPOCH, "step": self.step, **shown, **layers}
         measured = {"train": values if train is None else {**values, "accuracy": train}, "validation": values}
-        self.log("row", **{**row, **measured, "signals": {"memory_mb": 300.0}, **more})
+        self.log("row", **{**row, **measured, "memory_mb": 300.0, **more})
 
     def epoch(self, accuracy: float) -> None:
         """Train and measure an epoch."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mltrainer.configs import yaml
-from mltrainer.configs.loading import told, validate
+from mltrainer.configs.loading import validate, without_defaults
 from mltrainer.configs.project import ProjectConfig, config_digest
 from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError
@@ -47,7 +47,7 @@ def tried(root: Path, text: str) -> Tracker:
 def test_it_is_named_beside_built_in_ones(lines: Path) -> None:
     found = tracking("[lines, tensorboard]")
     assert [name for name, _ in found.named()] == ["tensorboard", "lines"]
-    assert told(tracking("{lines: {options: {file: a}}}"))["lines"]["options"] == {"file": "a"}
+    assert without_defaults(tracking("{lines: {options: {file: a}}}"))["lines"]["options"] == {"file": "a"}
     assert Tracking.model_validate_json(found.model_dump_json()) == found
 
 

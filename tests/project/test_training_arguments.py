@@ -285,7 +285,7 @@ CHANGES: list[dict[str, Any]] = [
     {"numerics": "portable"}, {"channels_last": True}, {"signals": False}, {"callbacks": ["a:B"]}, {"clip": {"adaptive": 0.1}},
     {"checkpoint": {"every_n_steps": 50}}, {"checkpoint": {"every_n_epochs": 1}}, {"checkpoint": {"every_minutes": 5}},
     {"launch": {"restarts": 2}}, {"start": {"weights": "a.safetensors"}},
-    {"metric": {"name": "accuracy", "mode": "max", "ties": "loss"}},
+    {"metric": {"name": "accuracy", "mode": "max", "ties": "first"}},
     {"optimizer": {"name": "adamw", "sam": {"rho": 0.1}}}, {"optimizer": {"name": "adamw", "layer_decay": 0.5}},
     {"optimizer": {"name": "adamw", "groups": [{"match": "bias"}]}}, {"tracking": {"csv": {}}},
     {"checkpoint": {"save_best": False}, "early_stopping": {"patience": 3}},
@@ -333,7 +333,7 @@ def test_a_file_that_a_person_changed_is_kept_and_another_plan_overwrites_only_i
     again = ("export-config", "--for", "transformers", "--project", root)
     assert cli(*again).code == 0
     arguments, config = root / "transformers/training_arguments.yaml", root / "phases/01_planning/training_config.yaml"
-    config.write_text(config.read_text().replace("epochs: 12", "epochs: 13"))
+    config.write_text(config.read_text().replace("\nepochs: 20", "\nepochs: 13"))
     assert cli(*again).code == 0  # as it was written
     assert "num_train_epochs: 13" in arguments.read_text()
     arguments.write_text(arguments.read_text().replace("num_train_epochs: 13", "num_train_epochs: 99"))

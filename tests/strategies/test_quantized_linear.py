@@ -18,7 +18,7 @@ from bitsandbytes import functional as kernels
 from torch import Tensor, nn
 
 from mltrainer.checkpointing.weights import weights_sha256
-from mltrainer.configs.loading import told
+from mltrainer.configs.loading import without_defaults
 from mltrainer.configs.strategies import Lora as Settings
 from mltrainer.errors import InputError
 from mltrainer.strategies.joined import Strategies
@@ -254,8 +254,8 @@ def test_a_device_without_kernels_is_refused_by_name(monkeypatch: pytest.MonkeyP
 
 
 def test_a_config_without_the_key_has_the_digest_that_it_had() -> None:
-    assert "base_bits" not in told(Settings.model_validate({"name": "lora"}))
-    assert told(Settings.model_validate({"name": "lora", "base_bits": 4}))["base_bits"] == 4
+    assert "base_bits" not in without_defaults(Settings.model_validate({"name": "lora"}))
+    assert without_defaults(Settings.model_validate({"name": "lora", "base_bits": 4}))["base_bits"] == 4
     with pytest.raises(ValueError, match="base_bits"):
         lora(base_bits=2)
 

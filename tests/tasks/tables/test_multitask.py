@@ -17,7 +17,7 @@ from sklearn import metrics as theirs
 import mltrainer
 from mltrainer.checkpointing.inference_script import answers
 from mltrainer.configs.items import DataLimits
-from mltrainer.configs.loading import told
+from mltrainer.configs.loading import without_defaults
 from mltrainer.errors import InputError
 from mltrainer.figures.content import evaluation as figures
 from mltrainer.records.partial import partial
@@ -285,7 +285,7 @@ def test_a_quantity_that_does_not_vary_is_refused_by_its_name(config: MakeConfig
 
 
 def test_configs_with_one_target_say_nothing_of_several(config: MakeConfig) -> None:
-    found = told(config())
+    found = without_defaults(config())
     assert "targets" not in found["data"]
     assert "weights" not in found["task"]
 

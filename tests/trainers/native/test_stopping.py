@@ -34,7 +34,7 @@ def losses(*pairs: tuple[float, float]) -> list[CurvePoint]:
 def test_of_equal_rows_the_one_with_the_smallest_loss_is_the_best_where_that_is_asked_for() -> None:
     rows = losses((0.9, 0.5), (1, 0.4), (1, 0.2), (1, 0.3), (1, 0.2))
     assert best_row(rows, Metric(name="accuracy", mode="max", ties="loss")) == rows[2]
-    assert best_row(rows, Metric(name="accuracy", mode="max")) == rows[1]
+    assert best_row(rows, Metric(name="accuracy", mode="max", ties="first")) == rows[1]
 
 
 def test_of_equal_rows_without_a_loss_the_first_is_the_best() -> None:
@@ -51,9 +51,9 @@ def test_the_loss_decides_in_new_projects_and_the_first_where_a_file_says_so() -
 def test_a_tie_that_is_won_renews_patience() -> None:
     rows = losses((1, 0.5), (1, 0.4), (1, 0.3))
     values = {**BASE, "early_stopping": {"patience": 2}}
-    by_loss = {**values, "metric": {"name": "accuracy", "mode": "max", "ties": "loss"}}
-    assert patience_is_over(rows, TrainingConfig.model_validate(values))
-    assert not patience_is_over(rows, TrainingConfig.model_validate(by_loss))
+    by_place = {**values, "metric": {"name": "accuracy", "mode": "max", "ties": "first"}}
+    assert patience_is_over(rows, TrainingConfig.model_validate(by_place))
+    assert not patience_is_over(rows, TrainingConfig.model_validate(values))
 
 
 def test_no_number_at_all_never_renews_patience() -> None:
