@@ -52,13 +52,14 @@ def try_one(name: str, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def block(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the outcome in Markdown."""
+    """Return the outcome in Markdown, with the runs that were not cured."""
     cured = sum(row["verdict"] == CURES for row in rows)
     seeds = ", ".join(str(seed) for seed in sorted({row["seed"] for row in rows}))
     head = ["case", "seed", "what is wrong", "fired", "best change", "verdict"]
     lines = [
         [row["case"], row["seed"], IN_CONFIG[row["case"]], ", ".join(row["fired"]), f"`{row['change']}`", row["verdict"]]
         for row in sorted(rows, key=lambda row: (row["case"], row["seed"]))
+        if row["verdict"] != CURES
     ]
     told = f"{cured} of {len(rows)} runs ({cured / len(rows):.1%}) are cured; seeds {seeds}."
     return f"{told}\n\n{table(head, 0, lines)}"

@@ -83,8 +83,8 @@ def block(verdicts: Sequence[Verdict], with_cases: bool = True) -> str:
     """Return the outcome in Markdown."""
     all_in_all, seeds = totals(verdicts), sorted({one.seed for one in verdicts})
     cases = len({one.case.id for one in verdicts})
-    parts = [f"{cases} cases with seeds {', '.join(map(str, seeds))}.", _summary(all_in_all), _rules(by_label(verdicts))]
-    return "\n\n".join([*parts, _cases(by_case(verdicts))] if with_cases else parts)
+    wrong = _cases(by_case(verdicts)) if with_cases else _rules(by_label(verdicts))
+    return "\n\n".join([f"{cases} cases with seeds {', '.join(map(str, seeds))}.", _summary(all_in_all), *wrong])
 
 
 def table(head: Sequence[str], numbers: int, rows: Sequence[Sequence[Any]]) -> str:
@@ -116,15 +116,18 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({part / whole:.1%})" if whole else "0 of 0"
 
 
-def _rules(rows: Sequence[dict[str, Any]]) -> str:
+def _rules(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the table of the labels that were missed or wrong somewhere, if any were."""
+    rows = [row for row in rows if row["missed"] or row["wrong"]]
     head = ["label", "diagnostic", "found", "missed", "said where it may be", "wrong", "of them on healthy runs"]
     keys = ("found", "missed", "allowed", "wrong", "wrong_of_healthy")
-    return table(head, 5, [[row["label"], ", ".join(row["diagnostics"]), *(row[key] for key in keys)] for row in rows])
+    lines = [[row["label"], ", ".join(row["diagnostics"]), *(row[key] for key in keys)] for row in rows]
+    return [table(head, 5, lines)] if lines else []
 
 
-def _cases(rows: Sequence[dict[str, Any]]) -> str:
+def _cases(rows: Sequence[dict[str, Any]]) -> list[str]:
     head = ["case", "", "missed in runs", "wrong in runs"]
-    return table(head, 0, [[row["case"], row["what"], _missed(row), _runs(row["wrong"])] for row in rows])
+    return [table(head, 0, [[row["case"], row["what"], _missed(row), _runs(row["wrong"])] for row in rows])] if rows else []
 
 
 def _missed(row: dict[str, Any]) -> str:
