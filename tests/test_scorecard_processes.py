@@ -177,14 +177,16 @@ def test_steps_are_witnessed_by_process(tmp_path: Path, monkeypatch: pytest.Monk
     work.forget_steps(tmp_path)
     assert work.steps_taken(tmp_path) == ()
     batch = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
+    trained, fitted = (kind([torch.zeros(1, requires_grad=True)]) for kind in (torch.optim.AdamW, torch.optim.LBFGS))
     for pid, count in ((1, 2), (2, 1)):
         probe = work.Probe(Case(), tmp_path)
         monkeypatch.setattr(work.os, "getpid", lambda pid=pid: pid)
-        probe._stepped()  # of zeros, by which FSDP2 makes room for an optimizer's states
+        probe._stepped(trained)  # of zeros, by which FSDP2 makes room for an optimizer's states
         for _ in range(count):
             assert float(probe.loss(*batch)) == pytest.approx(np.log(2))
-            probe._stepped()
-        probe._stepped()  # a process may have no micro-batch of an epoch's last step
+            probe._stepped(trained)
+            probe._stepped(fitted)
+        probe._stepped(trained)  # a process may have no micro-batch of an epoch's last step
     assert work.steps_taken(tmp_path) == (2, 3)
 
 

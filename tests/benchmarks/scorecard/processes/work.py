@@ -88,8 +88,9 @@ class Probe:
     def _is_last(self) -> bool:
         return self.case.kill_at > 0 and int(os.environ.get("RANK", "0")) == self.case.processes - 1
 
-    def _stepped(self, *_: Any) -> None:
-        if not self._has_begun:
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        # What mltrainer observes of answers, it fits by LBFGS beside the training.
+        if not self._has_begun or isinstance(optimizer, torch.optim.LBFGS):
             return
         self.done += 1
         with open(self.folder / WITNESS, "a") as file:
