@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mltrainer.errors import InputError
 from mltrainer.records.planning import Planned
@@ -22,12 +24,25 @@ def says_the_same(path: Path, role: str, evidence: Planned) -> bool:
     """
     import pydantic
 
-    from mltrainer.configs.project import ProjectConfig, TrainingConfig, load_project, load_training
+    from mltrainer.configs.loading import read_text
+    from mltrainer.configs.project import ProjectConfig, TrainingConfig, load_project, load_training, of_task
+    from mltrainer.configs.yaml import parse
 
     try:
         found: ProjectConfig = load_project(path) if role == "project" else load_training(path, path.name)
+        said = parse(read_text(path, "the config"), path.name).value
         then = TrainingConfig.model_validate(evidence.generated if role == "project" else evidence.config)
     except (InputError, pydantic.ValidationError):
         return False
+    if role == "config" and not _has_keys(said, of_task(evidence.config, found.task)):
+        return False  # what planning wrote and is cut off would be taken for its default
     now, before = (one.model_dump(exclude={"launch": set(PLACES)}) for one in (found, then))
     return all(value == before[key] for key, value in now.items() if key not in LOOKS_ON)
+
+
+def _has_keys(said: Any, written: Mapping[str, Any]) -> bool:
+    """Return True if a file still has each key that planning wrote, at any depth; those of LOOKS_ON may go."""
+    asked = {key: value for key, value in written.items() if key not in LOOKS_ON}
+    return isinstance(said, dict) and all(
+        key in said and (not isinstance(value, dict) or _has_keys(said[key], value)) for key, value in asked.items()
+    )

@@ -199,7 +199,6 @@ NO_VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
     "no comments in the config": (CONFIG, lambda text: yaml.safe_dump(yaml.safe_load(text))),
     "a tracker in the config": (CONFIG, lambda text: re.sub(r"tracking: .*", "tracking: [mlflow]", text)),
     "an engine in the config": (CONFIG, lambda text: text.replace("engine: local", "engine: slurm")),
-    "cut off where only defaults follow": (CONFIG, lambda text: text[: text.index("# classes of your own")]),
 }
 VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
     "the seed": ("mltrainer.yaml", lambda text: text.replace("seed: 42", "seed: 43")),
@@ -210,6 +209,7 @@ VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
     "what is kept": (CONFIG, lambda text: text.replace("keep: 3", "keep: 4")),
     "who observes": (CONFIG, lambda text: text.replace("signals: true", "signals: false")),
     "how many train together": (CONFIG, lambda text: text.replace("processes: 1", "processes: 2")),
+    "cut off": (CONFIG, lambda text: text[: text.index("# classes of your own")]),
 }
 
 
