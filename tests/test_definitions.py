@@ -273,7 +273,7 @@ def test_the_action_tells_of_a_gate_that_does_not_hold_and_fails(job: Job) -> No
     break_gate(job)
     done = act(job)
     assert codes(done) == {**FINE, "Gate check": 4}
-    assert "❌ not every gate holds: baseline" in job.posted[-1]["body"]
+    assert "❌ the records say what cannot be true" in job.posted[-1]["body"]
     assert "better by" in job.posted[-1]["body"]
 
 
