@@ -11,7 +11,6 @@ has made them.
 from __future__ import annotations
 
 import collections
-import contextlib
 import enum
 import functools
 import re
@@ -25,15 +24,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import InputError
 from mltrainer.trainers.native.data.addresses import Batch, Step
 from mltrainer.trainers.native.objective import Objective
 from mltrainer.trainers.native.optimization.gradients import dense
-from mltrainer.trainers.native.parallel.parallelism import Parallelism, taken_away
+from mltrainer.trainers.native.parallel.parallelism import Parallelism, noted, taken_away
 from mltrainer.trainers.native.parallel.partition import Partition, cuts
 from mltrainer.trainers.native.ranks import Ranks
 
 WHOLE = "launch.parallel: zero1 shares the optimizer's state alone, and needs nothing of the model"
+EMPTY = f"with launch.parallel: fsdp a block's matrices are empty while another part computes; {WHOLE}"
 
 
 class Shard(enum.Enum):
@@ -121,7 +121,7 @@ class FSDP(Parallelism):
 
     def _alone(self, objective: Objective, number: int, step: Step) -> Tensor:
         self._begin(Shard.ALONE)
-        with self._explained():
+        with noted(EMPTY):
             told = super()._alone(objective, number, step)
         self._hand_over(self.partition.in_order(self._end(), self._small_gradients()))
         return told
@@ -129,7 +129,7 @@ class FSDP(Parallelism):
     def _weighted(self, objective: Objective, micro: Batch, ids: np.ndarray, is_own: bool) -> list[Tensor]:
         """Return the sums over all processes of each one's micro-batch: all compute theirs at the same time."""
         self._begin(Shard.SUMMED if is_own else Shard.FILLER)
-        with self._explained():
+        with noted(EMPTY):
             loss, weight = objective.backward_share(micro, ids, is_noted=is_own)
         tensors = [*self._small_gradients().values(), loss, weight]
         if not is_own:
@@ -145,16 +145,6 @@ class FSDP(Parallelism):
     def _small_gradients(self) -> dict[str, Tensor]:
         """Return the gradients of the parameters that are not cut, by name, and leave none behind."""
         return dict(zip(self._small, taken_away([*self._small.values()]), strict=True))
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Add to what the user's code raises that it may have read a matrix where that is empty."""
-        try:
-            yield
-        except Exception as error:
-            if not isinstance(error, MltrainerError):
-                error.add_note(f"with launch.parallel: fsdp a block's matrices are empty while another part computes; {WHOLE}")
-            raise
 
     def _begin(self, shard: Shard) -> None:
         """Begin a micro-batch."""

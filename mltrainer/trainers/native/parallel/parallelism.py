@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mltrainer.checkpointing.weights import bit_sums
-from mltrainer.errors import InputError
+from mltrainer.errors import InputError, MltrainerError
 from mltrainer.reproducibility import seeds
 from mltrainer.trainers.native.data.addresses import Batch, Step
 from mltrainer.trainers.native.objective import Objective
@@ -176,6 +177,17 @@ class Parallelism:
             own.requires_grad = p.requires_grad
             p.grad = None
             own.grad = gradient if p.requires_grad else None
+
+
+@contextlib.contextmanager
+def noted(note: str) -> Iterator[None]:
+    """Add a note to an exception that the user's code raises."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, MltrainerError):
+            error.add_note(note)
+        raise
 
 
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:

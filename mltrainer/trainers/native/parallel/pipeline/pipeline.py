@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_unflatten
 
 from mltrainer.checkpointing.weights import raw_bytes
-from mltrainer.errors import InputError, MltrainerError
+from mltrainer.errors import InputError
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.objective import Objective, buffers_kept
 from mltrainer.trainers.native.optimization.gradients import dense, is_measured_by_rows
+from mltrainer.trainers.native.parallel.parallelism import noted
 from mltrainer.trainers.native.parallel.partition import Owned, Partition
 from mltrainer.trainers.native.parallel.pipeline.cuts import MEND, WHERE, stages_of
 from mltrainer.trainers.native.parallel.pipeline.forms import Form, flattened, form_of, stand_in
@@ -29,6 +30,7 @@ from mltrainer.trainers.native.ranks import Ranks
 from mltrainer.trainers.native.shards import TreeSum
 
 T = TypeVar("T")
+STAGED = f"with {WHERE} a process computes its own stage alone, and has the matrices of no other; {MEND}"
 
 
 class _SentOn(BaseException):  # no error, and no `except Exception` of the user's code is to catch it
@@ -200,7 +202,7 @@ class Pipeline(Zero1):
         """
         self._pass, self._next = Pass(), 0
         # With gradients before the stage too, whose graph nobody keeps: a task may ask whether it is trained.
-        with self._routed(self._called), _explained():
+        with self._routed(self._called), noted(STAGED):
             try:
                 found = compute()
             except _SentOn:
@@ -479,17 +481,6 @@ class Pipeline(Zero1):
 def _computes_something_else(what: str) -> InputError:
     found = f"in stages the model computes something else: {what}, which a value that goes around a stage may change"
     return InputError(found, where=WHERE, mend=MEND)
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """Add to what the user's code raises that it ran in stages."""
-    try:
-        yield
-    except Exception as error:
-        if not isinstance(error, MltrainerError):
-            error.add_note(f"with {WHERE} a process computes its own stage alone, and has the matrices of no other; {MEND}")
-        raise
 
 
 @contextlib.contextmanager
