@@ -17,7 +17,8 @@ from pathlib import Path
 
 from mltrainer import handbook
 from mltrainer.workspace import PHASES
-from tests.projects import TASK
+from tests.programs import write_program
+from tests.projects import write_rings
 
 HERE = Path(__file__).parent
 VERSION, SOURCES = HERE / "0.9", HERE / "sources"
@@ -33,26 +34,45 @@ items:
     settings: {at_least: 0.5}
 """
 
+OWN_CHECK = '''\
+"""What this team asks of a baseline beside the handbook."""
+
+
+def good_enough(evidence, settings):
+    """Compare the baseline's accuracy with the team's own bound."""
+    value = evidence.run.metrics["accuracy"]
+    holds = value >= settings["at_least"]
+    return {"verdict": "pass" if holds else "fail", "evidence": {"accuracy": value}, "mend": "bring more data"}
+'''
+
 
 def _rings(folder: Path) -> None:
-    """Add a custom task, and a baseline's page that asks for a check of the team's own."""
-    (folder / "my_task.py").write_text(TASK, "utf-8")
+    """Write a custom task, and a baseline's page that asks for a check of the team's own."""
+    write_rings(folder)
     shipped = (handbook.shipped_folder() / "phases/02_baseline/workflow.md").read_text("utf-8")
     page = folder / "phases/02_baseline/workflow.md"
     page.parent.mkdir(parents=True)
     page.write_text(shipped.replace("items:\n", OWN_ITEM, 1), "utf-8")
+    (folder / "our_gates.py").write_text(OWN_CHECK, "utf-8")
 
 
-ADDED: dict[str, Callable[[Path], None]] = {"rings": _rings}
+def _copied(name: str) -> Callable[[Path], object]:
+    return lambda folder: shutil.copytree(SOURCES / name, folder)
+
+
+PROJECTS: dict[str, Callable[[Path], object]] = {
+    **{name: _copied(name) for name in ("digits", "houses", "parallel")},
+    "rings": _rings,
+    "script": write_program,
+}
 
 
 def keep(name: str, folder: Path) -> None:
     """Finish a project and keep it."""
     project, clone = folder / name, folder / "clone"
-    shutil.copytree(SOURCES / name, project)
+    PROJECTS[name](project)
     (project / ".gitignore").write_text(IGNORED, "utf-8")
     (project / ".gitattributes").write_text("* -text\n", "utf-8")
-    ADDED.get(name, lambda _folder: None)(project)
     _run("git", "init", "--quiet", "--initial-branch=main", cwd=project)
     _commit(project, "Start the project")
     for phase in PHASES:
@@ -89,7 +109,7 @@ def _run(*words: str, cwd: Path) -> str:
 
 def main() -> None:
     """Keep the named projects, or all."""
-    for name in sys.argv[1:] or sorted(path.name for path in SOURCES.iterdir()):
+    for name in sys.argv[1:] or PROJECTS:
         with tempfile.TemporaryDirectory() as folder:
             keep(name, Path(folder))
         print(f"{name}: {(VERSION / f'{name}.tar.gz').stat().st_size:,} bytes", flush=True)
