@@ -402,7 +402,9 @@ def config_change(look: _Look, path: str) -> str:
     except (InputError, AttributeError):
         return " (it is not readable now)"
     then = flatten(meaningful(getattr(look.content.evidence, "config", {})))
-    keys = [f"{k}: {then.get(k)!r} -> {now.get(k)!r}" for k in sorted(now.keys() | then.keys()) if now.get(k) != then.get(k)]
+    missing = then.keys() - now.keys()
+    changed = [key for key in sorted(now.keys() | then.keys()) if key in missing or now.get(key) != then.get(key)]
+    keys = [f"{key}: missing" if key in missing else f"{key}: {then.get(key)!r} -> {now[key]!r}" for key in changed]
     return f" ({'; '.join(keys[:5])})" if keys else ""
 
 

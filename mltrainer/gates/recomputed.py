@@ -96,7 +96,8 @@ def _version(claim: Claim) -> Iterator[str]:
     """The version is this one: another one's rules find other things in the same run, and its templates render other reports."""
     made = claim.record.mltrainer
     if made != mltrainer.__version__:
-        yield f"the record says that mltrainer {made} made it; this is {mltrainer.__version__}, which checks its own alone"
+        this = f"this is {mltrainer.__version__}, which checks only records of its own"
+        yield f"the record says that mltrainer {made} made it; {this}"
 
 
 def _overrides(claim: Claim) -> Iterator[str]:

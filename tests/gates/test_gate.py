@@ -235,6 +235,13 @@ def test_an_edit_of_a_value_makes_planning_stale(digits: Project, edit: str) -> 
     assert f"{name} (" in stale_reasons(digits)
 
 
+@pytest.mark.parametrize("key", ["signals", "augment"])
+def test_a_key_that_was_deleted_is_named_as_missing_whatever_its_value(digits: Project, key: str) -> None:
+    path = digits.root / CONFIG
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith(f"{key}:")))
+    assert f"({key}: missing)" in stale_reasons(digits)
+
+
 FILES_OF_RUNS = ["checkpoints/*/state.safetensors", "result.json", "chain.txt"]
 
 
