@@ -1,6 +1,6 @@
 """The failures a user can meet, each with the exit code of the command-line contract.
 
-A message says where, what was expected, what was found and, in ``mend``, what to do next.
+A message says where, what was expected, what was found and, in ``hint``, what to do next.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ class MltrainerError(Exception):
     Args:
         message: What was expected and what was found.
         where: File, line and key, or the command, that the message is about.
-        mend: What to type or change next.
+        hint: What to type or change next.
     """
 
     exit_code = 3
 
-    def __init__(self, message: str, *, where: str | None = None, mend: str | None = None) -> None:
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.where = where
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{head}\n  next: {self.mend}" if self.mend else head
+        return f"{head}\n  next: {self.hint}" if self.hint else head
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that a notebook shows in place of a traceback: the command line's text."""
@@ -78,8 +78,8 @@ class KilledError(MachineError):
 class StoppedError(MltrainerError):
     """The user or the system asked the program to stop; ``exit_code`` is 130 or 143."""
 
-    def __init__(self, message: str, *, exit_code: int, mend: str | None = None) -> None:
-        super().__init__(message, mend=mend)
+    def __init__(self, message: str, *, exit_code: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
         self.exit_code = exit_code
 
 
@@ -92,11 +92,11 @@ def raise_terminated(_number: int, _frame: object) -> None:
     raise Terminated
 
 
-def interrupted(error: BaseException | None, mend: str = "type the same command again to go on") -> StoppedError:
+def interrupted(error: BaseException | None, hint: str = "type the same command again to go on") -> StoppedError:
     """Return the error to raise after a Ctrl-C, or after SIGTERM where the error or its cause is `Terminated`."""
     by_term = isinstance(error, Terminated) or isinstance(getattr(error, "__cause__", None), Terminated)
     code, what = (143, "terminated") if by_term else (130, "interrupted")
-    return StoppedError(what, exit_code=code, mend=mend)
+    return StoppedError(what, exit_code=code, hint=hint)
 
 
 def error_for_exit(code: int, message: str) -> MltrainerError:
@@ -133,7 +133,7 @@ LESS_MEMORY = (
 
 def out_of_memory(error: BaseException) -> MachineError:
     """Return the error to raise when memory ran out."""
-    return MachineError(f"out of memory: {str(error) or type(error).__name__}"[:500], mend=LESS_MEMORY)
+    return MachineError(f"out of memory: {str(error) or type(error).__name__}"[:500], hint=LESS_MEMORY)
 
 
 # Signals by which the machine ends a process, and what each stands for; any other one is a fault of a program.

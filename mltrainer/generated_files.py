@@ -23,14 +23,14 @@ def folder_within(project: Project, folder: str) -> Path:
     Raises:
         InputError: It leads out of the project, or is not written in letters, digits and . _ - alone.
     """
-    mend = "--to integrations/mine"
+    hint = "--to integrations/mine"
     if not _FOLDER.fullmatch(folder):
         what = "expected letters, digits and . _ - in the folder's name, as it stands in the files themselves"
-        raise InputError(what, where=f"--to {folder}", mend=mend)
+        raise InputError(what, where=f"--to {folder}", hint=hint)
     root = project.root.resolve()
     target = project.root / folder
     if not target.resolve().is_relative_to(root) or target.resolve() == root:
-        raise InputError("expected a folder within the project", where=f"--to {folder}", mend=mend)
+        raise InputError("expected a folder within the project", where=f"--to {folder}", hint=hint)
     return target
 
 
@@ -70,12 +70,12 @@ def _refuse_changed(project: Project, files: Mapping[Path, str], force: bool) ->
     strange = [path for path in files if path.is_symlink() or (path.exists() and not path.is_file())]
     if strange:
         raise InputError(
-            "is a link or a folder, where a file would be written", where=project.relative(strange[0]), mend="move it"
+            "is a link or a folder, where a file would be written", where=project.relative(strange[0]), hint="move it"
         )
     own = [path for path, text in files.items() if path.is_file() and _is_own(read_whole(path, MAX_BYTES), text)]
     if own and not force:
         named = ", ".join(project.relative(path) for path in own)
-        raise InputError("made or changed by a person, and not overwritten", where=named, mend="move them, or overwrite: --force")
+        raise InputError("made or changed by a person, and not overwritten", where=named, hint="move them, or overwrite: --force")
 
 
 def _is_own(data: bytes, text: str) -> bool:

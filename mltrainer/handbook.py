@@ -73,9 +73,9 @@ def locate(path: str, project: Path | None) -> tuple[Path, bool]:
     if path in page_paths():
         return shipped_folder() / path, False
     if _is_manifest(path):
-        mend = "write its manifest, as `mltrainer guide tools/INDEX` tells"
-        raise InputError(f"there is no tool {path.split('/')[1]!r}", where=path, mend=mend)
-    raise InputError(f"the handbook has no page {path!r}", mend="`mltrainer guide` lists the pages")
+        hint = "write its manifest, as `mltrainer guide tools/INDEX` tells"
+        raise InputError(f"there is no tool {path.split('/')[1]!r}", where=path, hint=hint)
+    raise InputError(f"the handbook has no page {path!r}", hint="`mltrainer guide` lists the pages")
 
 
 def copy_page(path: str, project: Path) -> Path:
@@ -87,7 +87,7 @@ def copy_page(path: str, project: Path) -> Path:
     """
     shipped, own = locate(path, None)[0], project / path
     if own.exists() and not is_empty(own):
-        raise InputError("this project has its own page already", where=path, mend="edit it, or remove it and copy anew")
+        raise InputError("this project has its own page already", where=path, hint="edit it, or remove it and copy anew")
     write_atomic(own, shipped.read_bytes())
     return own
 

@@ -34,8 +34,8 @@ class OutsideError(InputError, PermissionError):
     A `PermissionError` too: whoever goes on without a file that may not be read goes on without this one.
     """
 
-    def __init__(self, message: str, *, where: str, mend: str) -> None:
-        super().__init__(message, where=where, mend=mend)
+    def __init__(self, message: str, *, where: str, hint: str) -> None:
+        super().__init__(message, where=where, hint=hint)
         self.strerror = message
 
 
@@ -180,7 +180,7 @@ def _check(limits: _Limits, path: str, is_followed: bool) -> None:
         raise OutsideError(
             f"is a link out of the project, to {left[1]}: nothing is read or written through it",
             where=os.path.relpath(left[0], root),
-            mend=f"remove the link; if you made it yourself, keep it out of git, or set {FOLLOW_VARIABLE}=1",
+            hint=f"remove the link; if you made it yourself, keep it out of git, or set {FOLLOW_VARIABLE}=1",
         )
     if is_followed:
         _check_kind(root, path)
@@ -208,6 +208,6 @@ def _check_kind(root: str, path: str) -> None:
         return
     name = os.path.relpath(path, root)
     if kind := _KINDS.get(stat.S_IFMT(found.st_mode)):
-        raise OutsideError(f"is {kind}, expected a file", where=name, mend="remove it")
+        raise OutsideError(f"is {kind}, expected a file", where=name, hint="remove it")
     if stat.S_ISREG(found.st_mode) and found.st_size > max(SPARSE_FROM, SPARSE_RATIO * 512 * found.st_blocks):
-        raise OutsideError(f"is a sparse file of {found.st_size} bytes that hold nothing", where=name, mend="remove it")
+        raise OutsideError(f"is a sparse file of {found.st_size} bytes that hold nothing", where=name, hint="remove it")

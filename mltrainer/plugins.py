@@ -119,7 +119,7 @@ def find(kind: str, name: str) -> Plugin | None:
     # None rather than the first one: which comes first depends on the order of the path.
     if len(found) > 1:
         named = " and ".join(f"{each.distribution} {each.version}" for each in found)
-        raise InputError(f"{name!r} of {kind} is in {named}: none of them is taken", mend="uninstall all but one of them")
+        raise InputError(f"{name!r} of {kind} is in {named}: none of them is taken", hint="uninstall all but one of them")
     return found[0] if found else None
 
 
@@ -150,14 +150,14 @@ def load(kind: str, name: str, where: str) -> Any:
     """
     plugin = find(kind, name)
     if plugin is None:
-        raise InputError(f"{name!r} of {kind} is not installed", where=where, mend="pip install the package that adds it")
+        raise InputError(f"{name!r} of {kind} is not installed", where=where, hint="pip install the package that adds it")
     module, _, attribute = plugin.value.partition(":")
     try:
         __import__(module)
         found = functools.reduce(getattr, filter(None, attribute.split(".")), sys.modules[module])
     except Exception as error:  # of a package of somebody else's, which may raise anything
         told = f"{plugin} cannot be imported: {type(error).__name__}: {error}"
-        raise InputError(told, where=where, mend=f"pip install a version of {plugin.distribution} that works here") from error
+        raise InputError(told, where=where, hint=f"pip install a version of {plugin.distribution} that works here") from error
     # Only once it is imported: a plug-in that fails has no part in the run's code.
     _loaded[kind, name] = plugin
     return found
@@ -183,7 +183,7 @@ def made(kind: str, name: str, options: Mapping[str, Any], where: str, methods: 
     for method in ("model_validate", *methods):
         if not callable(getattr(model, method, None)):
             expected = f"a pydantic model of its options with {' and '.join(methods)} was expected"
-            raise InputError(f"{find(kind, name)}: {expected}; {method} is missing", where=where, mend="see docs/PLUGINS.md")
+            raise InputError(f"{find(kind, name)}: {expected}; {method} is missing", where=where, hint="see docs/PLUGINS.md")
     # Before pydantic, which by default drops an option that it does not know.
     for option in options:
         if option not in model.model_fields:

@@ -198,8 +198,8 @@ def machine_faults(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in MACHINE_ERRNOS:
             raise
-        mend = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the file's permissions and its disk"
-        raise MachineError(error.strerror or str(error), where=what, mend=f"{mend}, then type the same command again") from error
+        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the file's permissions and its disk"
+        raise MachineError(error.strerror or str(error), where=what, hint=f"{hint}, then type the same command again") from error
 
 
 def sync(path: Path) -> None:
@@ -317,7 +317,7 @@ def read_whole(path: Path, most: int = MOST_BYTES, most_lines: int | None = None
         found = f"more than {most_lines} lines, which no file of its kind has"
     else:
         return data
-    raise InputError(found, where=str(path), mend="bring back the file that mltrainer wrote, or remove it")
+    raise InputError(found, where=str(path), hint="bring back the file that mltrainer wrote, or remove it")
 
 
 def from_json(text: bytes | str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -431,7 +431,7 @@ def find_project(start: Path) -> Project:
             return Project(folder)
     raise InputError(
         f"no {PROJECT_FILE} in {start} or above it",
-        mend="go to your project's folder, name it with --project, or make one with `mltrainer init`",
+        hint="go to your project's folder, name it with --project, or make one with `mltrainer init`",
     )
 
 
@@ -457,7 +457,7 @@ def locked(path: Path, what: str, may_wait: Callable[[], bool] = lambda: False) 
     except BlockingIOError:
         holder = os.read(descriptor, 500).decode(errors="replace").strip() or "another process"
         os.close(descriptor)
-        raise InUseError(f"{what} is in use by {holder}", mend="wait until it ends, or stop it") from None
+        raise InUseError(f"{what} is in use by {holder}", hint="wait until it ends, or stop it") from None
     _HELD.add(descriptor)
     try:
         holder = f"process {os.getpid()} on {socket.gethostname()} ({' '.join(Path(a).name for a in sys.argv[:3])})"

@@ -25,7 +25,7 @@ from mltrainer.tools.program import explained
 
 
 def test_a_message_says_where_what_and_what_to_do_next() -> None:
-    error = InputError("expected a number, found 'x'", where="mltrainer.yaml:3", mend="write 3")
+    error = InputError("expected a number, found 'x'", where="mltrainer.yaml:3", hint="write 3")
     assert str(error) == "mltrainer.yaml:3: expected a number, found 'x'\n  next: write 3"
 
 
@@ -79,7 +79,7 @@ def allocated(kind: str) -> BaseException:
 def test_an_allocation_that_fails_is_the_machines_failure(kind: str, tmp_path: Path) -> None:
     found = explained(allocated(kind), tmp_path, tmp_path)  # type: ignore[arg-type]
     assert (found.exit_code, found.message[:14]) == (7, "out of memory:")
-    assert "lower batch_size" in str(found.mend)
+    assert "lower batch_size" in str(found.hint)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path: Path, monkeypa
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
-    assert "free some space" in str(caught.value.mend)
+    assert "free some space" in str(caught.value.hint)
 
 
 def test_an_interruption_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_the_project_is_found_from_a_folder_below(project: Project) -> None:
 def test_outside_a_project_the_way_in_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no mltrainer\.yaml") as caught:
         find_project(tmp_path)
-    assert "mltrainer init" in str(caught.value.mend)
+    assert "mltrainer init" in str(caught.value.hint)
 
 
 def test_each_phase_has_a_numbered_folder(project: Project) -> None:

@@ -133,8 +133,8 @@ def _try_alone(path: Path, given: str) -> None:
         _refuse(given, f"does not stand alone, as it must beside the delivered model: {last}", "let it import packages only")
 
 
-def _refuse(given: Any, what: str, mend: str) -> None:
-    raise InputError(f"preprocess {given!r} {what}", where="inference() of your task", mend=mend)
+def _refuse(given: Any, what: str, hint: str) -> None:
+    raise InputError(f"preprocess {given!r} {what}", where="inference() of your task", hint=hint)
 
 
 def requirements(exports: Sequence[Export], inference: Mapping[str, Any] | None = None, preprocess: Path | None = None) -> str:

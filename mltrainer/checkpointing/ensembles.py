@@ -105,8 +105,8 @@ def mean_of(inference: Mapping[str, Any], where: str | None) -> Mean | Parts:
     if found == "targets" and (targets := inference.get("targets")):
         return [(len(one["classes"]), "logits") if one.get("classes") else (1, "value") for one in targets]
     what = f"an ensemble takes the mean of probabilities or of values, and what your model gives is {found or 'not said'}"
-    mend = 'let inference() of your task return {"output": "logits"} (the classes last) or {"output": "value"}'
-    raise InputError(what, where=where, mend=mend)
+    hint = 'let inference() of your task return {"output": "logits"} (the classes last) or {"output": "value"}'
+    raise InputError(what, where=where, hint=hint)
 
 
 def average(states: Sequence[State]) -> dict[str, Tensor]:

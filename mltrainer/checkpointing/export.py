@@ -240,7 +240,7 @@ def format_of(name: str) -> Format:
     found = plugins.load("exporters", name, "--format")
     if not isinstance(found, Format) or Path(found.file).name != found.file or found.file in {f.file for f in FORMATS.values()}:
         message = f"{plugins.find('exporters', name)} is no mltrainer.checkpointing.export.Format with a file name of its own"
-        raise InputError(message, where="--format", mend="install a version of it that is")
+        raise InputError(message, where="--format", hint="install a version of it that is")
     return found
 
 
@@ -308,7 +308,7 @@ def _refuse_draws(one: list[Tensor], other: list[Tensor], tolerance: float) -> N
             f"two passes of the model itself over the same inputs differ by {relative:.3g}, relative to the largest output: "
             "in evaluation mode it draws random numbers, or changes with each call",
             where="model",
-            mend="let its forward draw in training alone and give the mean otherwise, such as "
+            hint="let its forward draw in training alone and give the mean otherwise, such as "
             "z = mean + std * torch.randn_like(std) if self.training else mean",
         )
 
@@ -476,12 +476,12 @@ def _raise_machine_fault(error: Exception, path: Path) -> None:
     """
     text = str(error)
     if (isinstance(error, OSError) and error.errno in MACHINE_ERRNOS) or "No space left on device" in text:
-        raise MachineError(_short(error), where=str(path), mend="free some space, then type the same command again") from error
+        raise MachineError(_short(error), where=str(path), hint="free some space, then type the same command again") from error
 
 
 def _short(error: Exception) -> str:
     if isinstance(error, InputError):
-        return shortened("; ".join(filter(None, [error.message, error.mend])), 2 * _REASON_LENGTH)
+        return shortened("; ".join(filter(None, [error.message, error.hint])), 2 * _REASON_LENGTH)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     shown = lines[:2] + lines[2:][-1:]  # torch.export says why in the second line, TorchScript in the last
     return shortened(f"{type(error).__name__}: {' '.join(shown)}", _REASON_LENGTH)

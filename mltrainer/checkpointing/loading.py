@@ -57,7 +57,7 @@ def from_safetensors(
         GateError: It is not what the record says.
     """
     if not path.is_file():
-        raise InputError("the weights are not here: they stay out of git", where=str(path), mend="bring the file back")
+        raise InputError("the weights are not here: they stay out of git", where=str(path), hint="bring the file back")
     return _with_weights(config, root, safetensors.torch.load(read_verified(path, row)), path, members)
 
 
@@ -73,6 +73,6 @@ def _with_weights(
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:
         raise InputError(
-            f"the task's model has other tensors: {error}", where=str(origin), mend="bring code and data back"
+            f"the task's model has other tensors: {error}", where=str(origin), hint="bring code and data back"
         ) from error
     return model.eval()

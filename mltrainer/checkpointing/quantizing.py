@@ -161,7 +161,7 @@ def _refuse(model: Any, wanted: Sequence[str], name: str) -> None:
     other = ", or try onnx_int8_static, which quantizes Conv" if "Conv" in found and name == "onnx_int8_dynamic" else ""
     raise InputError(
         f"nothing in this model can be quantized: it has no {', '.join(wanted)} with weights, only {', '.join(found)}",
-        mend=f"take {name} out of export.formats in {TEMPLATE}{other}",
+        hint=f"take {name} out of export.formats in {TEMPLATE}{other}",
     )
 
 

@@ -57,7 +57,7 @@ def weight_files(weights: str, root: Path, where: str = START) -> list[Path]:
     found = _parts(index) if index else next((files for pattern in PATTERNS if (files := sorted(path.glob(pattern)))), [])
     if not found:
         what = f"no weights at {weights!r}: a .safetensors or torch file, or a folder with one, was expected"
-        raise InputError(what, where=where, mend="bring them there; a path is relative to the project")
+        raise InputError(what, where=where, hint="bring them there; a path is relative to the project")
     return found
 
 
@@ -71,10 +71,10 @@ def _parts(index: Path) -> list[Path]:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"not readable as an index: {type(error).__name__}: {error}; an object with weight_map was expected"
-        raise InputError(what, where=str(index), mend="bring the folder as it was saved, or name one file") from error
+        raise InputError(what, where=str(index), hint="bring the folder as it was saved, or name one file") from error
     if missing := [name for name in names if Path(name).name != name or not (index.parent / name).is_file()]:
         message = f"{_listed(missing)} of the {len(names)} parts that it names are not in its folder"
-        raise InputError(message, where=str(index), mend="bring all parts")
+        raise InputError(message, where=str(index), hint="bring all parts")
     return [index.parent / name for name in names]
 
 
@@ -110,7 +110,7 @@ def begin(model: nn.Module, start: Start, root: Path, *, is_builtin: bool) -> Be
     wanted = [name for name in own if name not in begins_new]
     left = [name for name in unused if name not in own and not _matches(start.unused, name)]
     if misfits := _misfits(own, given, wanted, left, KEYS):
-        raise InputError(misfits, where=START, mend="name them under start in mltrainer.yaml")
+        raise InputError(misfits, where=START, hint="name them under start in mltrainer.yaml")
     with torch.no_grad():
         for name in wanted:
             if name in given:
@@ -137,9 +137,9 @@ def load_all(model: nn.Module, weights: str, root: Path, where: str) -> None:
     except InputError as error:
         if error.where == where:
             raise
-        raise InputError(f"{error.where}: {error.message}", where=where, mend=error.mend) from error
+        raise InputError(f"{error.where}: {error.message}", where=where, hint=error.hint) from error
     if misfits := _misfits(own, found, [*own], [name for name in found if name not in own], ("", "", "")):
-        raise InputError(misfits, where=where, mend="name the file of this model, or the model of this file")
+        raise InputError(misfits, where=where, hint="name the file of this model, or the model of this file")
     with torch.no_grad():
         for name, tensor in found.items():
             own[name].copy_(tensor)
@@ -201,7 +201,7 @@ def renamed(tensors: Mapping[str, Tensor], rules: Mapping[str, str]) -> dict[str
         for pattern, replacement in rules.items():
             new = re.sub(pattern, replacement, new)
         if new in found:
-            raise InputError(f"two tensors get the name {new!r}", where="start.rename", mend="let the patterns tell them apart")
+            raise InputError(f"two tensors get the name {new!r}", where="start.rename", hint="let the patterns tell them apart")
         found[new] = tensor
     return found
 
@@ -224,10 +224,10 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             raise
         except pickle.UnpicklingError as error:  # torch's own words advise to run what the file says
             what = "not readable as weights: it is no file of torch's, or holds more than tensors, which is never executed"
-            raise InputError(what, where=str(file), mend="save a state dict, best as .safetensors") from error
+            raise InputError(what, where=str(file), hint="save a state dict, best as .safetensors") from error
         except Exception as error:  # whatever a damaged file raises
             what = f"not readable as weights: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise InputError(what, where=str(file), mend="save a state dict, best as .safetensors") from error
+            raise InputError(what, where=str(file), hint="save a state dict, best as .safetensors") from error
     return _tensors(content, file)
 
 
@@ -236,5 +236,5 @@ def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
     inner = next((content[key] for key in INSIDE if key in content), content) if isinstance(content, dict) else content
     tensors = {str(name): value for name, value in inner.items() if isinstance(value, Tensor)} if isinstance(inner, dict) else {}
     if not tensors:
-        raise InputError("no tensors by name in this file", where=str(file), mend="save a model's state_dict()")
+        raise InputError("no tensors by name in this file", where=str(file), hint="save a model's state_dict()")
     return tensors

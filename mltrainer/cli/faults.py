@@ -24,10 +24,10 @@ def told(error: Exception) -> MltrainerError:
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
-        mend = "check the disk and its permissions, then type the same command again"
-        return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, mend=mend)
-    mend = f"report it with {_saved(error)}"
-    return MltrainerError(f"a fault of mltrainer's own: {type(error).__name__}: {error}", mend=mend)
+        hint = "check the disk and its permissions, then type the same command again"
+        return MachineError(error.strerror or str(error), where=str(error.filename or "") or None, hint=hint)
+    hint = f"report it with {_saved(error)}"
+    return MltrainerError(f"a fault of mltrainer's own: {type(error).__name__}: {error}", hint=hint)
 
 
 def _saved(error: Exception) -> Path:

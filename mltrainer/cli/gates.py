@@ -198,8 +198,8 @@ def _isolated(names: Sequence[str]) -> bool:
         print(f"{fault}.\nRun as you, they can read your files and use the network. Look at their code first.", file=sys.stderr)
         if typer.confirm("Run them?", err=True):
             return False
-    mend = "use Linux with user namespaces, or a container that allows them; or trust the recorded verdicts: mltrainer gate check"
-    raise MachineError(fault, mend=mend)
+    hint = "use Linux with user namespaces, or a container that allows them; or trust the recorded verdicts: mltrainer gate check"
+    raise MachineError(fault, hint=hint)
 
 
 def gate_json(found: Gate) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _require_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError as error:
-        raise InputError("the folder that this is typed in was removed", mend="cd to one that is there") from error
+        raise InputError("the folder that this is typed in was removed", hint="cd to one that is there") from error
 
 
 def _answered(arguments: list[str]) -> int:

@@ -72,14 +72,14 @@ def serve(
         warn(f"unchecked: {fault}")
     url = database_of(database, found)
     if store and url is None:
-        raise InputError("a copy of a model away from its project keeps nothing by itself", mend="name a --database")
+        raise InputError("a copy of a model away from its project keeps nothing by itself", hint="name a --database")
     try:
         from mltrainer.serving.application import Service, application
         from mltrainer.serving.guard import Limits
         from mltrainer.serving.keeping import Keeping
         from mltrainer.serving.store import Store
     except ModuleNotFoundError as error:
-        raise InputError(f"serving needs the package {error.name}", mend="pip install 'mltrainer[serve]'") from error
+        raise InputError(f"serving needs the package {error.name}", hint="pip install 'mltrainer[serve]'") from error
 
     limits = Limits(rows=max_rows, bytes=max_bytes, seconds=timeout)
 
@@ -127,12 +127,12 @@ def token_for(host: str) -> str | None:
     make = f"export {TOKEN}=$(python3 -c 'import secrets; print(secrets.token_urlsafe(24))')"
     if token is None and host not in LOOPBACK:
         raise InputError(
-            "whoever can reach this address could ask the model", where=f"--host {host}", mend=f"set a token: {make}"
+            "whoever can reach this address could ask the model", where=f"--host {host}", hint=f"set a token: {make}"
         )
     if token is not None and token.endswith(PLACEHOLDER):
-        raise InputError("expected a token of your own, found the placeholder of .env.example", where=TOKEN, mend=make)
+        raise InputError("expected a token of your own, found the placeholder of .env.example", where=TOKEN, hint=make)
     if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
-        raise InputError(f"expected {LEAST_TOKEN} or more printable characters without spaces", where=TOKEN, mend=make)
+        raise InputError(f"expected {LEAST_TOKEN} or more printable characters without spaces", where=TOKEN, hint=make)
     return token
 
 

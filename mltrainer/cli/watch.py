@@ -43,12 +43,12 @@ def watch(
     url = database_of(database, found)
     if url is None or database == NOWHERE:
         raise InputError(
-            "this model keeps its answers nowhere by itself", where=str(place), mend="name the --database of `serve`"
+            "this model keeps its answers nowhere by itself", where=str(place), hint="name the --database of `serve`"
         )
     try:
         from mltrainer.serving.store import Store
     except ModuleNotFoundError as error:
-        raise InputError(f"it needs the package {error.name}", mend="pip install 'mltrainer[serve]'") from error
+        raise InputError(f"it needs the package {error.name}", hint="pip install 'mltrainer[serve]'") from error
     from mltrainer.serving.watching import final_of, labelled, watched
 
     _require_file(url)
@@ -69,7 +69,7 @@ def _require_file(url: str) -> None:
     """Refuse a SQLite file that is not there, before one is made."""
     path = Path(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite:///") and not path.is_file():
-        raise InputError("no answers have been kept", where=str(path), mend="mltrainer serve keeps them")
+        raise InputError("no answers have been kept", where=str(path), hint="mltrainer serve keeps them")
 
 
 def _text(seen: Watched) -> str:

@@ -136,6 +136,6 @@ def _split(command: str) -> tuple[str, ...]:
         raise InputError(f"{command!r} is no command: {error}", where="--resume-check") from error
     if not words:
         raise InputError(
-            "it is empty", where="--resume-check", mend="give the command that resumes the program from its own checkpoint"
+            "it is empty", where="--resume-check", hint="give the command that resumes the program from its own checkpoint"
         )
     return words

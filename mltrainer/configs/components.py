@@ -166,8 +166,8 @@ def swaps_of(config: TrainingConfig, asked: Sequence[str | Mapping[str, Any]]) -
     found = components(config)
     swaps = [_swap_of(one, found) for one in asked] or found
     if not swaps:
-        mend = f"name a swap of your own, such as {COMMAND} optimizer.lr=3e-4"
-        raise InputError("the config has no component that could be taken out", mend=mend)
+        hint = f"name a swap of your own, such as {COMMAND} optimizer.lr=3e-4"
+        raise InputError("the config has no component that could be taken out", hint=hint)
     digests: dict[str, Swap] = {}
     for swap in swaps:
         digests.setdefault(_digest_of(swap, config), swap)
@@ -203,7 +203,7 @@ def _swap_of(asked: str | Mapping[str, Any], found: Sequence[Swap]) -> Swap:
     raise InputError(
         f"{asked!r} is no component that is switched on in the config; {hint}those that are: {listed}",
         where=f"{COMMAND} {asked}",
-        mend=f"or say what a key is swapped for: {COMMAND} KEY=VALUE",
+        hint=f"or say what a key is swapped for: {COMMAND} KEY=VALUE",
     )
 
 

@@ -102,7 +102,7 @@ def validate(model: type[Model], document: yaml.Document, elsewhere: Mapping[str
         found = faults_of(error)
         faults = [_fault(model, document, fault, elsewhere or {}) for fault in found[:MOST_FAULTS]]
         more = [f"and {len(found) - MOST_FAULTS} more"] if len(found) > MOST_FAULTS else []
-        raise InputError("\n".join([*dict.fromkeys(faults), *more]), mend=yaml.AGAIN) from error
+        raise InputError("\n".join([*dict.fromkeys(faults), *more]), hint=yaml.AGAIN) from error
 
 
 def validate_values(model: type[Model], values: dict[str, Any], where: str) -> Model:
@@ -224,7 +224,7 @@ def parse_assignment(assignment: str, after: str = "--set") -> tuple[str, Any]:
     """
     key, equals, text = assignment.partition("=")
     if not equals or not key.strip():
-        raise InputError(f"{after} {assignment}: KEY=VALUE was expected", mend=f"for example {after} optimizer.lr=3e-4")
+        raise InputError(f"{after} {assignment}: KEY=VALUE was expected", hint=f"for example {after} optimizer.lr=3e-4")
     return key.strip(), yaml.parse(text, f"{after} {key}").value
 
 
@@ -317,7 +317,7 @@ def _place(entries: list[Any], word: str, key: str) -> int:
     if word.isdecimal() and int(word) < len(entries):
         return int(word)
     has = f"its entries are 0 to {len(entries) - 1}" if entries else "it has no entries"
-    raise InputError(f"{word!r} names no entry of the list; {has}", where=f"key {key}", mend="name one, or set the whole list")
+    raise InputError(f"{word!r} names no entry of the list; {has}", where=f"key {key}", hint="name one, or set the whole list")
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:

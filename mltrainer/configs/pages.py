@@ -252,21 +252,21 @@ def require_items(page: PhasePage, asked: PhasePage) -> None:
     path = page_path(page.phase)
     if missing := missing_items(page, asked):
         item = missing[0]
-        mend = f"add what the shipped page has: {yaml.dump([item.model_dump(exclude_defaults=True)]).strip()}"
-        raise InputError(f"the item {item.id!r} is missing; a project's page keeps every item", where=path, mend=mend)
+        hint = f"add what the shipped page has: {yaml.dump([item.model_dump(exclude_defaults=True)]).strip()}"
+        raise InputError(f"the item {item.id!r} is missing; a project's page keeps every item", where=path, hint=hint)
     own = {item.id: item for item in page.items}
     for item in asked.items:
         if own[item.id].waivable and not item.waivable:
-            raise InputError(f"the item {item.id!r} can never be waived", where=path, mend="remove waivable: true")
+            raise InputError(f"the item {item.id!r} can never be waived", where=path, hint="remove waivable: true")
         if own[item.id].check != item.check:
-            mend = "remove check:, and add a custom item under another id"
-            raise InputError(f"the item {item.id!r} is computed by mltrainer alone", where=path, mend=mend)
+            hint = "remove check:, and add a custom item under another id"
+            raise InputError(f"the item {item.id!r} is computed by mltrainer alone", where=path, hint=hint)
     # A need that the trainer does not meet makes an item not applicable: adding one would be a way around it.
     needed = {item.id: item.needs for item in shipped_page(page.phase).items}
     for item in page.items:
         if item.id in needed and item.needs not in (None, needed[item.id]):
             message = f"the item {item.id!r} needs {needed[item.id] or 'no capability'}, not {item.needs}"
-            raise InputError(message, where=path, mend="remove its needs:")
+            raise InputError(message, where=path, hint="remove its needs:")
 
 
 def phase_page(phase: str, project: Path | None) -> PhasePage:
@@ -339,19 +339,19 @@ def tool_page(tool: str, project: Path | None) -> ToolPage:
         return page
     shipped = _read(ToolPage, path, None)
     if page.entry_point != shipped.entry_point:
-        message, mend = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a custom tool another name"
-        raise InputError(message, where=f"{path}, key entry_point", mend=mend)
+        message, hint = f"{page.tool} is {shipped.entry_point}, not {page.entry_point}", "give a custom tool another name"
+        raise InputError(message, where=f"{path}, key entry_point", hint=hint)
     return page.model_copy(update={"capabilities": shipped.capabilities})  # what the same program can show is not a policy
 
 
 def _require_minimum(page: ToolPage, path: str) -> None:
     """Refuse a tool of a project's own that runs mltrainer's code, or cannot show what none may lack."""
     if page.entry_point.partition(".")[0] == "mltrainer":
-        mend = "name a module of your project with a function `work`"
-        raise InputError("a custom tool is the project's code", where=f"{path}, key entry_point", mend=mend)
+        hint = "name a module of your project with a function `work`"
+        raise InputError("a custom tool is the project's code", where=f"{path}, key entry_point", hint=hint)
     if missing := [name for name in MINIMUM if name not in page.capabilities]:
         message = f"a tool that trains must have {', '.join(MINIMUM)}; it lacks {', '.join(missing)}"
-        raise InputError(message, where=f"{path}, key capabilities", mend="make its trainings so, then add them")
+        raise InputError(message, where=f"{path}, key capabilities", hint="make its trainings so, then add them")
 
 
 def trainer_of(tool: str, shipped: str) -> str:

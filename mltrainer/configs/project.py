@@ -511,7 +511,7 @@ def require_power_of_two(processes: int) -> None:
     if processes & (processes - 1):
         lower = 1 << (processes.bit_length() - 1)
         what = f"{processes} processes cannot share the sum of a step without changing its bits; a power of two can"
-        raise InputError(what, where="processes", mend=f"take {lower} or {2 * lower}")
+        raise InputError(what, where="processes", hint=f"take {lower} or {2 * lower}")
 
 
 def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> None:
@@ -530,7 +530,7 @@ def require_shared_steps(processes: int, accumulate: int, batch_size: int) -> No
             "whole ones, so that the sum does not depend on how many processes there are"
         )
         changes = f"--set accumulate={processes} --set batch_size={max(1, batch_size * accumulate // processes)}"
-        raise InputError(what, where="processes", mend=f"keep the samples of a step: mltrainer phase run planning {changes}")
+        raise InputError(what, where="processes", hint=f"keep the samples of a step: mltrainer phase run planning {changes}")
 
 
 def _needs_one_target(strategy: Strategy) -> bool:
@@ -816,7 +816,7 @@ class TrainingConfig(ProjectConfig):
         try:
             self.require_processes(self.processes)
         except InputError as error:
-            raise ValueError(f"{error.message}; {error.mend}") from None
+            raise ValueError(f"{error.message}; {error.hint}") from None
         return self
 
     def require_processes(self, count: int) -> None:
@@ -827,17 +827,17 @@ class TrainingConfig(ProjectConfig):
         """
         if count > 1 and count % self.launch.machines:
             what = f"{count} processes cannot be shared equally by {self.launch.machines} machines"
-            mend = f"take a number of machines that divides {count}, such as --set launch.machines=2"
-            raise InputError(what, where="launch.machines", mend=mend)
+            hint = f"take a number of machines that divides {count}, such as --set launch.machines=2"
+            raise InputError(what, where="launch.machines", hint=hint)
         if self.tensor_parallel > 1:
             self._require_team(count)
             return
         require_shared_steps(count, self.accumulate, self.batch_size)
         unshared = self._unshared if count > 1 and self.launch.parallel != "ddp" else None
         if unshared is not None:
-            what, mend = unshared
+            what, hint = unshared
             raise InputError(
-                f"launch.parallel: {self.launch.parallel} does not go with {what}", where="launch.parallel", mend=mend
+                f"launch.parallel: {self.launch.parallel} does not go with {what}", where="launch.parallel", hint=hint
             )
 
     @property
@@ -853,17 +853,17 @@ class TrainingConfig(ProjectConfig):
         """
         planned = self.tensor_parallel
         if planned & (planned - 1):
-            what, mend = f"{planned} is no power of two, as every number of processes is", "take 2, 4 or another one"
-            raise InputError(what, where="tensor_parallel", mend=mend)
+            what, hint = f"{planned} is no power of two, as every number of processes is", "take 2, 4 or another one"
+            raise InputError(what, where="tensor_parallel", hint=hint)
         if count != planned:
             what = (
                 f"tensor_parallel: {planned} has {planned} processes compute each micro-batch together; {count} give other bits"
             )
-            mend = f"leave their number out; with another one it is another run: --set tensor_parallel={count} of planning"
-            raise InputError(what, where="processes", mend=mend)
+            hint = f"leave their number out; with another one it is another run: --set tensor_parallel={count} of planning"
+            raise InputError(what, where="processes", hint=hint)
         if (refused := self._unsplit) is not None:
-            mend = "change that, or take tensor_parallel: 1, which computes whole matrices"
-            raise InputError(f"tensor_parallel: {planned} does not go with {refused}", where="tensor_parallel", mend=mend)
+            hint = "change that, or take tensor_parallel: 1, which computes whole matrices"
+            raise InputError(f"tensor_parallel: {planned} does not go with {refused}", where="tensor_parallel", hint=hint)
 
     @property
     def _unsplit(self) -> str | None:

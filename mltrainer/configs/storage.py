@@ -53,7 +53,7 @@ def filled(url: str, variables: Mapping[str, str], where: str = WHERE) -> str:
     """
     missing = [name for name in _VARIABLE.findall(url) if not variables.get(name)]
     if missing:
-        raise InputError(f"the environment variable {missing[0]} is not set", where=where, mend=f"export {missing[0]}=...")
+        raise InputError(f"the environment variable {missing[0]} is not set", where=where, hint=f"export {missing[0]}=...")
     if (whole := _VARIABLE.fullmatch(url)) is not None:
         found = variables[whole[1]]
     else:
@@ -67,7 +67,7 @@ def filled(url: str, variables: Mapping[str, str], where: str = WHERE) -> str:
             + _quoted(query, variables)
         )
     if not _KIND.match(found):
-        raise InputError(f"what it stands for is none of {FORMS}", where=where, mend="set it to the database's URL")
+        raise InputError(f"what it stands for is none of {FORMS}", where=where, hint="set it to the database's URL")
     return found
 
 

@@ -263,7 +263,7 @@ def template_path(name: str, project: Path) -> str:
     raise InputError(
         f"there is no template {name!r} in the project; there are {listed}",
         where="--template",
-        mend="copy the file into the project's configs/, so that whoever clones it has it too",
+        hint="copy the file into the project's configs/, so that whoever clones it has it too",
     )
 
 

@@ -116,19 +116,19 @@ def parse(text: str | bytes, name: str, first_line: int = 1) -> Document:
     """
     raw = text.encode() if isinstance(text, str) else text
     if len(raw) > MAX_BYTES:
-        raise InputError(f"{len(raw)} bytes; a file of at most {MAX_BYTES} was expected", where=name, mend=AGAIN)
+        raise InputError(f"{len(raw)} bytes; a file of at most {MAX_BYTES} was expected", where=name, hint=AGAIN)
     try:
         # Some editors begin a file with a byte order mark.
         decoded = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text at byte {error.start}", where=name, mend=AGAIN) from error
+        raise InputError(f"not UTF-8 text at byte {error.start}", where=name, hint=AGAIN) from error
     # Before the parser, whose own stack such a text overflows.
     _check_depth(decoded, name)
     try:
         composer = _Composer(decoded)
         node = composer.get_single_node()
     except yaml.YAMLError as error:
-        raise InputError(_problem(error), where=_where(error, name, first_line), mend=AGAIN) from error
+        raise InputError(_problem(error), where=_where(error, name, first_line), hint=AGAIN) from error
     builder = _Builder(name, first_line)
     value = builder.build(node, ()) if node is not None else None
     return Document(value, builder.lines, name)
@@ -143,7 +143,7 @@ def _check_depth(text: str, name: str) -> None:
     indents = max((len(line) - len(line.lstrip(" -")) for line in text.splitlines()), default=0)
     keys = len(_EXPLICIT_KEYS.findall(text))  # `? ? ? a` nests a level with each; the parser's own stack overflows at 30,000
     if deepest > MAX_DEPTH or indents > 4 * MAX_DEPTH or keys > MAX_DEPTH:
-        raise InputError(f"nested more than {MAX_DEPTH} levels deep", where=name, mend=AGAIN)
+        raise InputError(f"nested more than {MAX_DEPTH} levels deep", where=name, hint=AGAIN)
 
 
 def _problem(error: yaml.YAMLError) -> str:
@@ -170,10 +170,10 @@ class _Builder:
         self.lines.setdefault(path, node.start_mark.line + self.first_line)
         # An alias gives the same node again. A few levels of them are short to parse, and explode where they are written out.
         if id(node) in self.seen:
-            raise InputError("aliases (*name) are not allowed", where=where, mend="write the value out")
+            raise InputError("aliases (*name) are not allowed", where=where, hint="write the value out")
         self.seen.add(id(node))
         if node.tag != _implied_tag(node):
-            raise InputError(f"the tag {node.tag} is not allowed", where=where, mend="write plain values")
+            raise InputError(f"the tag {node.tag} is not allowed", where=where, hint="write plain values")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -189,7 +189,7 @@ class _Builder:
             key = key_node.value
             if key in result:
                 earlier = self.lines[(*path, key)]
-                raise InputError(f"the key {key!r} stands here and on line {earlier}", where=where, mend="remove one of the two")
+                raise InputError(f"the key {key!r} stands here and on line {earlier}", where=where, hint="remove one of the two")
             self.lines[(*path, key)] = key_node.start_mark.line + self.first_line
             result[key] = self.build(value_node, (*path, key))
         return result

@@ -214,9 +214,9 @@ def _thresholds(page: DiagnosticPage, name: str, project: Path | None) -> dict[s
     wanted = sorted(diagnostic_page(name, None).thresholds) if project else sorted(page.thresholds)
     if sorted(page.thresholds) != wanted:
         found = ", ".join(sorted(page.thresholds)) or "none"
-        mend = f"compare with the shipped page: mltrainer guide {where.removesuffix('.md')}"
+        hint = f"compare with the shipped page: mltrainer guide {where.removesuffix('.md')}"
         expected = ", ".join(wanted) or "none"
-        raise InputError(f"the thresholds {found} were found, {expected} were expected", where=where, mend=mend)
+        raise InputError(f"the thresholds {found} were found, {expected} were expected", where=where, hint=hint)
     return dict(page.thresholds)
 
 

@@ -44,11 +44,11 @@ def machines(count: int) -> list[str]:
     nodes, here = os.environ.get("SLURM_JOB_NODELIST"), os.environ.get("SLURMD_NODENAME")
     if nodes is None or here is None:
         what = f"{count} machines need a job of SLURM, and this machine is in none"
-        raise InputError(what, where="launch.machines", mend=ALLOCATE)
+        raise InputError(what, where="launch.machines", hint=ALLOCATE)
     names = _said(["scontrol", "show", "hostnames", nodes]).split()
     if len(names) < count:
         what = f"{count} machines are to share the processes, and the job of SLURM has {len(names)}: {', '.join(names)}"
-        raise InputError(what, where="launch.machines", mend=ALLOCATE)
+        raise InputError(what, where="launch.machines", hint=ALLOCATE)
     return [name for name in names if name != here][: count - 1]
 
 
@@ -61,9 +61,9 @@ def _said(arguments: list[str]) -> str:
     try:
         ended = answered(Command(arguments=arguments, folder=Path("/"), environment=os.environ), timeout=ANSWER_S)
     except OSError as error:
-        raise InputError(f"{arguments[0]} cannot be started: {error.strerror}", where="launch.machines", mend=ALLOCATE) from error
+        raise InputError(f"{arguments[0]} cannot be started: {error.strerror}", where="launch.machines", hint=ALLOCATE) from error
     if ended.code != 0:
-        raise InputError(f"{arguments[0]} gave no answer: {ended.last_words}", where="launch.machines", mend=ALLOCATE)
+        raise InputError(f"{arguments[0]} gave no answer: {ended.last_words}", where="launch.machines", hint=ALLOCATE)
     return ended.out.decode("utf-8", "replace")
 
 

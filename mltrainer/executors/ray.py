@@ -110,14 +110,14 @@ def _connected(address: str) -> Any:
     try:
         import ray  # a plain installation has no Ray, and its import takes a second
     except ImportError as error:
-        raise InputError(NO_RAY, where="launch.engine", mend=INSTALL) from error
+        raise InputError(NO_RAY, where="launch.engine", hint=INSTALL) from error
     with _own_handlers():
         try:
             _require_answer(address)
             ray.init(address=address, log_to_driver=False, logging_level="error")
         except (OSError, RuntimeError, ValueError) as error:
             what = f"no Ray cluster at {address}: {_first_line(error)}"
-            raise InputError(what, where="launch.ray.address", mend=NO_CLUSTER) from error
+            raise InputError(what, where="launch.ray.address", hint=NO_CLUSTER) from error
     return ray
 
 

@@ -68,7 +68,7 @@ class Slurm:
         words = ended.last_words if ended.in_time else "sbatch does not answer"
         if not ended.in_time or AWAY.search(words):
             raise EngineAwayError(words)
-        raise InputError(f"SLURM refuses the job: {words}", where="launch.slurm", mend=f"asked for: {self._told()}")
+        raise InputError(f"SLURM refuses the job: {words}", where="launch.slurm", hint=f"asked for: {self._told()}")
 
     def _told(self) -> str:
         return " ".join(f"--{key}={value}" for key, value in self._options.items()) or "no options of sbatch"
@@ -147,4 +147,4 @@ def _ask(arguments: Sequence[str], folder: Path, environment: Mapping[str, str],
     try:
         return answered(command, given.encode(), ANSWER_S)
     except FileNotFoundError as error:
-        raise InputError(f"{NOT_HERE}: there is no command {arguments[0]}", where="launch.engine", mend=LOG_IN) from error
+        raise InputError(f"{NOT_HERE}: there is no command {arguments[0]}", where="launch.engine", hint=LOG_IN) from error

@@ -63,7 +63,7 @@ def _refuse_changing(task: OpenTask, whole: Call, others: list[Call]) -> None:
             raise InputError(
                 f"your task's forward() calls the model in two ways: {_signature(whole)}, and {_signature(call)}",
                 where=task.config.task.use,
-                mend="call the model with the same arguments for every batch",
+                hint="call the model with the same arguments for every batch",
             )
 
 
@@ -78,10 +78,10 @@ def _call(task: OpenTask, model: nn.Module, config: TrainingConfig, positions: n
     calls = list(calls_of(task, model, evaluation_batches(task.split("validation"), positions, config, "validation")))
     if not calls:
         what = "your task's forward() never calls the model itself, only parts of it: there is nothing to export as one"
-        mend = (
+        hint = (
             "give the model a forward() of its own, and let your task's call model(...); a Lightning module's steps call self(x)"
         )
-        raise InputError(what, where=config.task.use, mend=mend)
+        raise InputError(what, where=config.task.use, hint=hint)
     try:
         columns = tuple(torch.cat(parts) for parts in zip(*(call.tensors for call in calls), strict=True))
     except RuntimeError:  # of several lengths: the first batch will do
@@ -100,8 +100,8 @@ def calls_of(task: OpenTask, model: nn.Module, batches: Iterable[Batch]) -> list
         call = call_of(arguments, named, outputs)
         if call is None:
             found = [type(x).__name__ for x in arguments] + [f"{key}={type(x).__name__}" for key, x in named.items()]
-            mend = "let your task's forward() call the model with tensors, samples first; by name also numbers, text and None"
-            raise InputError(f"a model that is exported is called with tensors, found {', '.join(found)}", mend=mend)
+            hint = "let your task's forward() call the model with tensors, samples first; by name also numbers, text and None"
+            raise InputError(f"a model that is exported is called with tensors, found {', '.join(found)}", hint=hint)
         seen.append(call)
 
     handle = model.register_forward_hook(note, with_kwargs=True)

@@ -96,7 +96,7 @@ def _refuse_strategies_within(job: CombineJob) -> None:
     within += [f"{one.name}, on embeddings," for one in job.config.strategies if moves_embeddings(one, job.config.task.kind)]
     if job.how == "ensemble" and within:
         what = f"the strategy {within[0]} measures a layer of the model, and an ensemble has one in each member"
-        raise InputError(what, where="combine.how", mend="how: greedy, or leave combine out")
+        raise InputError(what, where="combine.how", hint="how: greedy, or leave combine out")
 
 
 class _Combiner:

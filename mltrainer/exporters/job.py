@@ -151,7 +151,7 @@ def rehearse(job: ExportJob, root: Path) -> list[Export]:
         try:
             exports, gives = _rehearsed(job, root)
         except InputError as error:
-            fault = {"what": error.message, "where": error.where, "mend": error.mend}
+            fault = {"what": error.message, "where": error.where, "mend": error.hint}
         finally:
             shutil.rmtree(root / job.out, ignore_errors=True)
         _write_result(job, root, exports, {**gives, "fault": fault})

@@ -72,7 +72,7 @@ def calibration_rows(task: OpenTask, model: nn.Module, config: TrainingConfig, m
     samples = task.split("train")
     if samples.is_stream:
         what = "the training rows come as a stream, of which none can be drawn to calibrate by"
-        raise InputError(what, mend="take onnx_int8_dynamic in place of onnx_int8_static: it needs none")
+        raise InputError(what, hint="take onnx_int8_dynamic in place of onnx_int8_static: it needs none")
     places = drawn(len(samples), most, config.seed, "calibrate")
     with _on_device(model, config):
         # By the evaluation's draws, not the training's: a deployed model is not given augmented rows.
@@ -93,7 +93,7 @@ def _metric(task: OpenTask, model: nn.Module, config: TrainingConfig) -> float:
     if name not in metrics:
         told = f"{name} is measured by a strategy, which the answers of a quantized model do not suffice for"
         raise InputError(
-            told, mend="take onnx_int8_dynamic and onnx_int8_static out of export.formats, or choose by another metric"
+            told, hint="take onnx_int8_dynamic and onnx_int8_static out of export.formats, or choose by another metric"
         )
     return metrics[name]
 

@@ -21,12 +21,12 @@ class Outcome:
     Attributes:
         verdict: "pass", "fail" or "not_applicable".
         evidence: The measured values beside the verdict.
-        mend: The command or change that fixes a failure.
+        hint: The command or change that fixes a failure.
     """
 
     verdict: str
     evidence: dict[str, Any] = field(default_factory=dict)
-    mend: str | None = None
+    hint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def check(*evidence: type[Part], item: str | None = None) -> Callable[[Function]
     return register
 
 
-def when(holds: bool, evidence: dict[str, Any], mend: str) -> Outcome:
+def when(holds: bool, evidence: dict[str, Any], hint: str) -> Outcome:
     """Return "pass", or "fail" with its fix."""
-    return Outcome("pass", evidence) if holds else Outcome("fail", evidence, mend)
+    return Outcome("pass", evidence) if holds else Outcome("fail", evidence, hint)
 
 
 def recorded(part: Part | None) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ def _judged(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, iso
         "check": item.check,
         "verdict": outcome.verdict,
         "evidence": outcome.evidence,
-        "mend": outcome.mend,
+        "mend": outcome.hint,
         "code": [_file_row(root / name, name) for name in files],
         "evidence_sha256": digest(evidence),
         "settings_sha256": digest(item.settings),
@@ -150,7 +150,7 @@ def call(item: Item, phase: str, evidence: Mapping[str, Any], root: Path, isolat
     outcome = _outcome_of(answer.found)
     if isinstance(outcome, str):
         return _failed(item, outcome, phase), files
-    return replace(outcome, mend=(outcome.mend or _hint(item, phase)) if outcome.verdict == "fail" else None), files
+    return replace(outcome, hint=(outcome.hint or _hint(item, phase)) if outcome.verdict == "fail" else None), files
 
 
 def _files_of(answer: _Answer, root: Path) -> Iterable[str]:
@@ -190,14 +190,14 @@ def _outcome_of(found: Any) -> Outcome | str:
     """Return the outcome that a function returned, or the first fault in its form."""
     if not isinstance(found, dict) or not found.keys() <= {"verdict", "evidence", "mend"}:
         return "it must return a mapping with verdict, evidence and, for a failure, mend"
-    verdict, evidence, mend = found.get("verdict"), found.get("evidence", {}), found.get("mend")
+    verdict, evidence, hint = found.get("verdict"), found.get("evidence", {}), found.get("mend")
     if verdict not in VERDICTS:
         return f"its verdict is {verdict!r}, expected one of {', '.join(VERDICTS)}"
-    if not isinstance(evidence, dict) or not isinstance(mend, str | None):
+    if not isinstance(evidence, dict) or not isinstance(hint, str | None):
         return "its evidence must be a mapping, and mend a text"
     if verdict == "not_applicable" and not evidence.get("rule"):
         return "an item that does not apply names the rule that says so: evidence['rule']"
-    return Outcome(verdict, evidence, mend)
+    return Outcome(verdict, evidence, hint)
 
 
 def module_file(check: str, root: Path) -> Path | None:

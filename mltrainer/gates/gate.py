@@ -242,7 +242,7 @@ def gates_before(project: Project, phase: str, asks: str | None = None) -> list[
     before = check_gates(project)[: PHASES.index(phase)]
     for gate in before:
         if not gate.holds:
-            raise GateError(f"{asks or phase} is locked: {why_closed(gate)}", mend=_mend(gate))
+            raise GateError(f"{asks or phase} is locked: {why_closed(gate)}", hint=_mend(gate))
     return before
 
 
@@ -279,10 +279,10 @@ def evaluate(record: Envelope[Any], page: PhasePage, waivers: Sequence[Waiver], 
     for item in page.items:
         outcome = _outcome(item, record, root, trained)
         verdict = "waived" if outcome.verdict == "fail" and item.waivable and item.id in waived else outcome.verdict
-        is_said = not item.waivable or "mltrainer gate waive" in (outcome.mend or "")
+        is_said = not item.waivable or "mltrainer gate waive" in (outcome.hint or "")
         waive = "" if is_said else f'; or mltrainer gate waive {page.phase} {item.id} --reason "..."'
-        mend = f"{outcome.mend}{waive}" if verdict == "fail" and outcome.mend else None
-        items.append(GateItem(item.id, _marked(item), verdict, outcome.evidence, mend, recomputed=item.check is None))
+        hint = f"{outcome.hint}{waive}" if verdict == "fail" and outcome.hint else None
+        items.append(GateItem(item.id, _marked(item), verdict, outcome.evidence, hint, recomputed=item.check is None))
     return items
 
 
@@ -295,8 +295,8 @@ def _outcome(item: Item, record: Envelope[Any], root: Path | None, trained: Tool
         offered = NOT_OFFERED.get(trained.tool, "")
         return Outcome("not_applicable", {"rule": f"{offered}{trained.tool}, which trained this, cannot show {item.needs}"})
     if item.id not in CHECKS:
-        mend = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record.phase}'
-        return Outcome("fail", {"missing": f"no check is named {item.id}"}, mend)
+        hint = f'name its function on the page: check: "my_project.gates:{item.id}"; then mltrainer phase run {record.phase}'
+        return Outcome("fail", {"missing": f"no check is named {item.id}"}, hint)
     return run_check(item.id, record, item.settings)
 
 
@@ -551,7 +551,7 @@ def _artifacts(look: _Look, waivers: Sequence[Waiver], items: list[GateItem]) ->
     try:
         expected = artifacts(look.project, look.record, waivers, items)
     except InputError as error:
-        yield f"{error.where or RECORD_FILE}: {error.message}; next: {error.mend or look.rerun}"
+        yield f"{error.where or RECORD_FILE}: {error.message}; next: {error.hint or look.rerun}"
         return
     for name, content in sorted(expected.items()):
         yield from _compare(folder / name, content, look)

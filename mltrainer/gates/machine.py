@@ -145,16 +145,16 @@ def _may_deploy(states: Sequence[PhaseState]) -> bool:
 def _after_failure(state: PhaseState) -> Advice:
     """Return the fix of a phase's first failing item; running the phase again would only fail again."""
     first, items = state.gate.first_failing, {item.id for item in state.gate.failing}
-    mend = first.mend or f"mltrainer phase run {state.name}"
+    hint = first.mend or f"mltrainer phase run {state.name}"
     asks = bool(items & set(DECISIONS)) or _has_finding(state.gate)
-    phase = PHASES[0] if items & set(SENT_BACK) or _has_finding(state.gate) else state.name if asks else _named(mend, state.name)
-    command = mend.partition("; or ")[0] if mend.startswith("mltrainer ") else None
-    return Advice(phase, command, mend, f"{first.id} of {state.name} does not hold", asks)
+    phase = PHASES[0] if items & set(SENT_BACK) or _has_finding(state.gate) else state.name if asks else _named(hint, state.name)
+    command = hint.partition("; or ")[0] if hint.startswith("mltrainer ") else None
+    return Advice(phase, command, hint, f"{first.id} of {state.name} does not hold", asks)
 
 
-def _named(mend: str, phase: str) -> str:
+def _named(hint: str, phase: str) -> str:
     """Return the phase that an item's fix names, such as an earlier one; the item's own phase if it names none."""
-    found = re.search(rf"{RUN}({'|'.join(PHASES)})\b", mend)
+    found = re.search(rf"{RUN}({'|'.join(PHASES)})\b", hint)
     return found[1] if found else phase
 
 

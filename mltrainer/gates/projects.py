@@ -60,7 +60,7 @@ def check_project(folder: Path, phase: str | None, demand_files: bool, told: Cal
 
 def _in_a_line(error: MltrainerError) -> str:
     head = f"{error.where}: {error.message}" if error.where else error.message
-    return f"{head}; next: {error.mend}" if error.mend else head
+    return f"{head}; next: {error.hint}" if error.hint else head
 
 
 def worst(found: Iterable[Checked]) -> int:
@@ -74,7 +74,7 @@ def _badness(code: int) -> int:
 
 def _gates(folder: Path, phase: str | None, demand_files: bool) -> list[Gate]:
     if not (folder / PROJECT_FILE).is_file():
-        raise InputError(f"no {PROJECT_FILE} in it", mend="name the folders that hold one")
+        raise InputError(f"no {PROJECT_FILE} in it", hint="name the folders that hold one")
     states = derive(find_project(folder), demand_files=demand_files)
     return [state.gate for state in asked(states, phase)]
 

@@ -96,7 +96,7 @@ class Lightning(Task):
         loaders: str | None = None,
     ) -> None:
         if data is not None and loaders is not None:
-            raise InputError("data and loaders were both given", where=OPTIONS, mend="name a data module or a function, not both")
+            raise InputError("data and loaders were both given", where=OPTIONS, hint="name a data module or a function, not both")
         self._kind, own = _class_of(module, "LightningModule", "module"), module.partition(":")[0].partition(".")[0]
         check_options(self._kind, module_options or {}, f"{OPTIONS}.module_options")
         self._options = maker_of(module_options or {}, f"{OPTIONS}.module_options", own)
@@ -116,11 +116,11 @@ class Lightning(Task):
         if loaders is not None:
             return _Given(_function_of(loaders), options())
         if _is_inherited(self._kind, "train_dataloader"):
-            mend = (
+            hint = (
                 'name a data module: options.data: "file:Class", or a function that returns the loaders: '
                 'options.loaders: "file:function", with `return train_loader, val_loader`'
             )
-            raise InputError(f"{self._kind.__name__} has no train_dataloader of its own", where=OPTIONS, mend=mend)
+            raise InputError(f"{self._kind.__name__} has no train_dataloader of its own", where=OPTIONS, hint=hint)
         return self._module()
 
     # --- samples ---
@@ -164,9 +164,9 @@ class Lightning(Task):
         """Return a new module."""
         made: nn.Module = self._module()
         if not made.automatic_optimization:
-            mend = f"let training_step return the loss and leave automatic_optimization True, {ANY_LOOP}"
+            hint = f"let training_step return the loss and leave automatic_optimization True, {ANY_LOOP}"
             raise InputError(
-                f"{self._kind.__name__} optimizes manually, which mltrainer's loop does not run", where=OPTIONS, mend=mend
+                f"{self._kind.__name__} optimizes manually, which mltrainer's loop does not run", where=OPTIONS, hint=hint
             )
         module: Any = made
         module.trainer = self._place
@@ -370,7 +370,7 @@ class _Seen:
         """Take the place of `self.log`."""
         if reduce_fx not in ("mean", torch.mean):
             what = f"self.log({name!r}, reduce_fx={reduce_fx!r}): metrics are averaged over the samples"
-            raise InputError(what, where=OPTIONS, mend="log a torchmetrics object, which is combined over batches")
+            raise InputError(what, where=OPTIONS, hint="log a torchmetrics object, which is combined over batches")
         # A copy, as the module's object is reset at the next step.
         held = copy.deepcopy(value) if _is_metric(value) else torch.as_tensor(value).detach().double()
         if isinstance(held, Tensor) and held.numel() != 1:
@@ -454,8 +454,8 @@ def _joined(name: str, before: Any, value: Any, weight: int) -> tuple[Any, int |
     try:
         before[0].merge_state(value)
     except RuntimeError as error:
-        mend = "take one with full_state_update=False, as those of torchmetrics for classification and regression are"
-        raise InputError(f"{name}: {type(value).__name__} cannot be added up over batches: {error}", mend=mend) from error
+        hint = "take one with full_state_update=False, as those of torchmetrics for classification and regression are"
+        raise InputError(f"{name}: {type(value).__name__} cannot be added up over batches: {error}", hint=hint) from error
     return before[0], None
 
 
@@ -468,8 +468,8 @@ def _loss_of(given: Any, method: str) -> Tensor:
     loss = given.get("loss") if isinstance(given, Mapping) else given
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return loss.reshape(())
-    mend = "return a scalar tensor, or a dict with one as its loss; a batch cannot be left out"
-    raise InputError(f"{method} returned {type(loss).__name__}; the loss was expected", where=OPTIONS, mend=mend)
+    hint = "return a scalar tensor, or a dict with one as its loss; a batch cannot be left out"
+    raise InputError(f"{method} returned {type(loss).__name__}; the loss was expected", where=OPTIONS, hint=hint)
 
 
 class Place:
@@ -546,17 +546,17 @@ def _class_of(use: str, base: str, option: str) -> Any:
     """
     where = f"{OPTIONS}.{option}"
     if not re.fullmatch(r"[\w.]+:\w+", use):
-        raise InputError(f"{use!r} names no class", where=where, mend='write it as "package.file:Class"')
+        raise InputError(f"{use!r} names no class", where=where, hint='write it as "package.file:Class"')
     try:
         found = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
     except InputError as error:
         missing = getattr(error.__cause__, "name", None)
         if str(missing).partition(".")[0] in ("lightning", "pytorch_lightning"):
-            error.mend = EXTRA
+            error.hint = EXTRA
         raise
     if not isinstance(found, type) or _base(found, base) is None:
         what = f"{use} is no {base}" if found is not None else f"there is no class {use}"
-        raise InputError(what, where=where, mend=f"name a class that derives from lightning.{base}")
+        raise InputError(what, where=where, hint=f"name a class that derives from lightning.{base}")
     return found
 
 
@@ -584,8 +584,8 @@ def _refuse_hooks(made: Any, hooks: Mapping[str, str]) -> None:
     if found:
         said = ", ".join(f"{name} (line {fault.line}: {fault.code})" for name, fault in found.items())
         what = f"{kind.__name__} has {said}, which mltrainer does not call and which may change the training"
-        mend = "; ".join(dict.fromkeys(f"{name}: {hooks[name]}" for name in found))
-        raise InputError(what, where=OPTIONS, mend=mend)
+        hint = "; ".join(dict.fromkeys(f"{name}: {hooks[name]}" for name in found))
+        raise InputError(what, where=OPTIONS, hint=hint)
 
 
 def _data_module(use: str, options: dict[str, Any]) -> Any:
@@ -607,10 +607,10 @@ def _function_of(use: str) -> Any:
     """
     where = f"{OPTIONS}.loaders"
     if not re.fullmatch(r"[\w.]+:\w+", use):
-        raise InputError(f"{use!r} names no function", where=where, mend='write it as "package.file:function"')
+        raise InputError(f"{use!r} names no function", where=where, hint='write it as "package.file:function"')
     found = getattr(import_module(use, Path.cwd(), where), use.partition(":")[2], None)
     if not inspect.isfunction(found):
-        raise InputError(f"{use} is no function", where=where, mend="name a function that returns the loaders")
+        raise InputError(f"{use} is no function", where=where, hint="name a function that returns the loaders")
     return found
 
 
@@ -639,7 +639,7 @@ class _Given:
         if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
             what = f"{self._function.__name__} returned {type(given).__name__}; two or three loaders were expected"
             raise InputError(
-                what, where=f"{OPTIONS}.loaders", mend="return train_loader, val_loader, test_loader; the last is optional"
+                what, where=f"{OPTIONS}.loaders", hint="return train_loader, val_loader, test_loader; the last is optional"
             )
         self._loaders = tuple(given)
 
@@ -686,7 +686,7 @@ def _only(given: Any, name: str) -> DataLoader[Any]:
     if len(loaders) == 1 and isinstance(loaders[0], DataLoader):
         return loaders[0]
     found = ", ".join(type(each).__name__ for each in loaders) or "none"
-    raise InputError(f"{name} gave {found}; one torch DataLoader was expected", where=OPTIONS, mend="join the data sets into one")
+    raise InputError(f"{name} gave {found}; one torch DataLoader was expected", where=OPTIONS, hint="join the data sets into one")
 
 
 def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
@@ -696,22 +696,22 @@ def _refuse_loader(loader: DataLoader[Any], name: str) -> None:
         InputError: With the obstacle, and the fix.
     """
     if isinstance(loader.dataset, IterableDataset):
-        what, mend = (
+        what, hint = (
             "an IterableDataset",
             "write a mltrainer.Task whose dataset(split) returns it, or a data set with __getitem__",
         )
     elif type(loader.sampler) not in (RandomSampler, SequentialSampler):
-        what, mend = f"a {type(loader.sampler).__name__}", "weigh or choose samples in the data set or in the loss"
+        what, hint = f"a {type(loader.sampler).__name__}", "weigh or choose samples in the data set or in the loss"
     elif type(loader.batch_sampler) is not BatchSampler:
-        what, mend = (
+        what, hint = (
             "batches of its own",
             "give DataLoader a batch_size; mltrainer draws the order, and batch_size is the config's",
         )
     elif loader.worker_init_fn is not None:
-        what, mend = "a worker_init_fn", "leave it out: the generators are seeded for each sample"
+        what, hint = "a worker_init_fn", "leave it out: the generators are seeded for each sample"
     else:
         return
-    raise InputError(f"the loader of {name} has {what}, and mltrainer orders the samples itself", where=OPTIONS, mend=mend)
+    raise InputError(f"the loader of {name} has {what}, and mltrainer orders the samples itself", where=OPTIONS, hint=hint)
 
 
 # --- optimizers -----------------------------------------------------------------------------------
@@ -740,8 +740,8 @@ def _one(given: Any) -> Optimizer:
     if len(optimizers) == 1 and isinstance(optimizers[0], Optimizer):
         return optimizers[0]
     found = ", ".join(type(each).__name__ for each in optimizers)
-    mend = f"return one optimizer, with parameter groups where parts have different learning rates, {ANY_LOOP}"
-    raise InputError(f"configure_optimizers gave {found}; one optimizer was expected", where=OPTIONS, mend=mend)
+    hint = f"return one optimizer, with parameter groups where parts have different learning rates, {ANY_LOOP}"
+    raise InputError(f"configure_optimizers gave {found}; one optimizer was expected", where=OPTIONS, hint=hint)
 
 
 def _schedulers(given: Sequence[Any], monitor: str | None) -> list[Scheduler]:
@@ -759,7 +759,7 @@ def _scheduler(given: Mapping[str, Any], monitor: str | None) -> Scheduler:
     followed = given.get("monitor") or monitor
     if by_metric and followed is None:
         what = f"{type(it).__name__} follows a metric, but none is named"
-        raise InputError(what, where=OPTIONS, mend='"lr_scheduler": {"scheduler": ..., "monitor": "val_loss"}')
+        raise InputError(what, where=OPTIONS, hint='"lr_scheduler": {"scheduler": ..., "monitor": "val_loss"}')
     if every not in ("step", "epoch"):
-        raise InputError(f"the scheduler's interval is {every!r}", where=OPTIONS, mend='it may be "step" or "epoch"')
+        raise InputError(f"the scheduler's interval is {every!r}", where=OPTIONS, hint='it may be "step" or "epoch"')
     return Scheduler(it, every, given.get("frequency", 1), _plain(str(followed)) if by_metric else None)

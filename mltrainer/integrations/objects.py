@@ -81,7 +81,7 @@ def _described(given: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any
     others = [key for key in given if key not in ("class_path", "init_args")]
     if others or not isinstance(given.get("init_args", {}), Mapping):
         what = f"beside class_path, init_args (a mapping) was expected, found {', '.join(others) or 'another value'}"
-        raise InputError(what, where=where, mend="write the class's keyword arguments under init_args")
+        raise InputError(what, where=where, hint="write the class's keyword arguments under init_args")
     return "class_path", dict(given.get("init_args", {})), False
 
 
@@ -92,16 +92,16 @@ def _class_of(name: Any, where: str, own: str) -> type:
         InputError: It names none, or one that may not be made.
     """
     if not isinstance(name, str) or not DOTTED.fullmatch(name):
-        mend = 'write it as "package.file.Class"; names that begin with an underscore are not taken'
-        raise InputError(f"{name!r} names no class", where=where, mend=mend)
+        hint = 'write it as "package.file.Class"; names that begin with an underscore are not taken'
+        raise InputError(f"{name!r} names no class", where=where, hint=hint)
     module_name, _, class_name = name.rpartition(".")
     found = getattr(import_module(f"{module_name}:", Path.cwd(), where), class_name, None)
     if not isinstance(found, type):
         what = f"{name} is a {type(found).__name__}, and classes alone are made" if found is not None else f"there is no {name}"
-        raise InputError(what, where=where, mend="name a class, or make the object in your module's __init__")
+        raise InputError(what, where=where, hint="name a class, or make the object in your module's __init__")
     if not (issubclass(found, BASES) or _is_own(found, own)):
         what = f"{name} is no class of your project, and no Module, Optimizer, LRScheduler or Dataset of PyTorch"
-        raise InputError(what, where=where, mend="name such a class, or make the object in your module's __init__")
+        raise InputError(what, where=where, hint="name such a class, or make the object in your module's __init__")
     return found
 
 

@@ -118,7 +118,7 @@ def open_described(path: Path, sources: Sequence[str] = ()) -> OpenTask:
     kind = (values.get("task") or {}).get("kind")
     if kind not in METRICS:
         what = f"{kind!r} was found, {' or '.join(METRICS)} was expected"
-        raise InputError(what, where=f"{path.name}: task.kind", mend="name the kind of the task")
+        raise InputError(what, where=f"{path.name}: task.kind", hint="name the kind of the task")
     places = (name for name in ("source", "validation", "test") if values["data"].get(name))
     given = {**values, "data": {**values["data"], **dict(zip(places, sources, strict=False))}}
     metric = {"name": METRICS[kind], "mode": "max"}

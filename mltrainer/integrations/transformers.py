@@ -78,7 +78,7 @@ class Texts(Task):
         if isinstance(model, str):
             _refuse_folder(Path(model))
         elif tokenizer is None:
-            raise InputError("a model from a config has no tokenizer", where=OPTIONS, mend="tokenizer: a tokenizer.json")
+            raise InputError("a model from a config has no tokenizer", where=OPTIONS, hint="tokenizer: a tokenizer.json")
         self._tokenizer_file = _tokenizer_file(tokenizer or str(model))
         with machine_faults(str(self._tokenizer_file)):
             self._tokenizer = tokenizing.load(self._tokenizer_file.read_bytes(), str(self._tokenizer_file))
@@ -97,7 +97,7 @@ class Texts(Task):
         content = self._source.content
         if isinstance(content, (Table, Corpus)):
             return content
-        raise InputError(f"{self._data} holds no texts", where=f"{OPTIONS}.data", mend="bring a table, or .txt files")
+        raise InputError(f"{self._data} holds no texts", where=f"{OPTIONS}.data", hint="bring a table, or .txt files")
 
     def _encoded(self, texts: list[str]) -> np.ndarray:
         """Return token ids, int64 [texts, tokens of the longest]."""
@@ -160,12 +160,12 @@ class Texts(Task):
         """
         size, known = self._tokenizer.get_vocab_size(), config.get_text_config().vocab_size
         if size > known:
-            mend = f"vocab_size: {size}, or the tokenizer that belongs to the model"
-            raise InputError(f"the tokenizer has {size} tokens, the model knows {known}", where=f"{OPTIONS}.model", mend=mend)
+            hint = f"vocab_size: {size}, or the tokenizer that belongs to the model"
+            raise InputError(f"the tokenizer has {size} tokens, the model knows {known}", where=f"{OPTIONS}.model", hint=hint)
         most = getattr(config.get_text_config(), "max_position_embeddings", None)
         if most is not None and 0 < most < self._width:
             what = f"samples have {self._width} tokens, the model reads {most}"
-            raise InputError(what, where=f"{OPTIONS}.length", mend=f"length: {most}, or a larger max_position_embeddings")
+            raise InputError(what, where=f"{OPTIONS}.length", hint=f"length: {most}, or a larger max_position_embeddings")
 
     def delivered(self) -> dict[str, bytes]:
         """Return the tokenizer, as it cuts and fills up the model's input."""
@@ -228,7 +228,7 @@ class SequenceClassification(Texts):
         target = self._target or (folder_target(table) if isinstance(table, Table) else None)
         if not isinstance(table, Table) or target is None or target not in table.columns:
             what = f"{self._data} has no column {target!r}" if isinstance(table, Table) else f"{self._data} has no classes"
-            raise InputError(what, where=f"{OPTIONS}.target", mend="name the column of classes")
+            raise InputError(what, where=f"{OPTIONS}.target", hint="name the column of classes")
         self._column = text_column(table, self._text, target, [])
         rows = zip(text_cells(table, self._column), text_cells(table, target), strict=True)
         kept = [(text, cell) for text, cell in rows if text and cell]
@@ -282,8 +282,8 @@ class LanguageModel(Texts):
         ids = np.concatenate(encoded)
         count, self._width = len(ids) // self._length, self._length
         if not count:
-            mend = "bring more text, or a smaller length"
-            raise InputError(f"{self._data} has {len(ids)} tokens, fewer than one sample's", where=f"{OPTIONS}.length", mend=mend)
+            hint = "bring more text, or a smaller length"
+            raise InputError(f"{self._data} has {len(ids)} tokens, fewer than one sample's", where=f"{OPTIONS}.length", hint=hint)
         return ids[: count * self._length].reshape(count, self._length)
 
     def forward(self, model: nn.Module, batch: Any) -> tuple[Any, Any]:
@@ -377,7 +377,7 @@ class MaskedLM(LanguageModel):
         mask = next((number for number in found if number is not None), None)
         if mask is None:
             what = f"the tokenizer has no token {' or '.join(MASK_NAMES)}"
-            raise InputError(what, where=f"{OPTIONS}.tokenizer", mend="bring one that was made for masked language modelling")
+            raise InputError(what, where=f"{OPTIONS}.tokenizer", hint="bring one that was made for masked language modelling")
         self._mask, self._share = mask, masked
         special = [number for number, token in self._tokenizer.get_added_tokens_decoder().items() if token.special]
         self._special = torch.tensor(sorted({*special, self._padding}))
@@ -412,7 +412,7 @@ def _library(name: str) -> Any:
     try:
         found = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise InputError(f"{name} is not installed", where="task.use", mend=EXTRA) from error
+        raise InputError(f"{name} is not installed", where="task.use", hint=EXTRA) from error
     if name == "transformers":
         found.logging.set_verbosity_error()  # what a new head is, planning's record tells
         found.logging.disable_progress_bar()
@@ -426,7 +426,7 @@ def _faults_at(where: str) -> Iterator[None]:
         yield
     except (ValueError, OSError, RuntimeError, TypeError, KeyError, AttributeError) as error:
         text = shortened(" ".join(str(error).split()), MOST_TOLD)
-        raise InputError(f"{type(error).__name__}: {text}", where=where, mend="fix the options or the files") from error
+        raise InputError(f"{type(error).__name__}: {text}", where=where, hint="fix the options or the files") from error
 
 
 def _made(kind: Any, config: Any, given: dict[str, Any] | str) -> Any:
@@ -464,8 +464,8 @@ def _tokenizer_file(given: str) -> Path:
     path = Path(given) / TOKENIZER_FILE if Path(given).is_dir() else Path(given)
     if path.is_file():
         return path
-    mend = "bring a tokenizer.json (transformers writes one: tokenizer.save_pretrained(FOLDER)); nothing is downloaded"
-    raise InputError(f"there is no {path.as_posix()}", where=f"{OPTIONS}.tokenizer", mend=mend)
+    hint = "bring a tokenizer.json (transformers writes one: tokenizer.save_pretrained(FOLDER)); nothing is downloaded"
+    raise InputError(f"there is no {path.as_posix()}", where=f"{OPTIONS}.tokenizer", hint=hint)
 
 
 def _refuse_folder(folder: Path) -> None:
@@ -474,19 +474,19 @@ def _refuse_folder(folder: Path) -> None:
     Raises:
         InputError: With the missing file, or the code.
     """
-    where, mend = (
+    where, hint = (
         f"{OPTIONS}.model",
         "bring config.json and model.safetensors: model.save_pretrained(FOLDER); nothing is downloaded",
     )
     if not (folder / CONFIG_FILE).is_file():
-        raise InputError(f"there is no {(folder / CONFIG_FILE).as_posix()}", where=where, mend=mend)
+        raise InputError(f"there is no {(folder / CONFIG_FILE).as_posix()}", where=where, hint=hint)
     if not any(folder.glob("*.safetensors")):
-        raise InputError(f"{folder.as_posix()} has no .safetensors; pickled weights are never read", where=where, mend=mend)
+        raise InputError(f"{folder.as_posix()} has no .safetensors; pickled weights are never read", where=where, hint=hint)
     with machine_faults(str(folder)):
         given = json.loads((folder / CONFIG_FILE).read_bytes())
     if "auto_map" in given:
-        mend = "take a model of transformers' own, or write a mltrainer.Task with the code in your project"
-        raise InputError(f"{folder.as_posix()} names code of its own (auto_map), which is never executed", where=where, mend=mend)
+        hint = "take a model of transformers' own, or write a mltrainer.Task with the code in your project"
+        raise InputError(f"{folder.as_posix()} names code of its own (auto_map), which is never executed", where=where, hint=hint)
 
 
 def _refuse_unknown(name: str, known: list[str], what: str, option: str) -> None:

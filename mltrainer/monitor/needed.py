@@ -17,8 +17,8 @@ def terminal() -> Callable[[Project, list[str]], int]:
     try:
         from mltrainer.monitor.terminal import show
     except ModuleNotFoundError as error:
-        mend = (
+        hint = (
             "pip install 'mltrainer[monitor]', or look at it in the browser with `mltrainer monitor --web`, which needs nothing"
         )
-        raise InputError("the terminal view needs the package textual", mend=mend) from error
+        raise InputError("the terminal view needs the package textual", hint=hint) from error
     return show

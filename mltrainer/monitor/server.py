@@ -75,7 +75,7 @@ class Server(ThreadingHTTPServer):
             with machine_faults(f"port {port}"):
                 super().__init__((LOOPBACK, port), Handler)
         except OSError as error:
-            raise MachineError(error.strerror or str(error), where=f"port {port}", mend="name another --port") from error
+            raise MachineError(error.strerror or str(error), where=f"port {port}", hint="name another --port") from error
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         self.url = f"http://{LOOPBACK}:{self.server_port}/{self._token}/"
 

@@ -34,7 +34,7 @@ class ItemShown:
     id: str
     statement: str
     verdict: str
-    mend: str | None
+    hint: str | None
     evidence: Any
 
 

@@ -389,8 +389,8 @@ def show(project: Project, chosen: Sequence[str]) -> int:
         InputError: There is no terminal to draw on or to take keys from.
     """
     if not (_is_terminal(sys.__stdin__) and _is_terminal(sys.__stderr__)):  # those that textual reads and draws on
-        mend = "look at it in the browser with `mltrainer monitor --web`, or type it at a terminal"
-        raise InputError("the terminal view needs a terminal for its input and its standard error", mend=mend)
+        hint = "look at it in the browser with `mltrainer monitor --web`, or type it at a terminal"
+        raise InputError("the terminal view needs a terminal for its input and its standard error", hint=hint)
     with Follower(project) as follower:
         app = Monitor(project, follower, chosen)
         return app.run() or app.return_code or 0

@@ -70,7 +70,7 @@ def require_as_recorded(rows: Sequence[FileRow], root: Path) -> None:
             raise GateError(
                 f"the data is not what planning recorded: {row.path} {'changed' if now.sha256 else 'is gone'}",
                 where=row.path,
-                mend="bring it back, or record the new data with `mltrainer phase run planning`",
+                hint="bring it back, or record the new data with `mltrainer phase run planning`",
             )
 
 

@@ -218,7 +218,7 @@ def final_config(ctx: Context, template: dict[str, Any]) -> TrainingConfig:
         if (reason := PLANNED.get(key.partition(".")[0])) is not None and not key.startswith("task.arguments"):
             raise InputError(
                 f"--set {key} belongs to planning: {reason}",
-                mend=f"mltrainer phase run planning --set {key}=VALUE",
+                hint=f"mltrainer phase run planning --set {key}=VALUE",
             )
     tuned = ctx.tuning.evidence.config
     values = overlay(tuned, of_task(template, Task.model_validate(tuned["task"])))

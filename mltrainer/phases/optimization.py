@@ -200,8 +200,8 @@ def _several_metrics(ctx: Context, template: TuningTemplate, config: TrainingCon
     known = [name for name in ctx.baseline.evidence.run.metrics if name != config.metric.name and not name.startswith("train_")]
     for name in template.objectives:
         if name not in known:
-            where, mend = f"{TUNING}, key objectives", f"one of {', '.join(sorted(known))}"
-            raise InputError(f"{name!r} is no further metric that a trial records", where=where, mend=mend)
+            where, hint = f"{TUNING}, key objectives", f"one of {', '.join(sorted(known))}"
+            raise InputError(f"{name!r} is no further metric that a trial records", where=where, hint=hint)
     return {"objectives": template.objectives} if template.objectives else {}
 
 
@@ -220,7 +220,7 @@ def _require_measurable(ctx: Context, pruning: Pruning, config: TrainingConfig) 
         raise InputError(
             f"the first rung is at {pruning.first} of an epoch, and trials are measured at the ends of epochs alone",
             where=f"{TUNING}, key pruning.first",
-            mend=f"write `evaluate: {{every_n_steps: {wanted}}}` under `trial` there, or take a `first` of 1 or more",
+            hint=f"write `evaluate: {{every_n_steps: {wanted}}}` under `trial` there, or take a `first` of 1 or more",
         )
     if every > wanted:
         ctx.note(f"the first rung, at {pruning.first} of an epoch, is measured after {every} of its {steps} steps")
@@ -234,8 +234,8 @@ def _require_one_trainer(ctx: Context) -> None:
     """
     trained = trained_by("baseline", ctx.project.root, ctx.task.trainer).tool
     if ctx.page.tool == TUNER and trained != ctx.task.trainer:
-        mend = "name a search tool of your own on the page of optimization"
-        raise InputError(f"{TUNER} trains with {ORCHESTRATOR}, and the baseline was trained by {trained}", mend=mend)
+        hint = "name a search tool of your own on the page of optimization"
+        raise InputError(f"{TUNER} trains with {ORCHESTRATOR}, and the baseline was trained by {trained}", hint=hint)
 
 
 def _space(ctx: Context, space: dict[str, Any], of_trials: TrainingConfig) -> dict[str, Any]:
@@ -249,8 +249,8 @@ def _space(ctx: Context, space: dict[str, Any], of_trials: TrainingConfig) -> di
     left_out = ", ".join(sorted(set(space) - set(found)))
     if not found:
         own = [f"task.arguments.{name}" for name in of_trials.task.arguments]
-        mend = f"name dimensions for {' and '.join(own)} there" if own else None
-        raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space", mend=mend)
+        hint = f"name dimensions for {' and '.join(own)} there" if own else None
+        raise InputError(f"nothing to search: the config has none of {left_out}", where=f"{TUNING}, key space", hint=hint)
     if left_out:
         ctx.note(f"not searched, because the config has no such key: {left_out}")
     wrong = misfits(found, config)

@@ -187,7 +187,7 @@ def _schedule(config: TrainingConfig, probe: ProbeResult) -> list[list[float]]:
         return []
     steps, per_epoch = probe.planned_steps, probe.planned_steps // probe.planned_epochs
     if (fault := unreached(config.schedule, steps, per_epoch)) is not None:
-        raise InputError(fault, where="schedule.parts", mend="shorten the parts, or raise epochs, then plan again")
+        raise InputError(fault, where="schedule.parts", hint="shorten the parts, or raise epochs, then plan again")
     return preview(config.schedule, config.optimizer.lr, steps, per_epoch)
 
 
@@ -310,7 +310,7 @@ def planned_config(project: Project) -> TrainingConfig:
     """
     path = project.phase_dir("planning") / CONFIG_FILE
     if not path.is_file():
-        raise InputError("the project is not planned yet", where=project.relative(path), mend="mltrainer phase run planning")
+        raise InputError("the project is not planned yet", where=project.relative(path), hint="mltrainer phase run planning")
     return load_training(path, project.relative(path))
 
 

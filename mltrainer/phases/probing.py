@@ -106,7 +106,7 @@ def probe_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Pro
         stops = ["an interruption"] if "resume" in ctx.trainer.capabilities else []
         changed = ", ".join([*_changed(ctx, config), *stops])
         told = f"it trained as it is, and failed once what must not matter was changed ({changed}): {error.message}"
-        raise InputError(told, where=error.where, mend=error.mend) from error
+        raise InputError(told, where=error.where, hint=error.hint) from error
 
 
 def _probed_again(ctx: Context, config: TrainingConfig, first: ProbeResult) -> Probes:

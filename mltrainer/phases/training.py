@@ -67,5 +67,5 @@ def train(ctx: Context, config: TrainingConfig, parent: str | None = None, forma
 
 def _require_checkpoints(ctx: Context) -> None:
     if ctx.page.phase == "finalization" and "checkpoints" not in ctx.trainer.capabilities and not ctx.task.is_opaque:
-        mend = "name training_orchestrator on the pages of planning, baseline and finalization"
-        raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", mend=mend)
+        hint = "name training_orchestrator on the pages of planning, baseline and finalization"
+        raise InputError(f"{ctx.page.tool} keeps no checkpoints, and a final model is exported from one", hint=hint)

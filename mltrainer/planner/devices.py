@@ -23,9 +23,9 @@ def device(name: str, project: Path | None) -> Device:
     # By small letters: `h100` is near to no name in capitals.
     lowered = {known.lower(): known for known in found}
     near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.4)
-    hint = f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(found) or 'none'}"
-    mend = f"name one of the page, or add it to your own: mltrainer guide {DEVICES.removesuffix('.md')} --copy"
-    raise InputError(f"the page of devices has no {name!r}; {hint}", where="--device", mend=mend)
+    choices = f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(found) or 'none'}"
+    hint = f"name one of the page, or add it to your own: mltrainer guide {DEVICES.removesuffix('.md')} --copy"
+    raise InputError(f"the page of devices has no {name!r}; {choices}", where="--device", hint=hint)
 
 
 def memory_bytes(found: Device) -> float | None:

@@ -80,7 +80,7 @@ def _training_samples(project: Project) -> int:
     record = sound_record(project, "planning")
     if record is None:
         what = "there is no sound record of planning, which counts the training samples"
-        raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
+        raise InputError(what, where=project.relative(project.phase_dir("planning")), hint="mltrainer phase run planning")
     return int(record.evidence.data.splits.train.samples)
 
 
@@ -169,12 +169,12 @@ def read_arguments(path: Path) -> dict[str, Any]:
         InputError: It is a pickle, which is not opened, or not readable, or holds no fields.
     """
     if path.suffix in PICKLES:
-        mend = "write them as JSON where they are: open('arguments.json', 'w').write(arguments.to_json_string())"
-        raise InputError("a pickle, of which nothing is executed here", where=str(path), mend=mend)
+        hint = "write them as JSON where they are: open('arguments.json', 'w').write(arguments.to_json_string())"
+        raise InputError("a pickle, of which nothing is executed here", where=str(path), hint=hint)
     if not path.is_file():
-        raise InputError("no such file", where=str(path), mend="name a YAML or JSON file of TrainingArguments")
+        raise InputError("no such file", where=str(path), hint="name a YAML or JSON file of TrainingArguments")
     with machine_faults(str(path)):
         found = yaml.parse(read_whole(path, MAX_BYTES).decode("utf-8", "replace"), str(path)).value
     if not isinstance(found, dict) or not found:
-        raise InputError("no fields by name were found", where=str(path), mend="name a YAML or JSON file of TrainingArguments")
+        raise InputError("no fields by name were found", where=str(path), hint="name a YAML or JSON file of TrainingArguments")
     return {str(name): value for name, value in found.items()}

@@ -136,13 +136,13 @@ def needs_of(project: Project, config: TrainingConfig) -> Needs:
     """
     if not str(project.root).isprintable():
         what = f"a script names the project's folder, in which a character cannot be printed: {str(project.root)!r}"
-        raise InputError(what, mend="give the folder another name")
+        raise InputError(what, hint="give the folder another name")
     machines = config.launch.machines if config.processes > 1 else 1
     processes = config.processes // machines
     record = sound_record(project, "planning")
     if record is None:
         what = "there is no sound record of planning, which measures memory and time"
-        raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
+        raise InputError(what, where=project.relative(project.phase_dir("planning")), hint="mltrainer phase run planning")
     estimate, loader = record.evidence.estimate, record.evidence.loader
     found = config.with_workers(loader.workers) if loader is not None else config
     return Needs(
@@ -162,7 +162,7 @@ def _refuse_machines(machines: int) -> None:
     """
     if machines > 1:
         what = f"launch.machines: {machines} share a training in a job of SLURM, and a JobSet is for one machine"
-        raise InputError(what, where="launch.machines", mend="--for slurm, or launch.machines: 1")
+        raise InputError(what, where="launch.machines", hint="--for slurm, or launch.machines: 1")
 
 
 def label_of(name: str) -> str:

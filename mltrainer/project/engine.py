@@ -116,9 +116,9 @@ def _refuse_what_is_plannings(phase: str, assignments: tuple[str, ...], template
         InputError: With the phase that they belong to.
     """
     if assignments and phase == "diagnostics":
-        raise InputError("--set does not belong to diagnostics: its run is the baseline's", mend=f"{PLAN} --set KEY=VALUE")
+        raise InputError("--set does not belong to diagnostics: its run is the baseline's", hint=f"{PLAN} --set KEY=VALUE")
     if template and phase not in ("planning", "baseline"):
-        raise InputError(f"--template does not belong to {phase}: planning starts from it", mend=f"{PLAN} --template {template}")
+        raise InputError(f"--template does not belong to {phase}: planning starts from it", hint=f"{PLAN} --template {template}")
 
 
 def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: Mapping[str, Record]) -> None:
@@ -130,7 +130,7 @@ def _refuse_what_is_skipped(phase: str, assignments: tuple[str, ...], earlier: M
     if phase == "optimization" and assignments and optimization.is_skipped(earlier["diagnostics"].trusted.evidence):
         raise InputError(
             "optimization is skipped, because the baseline meets every acceptance criterion: --set has no search to change",
-            mend=f"mltrainer phase run {phase}, or ask for more in mltrainer.yaml (`acceptance`), then mltrainer run",
+            hint=f"mltrainer phase run {phase}, or ask for more in mltrainer.yaml (`acceptance`), then mltrainer run",
         )
 
 
@@ -280,7 +280,7 @@ def render_phase(project: Project, phase: str) -> None:
     folder = project.phase_dir(phase)
     record = read_record(project, phase)
     if record is None or record.typed is None:
-        raise InputError(f"{phase} has no sound record", mend=f"mltrainer phase run {phase}")
+        raise InputError(f"{phase} has no sound record", hint=f"mltrainer phase run {phase}")
     waivers, _ = read_waivers(project, phase, record)
     items = evaluate(record.typed, policy_of(project, record.typed).page, waivers, project.root)
     rendered = artifacts(project, record, waivers, items)
@@ -316,14 +316,14 @@ def waive(project: Project, phase: str, item: str, reason: str, by: str) -> Gate
     if item not in known:
         raise InputError(f"{phase} has no item {item!r}; its items: {', '.join(known)}")
     if not known[item].waivable:
-        raise InputError(f"{item} cannot be waived", mend="fix its cause: mltrainer gate check " + phase)
+        raise InputError(f"{item} cannot be waived", hint="fix its cause: mltrainer gate check " + phase)
     if not reason.strip():
-        raise InputError("a waiver needs a reason", mend='--reason "why it may pass"')
+        raise InputError("a waiver needs a reason", hint='--reason "why it may pass"')
     with locked(project.state_dir / LOCK_FILE, f"the project {project.root.name}"):
         # Looked at again under the lock: a phase may have run meanwhile, and a waiver counts for one record.
         gate = gate_of(project, phase)
         if gate.record is None or gate.record.faults or item not in {i.id for i in gate.failing}:
-            raise InputError(f"{item} does not fail now, so there is nothing to waive", mend=f"mltrainer gate check {phase}")
+            raise InputError(f"{item} does not fail now, so there is nothing to waive", hint=f"mltrainer gate check {phase}")
         waivers, _ = read_waivers(project, phase, gate.record)
         when = datetime.now(UTC).date().isoformat()
         given = Waiver(item=item, reason=reason.strip(), by=by, when=when, record=gate.record.sha256)

@@ -86,7 +86,7 @@ def imported(fields: Mapping[str, Any]) -> Imported:
 def _kwargs(changed: Mapping[str, Any]) -> Reading:
     more = changed.get(KWARGS) or {}
     if not isinstance(more, dict):
-        raise InputError(f"{more!r} is no mapping", where=KWARGS, mend=RETYPE)
+        raise InputError(f"{more!r} is no mapping", where=KWARGS, hint=RETYPE)
     return Reading(more)
 
 
@@ -101,7 +101,7 @@ def _our_optimizer(given: Reading) -> dict[str, Any]:
     name = OPTIMIZERS.get(kind)
     if name is None:
         what = f"there is no optimizer like {kind!r} here; there are {', '.join(OPTIMIZERS)}"
-        raise InputError(what, where="optim", mend=RETYPE)
+        raise InputError(what, where="optim", hint=RETYPE)
     values: dict[str, Any] = {"name": name, "lr": given.number("learning_rate"), "weight_decay": given.number("weight_decay")}
     if name in WITH_BETAS:
         values["betas"] = [given.number("adam_beta1"), given.number("adam_beta2")]
@@ -123,13 +123,13 @@ def _arguments(text: str) -> dict[str, Any]:
         return {key: value.lower() == "true" if value.lower() in ("true", "false") else float(value) for key, value in pairs}
     except ValueError:
         what = f"{text!r} was expected to be pairs of a name and a number, true or false"
-        raise InputError(what, where="optim_args", mend='write it such as "momentum=0.9,nesterov=true"') from None
+        raise InputError(what, where="optim_args", hint='write it such as "momentum=0.9,nesterov=true"') from None
 
 
 def _our_schedule(given: Reading, more: Reading, epochs: int) -> dict[str, Any]:
     kind, rate = str(given.take("lr_scheduler_type")), given.number("learning_rate")
     if rate <= 0:
-        raise InputError(f"{rate} is no learning rate above 0", where="learning_rate", mend=RETYPE)
+        raise InputError(f"{rate} is no learning rate above 0", where="learning_rate", hint=RETYPE)
     given.take(KWARGS)
     warmup = 0.0 if kind in WITHOUT_WARMUP else given.number("warmup_steps")
     return schedule_of(kind, more, rate, epochs, warmup)
@@ -167,7 +167,7 @@ def _interval(given: Reading, what: str, epochs: int) -> dict[str, int]:
     every = given.number(name) * epochs
     if every < 1 or abs(every - round(every)) > 1e-9:
         what = f"{given[name]} of all steps, in {epochs} epochs, is no whole number of epochs"
-        raise InputError(what, where=name, mend="give a number of steps")
+        raise InputError(what, where=name, hint="give a number of steps")
     return {"every_n_epochs": round(every)}
 
 

@@ -217,11 +217,11 @@ class Project:
         phase = _known(name)
         if processes is not None and phase not in SHARED:
             what = f"{phase} trains no run in several processes; {' and '.join(SHARED)} do"
-            mend = f"leave it out, or name it in the config: mltrainer phase run planning --set launch.processes={processes}"
-            raise InputError(what, where="processes", mend=mend)
+            hint = f"leave it out, or name it in the config: mltrainer phase run planning --set launch.processes={processes}"
+            raise InputError(what, where="processes", hint=hint)
         for option, value in (("launch", launch), ("workers", workers)):
             if value is not None and phase != SEARCHES:
-                raise InputError(f"{phase} trains no trials; {SEARCHES} does", where=option, mend="leave it out")
+                raise InputError(f"{phase} trains no trials; {SEARCHES} does", where=option, hint="leave it out")
         with self._tools(tell, Placement(processes, launch, workers)) as tools:
             return engine.run_phase(tools, phase, as_assignments(set), template)
 
@@ -287,8 +287,8 @@ class Project:
         if run != FINAL_MODEL:
             return best_model(self._places, find_run(self._places, run), trained=trained)
         if trained:
-            mend = 'load_model("finalization", trained=True)'
-            raise InputError("final_model holds the delivered weights alone", mend=mend)
+            hint = 'load_model("finalization", trained=True)'
+            raise InputError("final_model holds the delivered weights alone", hint=hint)
         return final_model(self._places)
 
     def _run(self, name: str) -> Run:

@@ -38,8 +38,8 @@ def check_address(address: str) -> str:
     if holds_secret(address):
         raise InputError(REFUSED, where="the store's address")
     if not is_remote(address):
-        mend = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder"
-        raise InputError("no address of a store", where=address, mend=mend)
+        hint = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///folder"
+        raise InputError("no address of a store", where=address, hint=hint)
     return address.rstrip("/")
 
 
@@ -92,7 +92,7 @@ class ObjectStore:
         """
         if self.listed()[1] != before:
             what = f"another project or machine wrote into {self.address} meanwhile"
-            raise InUseError(what, mend="type the same command again, which takes that into account")
+            raise InUseError(what, hint="type the same command again, which takes that into account")
         with self._answering("manifest.json"):
             # By another name first: a folder's file that is written in place could be read, or left, half.
             self._store.pipe_file(f"{self._root}/manifest.json.new", written(manifest))
@@ -181,8 +181,8 @@ class ObjectStore:
     def damaged(self, name: str, row: Listed, found: str) -> InputError:
         """Return the error of a content that is not as the list says."""
         what = f"{name} is not in the store as it was sent: {found}; {row.sha256[:12]}... of {row.size} bytes was expected"
-        mend = "nothing was replaced; remove this object, and push again from where the file is whole"
-        return InputError(what, where=f"{self.address}/{_place(row.sha256)}", mend=mend)
+        hint = "nothing was replaced; remove this object, and push again from where the file is whole"
+        return InputError(what, where=f"{self.address}/{_place(row.sha256)}", hint=hint)
 
     def _path(self, sha256: str) -> str:
         return f"{self._root}/{_place(sha256)}"

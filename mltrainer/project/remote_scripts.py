@@ -113,9 +113,9 @@ def remote_script(
     needs, name = needs_of(project, config), load_project(project.file).name
     if needs.machines > 1:
         what = f"launch.machines: {needs.machines} share a training in a job of SLURM, and this starts one machine"
-        raise InputError(what, where="launch.machines", mend="--for slurm, or launch.machines: 1")
+        raise InputError(what, where="launch.machines", hint="--for slurm, or launch.machines: 1")
     if needs.gpus and gpu is None and place != "ssh":
-        raise InputError("the plan trains on a GPU, and there are many kinds", where="--gpu", mend=f"--for {place} --gpu H100")
+        raise InputError("the plan trains on a GPU, and there are many kinds", where="--gpu", hint=f"--for {place} --gpu H100")
     words = ["mltrainer", "run"] if phase is None else ["mltrainer", "phase", "run", phase]
     parts = Parts(name, label_of(name), _python(project), words, check_address(store) if store is not None else None)
     if place == "ssh":

@@ -43,7 +43,7 @@ def review(project: Project, against: str) -> Review:
         if (path := _path(phase, RECORD_FILE)) in files
     }
     if not records and not others:
-        raise InputError(f"nothing is on record, neither here nor at {against}", mend="mltrainer run")
+        raise InputError(f"nothing is on record, neither here nor at {against}", hint="mltrainer run")
     waivers = {phase: read_waivers(project, phase, record)[0] for phase, record in records.items()}
     committed = {phase: committers(project, phase, given) for phase, given in waivers.items()}
     earlier = {phase: _waivers(record, files.get(_path(phase, WAIVERS_FILE))) for phase, record in others.items()}
@@ -103,8 +103,8 @@ def _committed(root: Path, against: str) -> tuple[str, str, dict[str, bytes]]:
         commit = resolve(root, against)
         return locate(root).prefix, commit, files_at(root, commit, paths)
     except GitError as error:
-        mend = f"name a revision that is here, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
-        raise InputError(str(error), where="--against", mend=mend if "there is no branch" in str(error) else None) from error
+        hint = f"name a revision that is here, as `git branch --all` lists them; or fetch it: git fetch origin {against}"
+        raise InputError(str(error), where="--against", hint=hint if "there is no branch" in str(error) else None) from error
 
 
 def _table(root: Path, commit: str, phase: str, record: bytes) -> bytes | None:

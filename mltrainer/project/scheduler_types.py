@@ -34,7 +34,7 @@ class Reading(dict[str, Any]):
         """
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InputError(f"{value!r} is no number", where=name, mend=RETYPE)
+            raise InputError(f"{value!r} is no number", where=name, hint=RETYPE)
         return float(value)
 
     def whole(self, name: str) -> int:
@@ -46,7 +46,7 @@ class Reading(dict[str, Any]):
         value = self.number(name)
         if value != int(value) or value < 0:
             raise InputError(
-                f"{value!r} is no whole number", where=name, mend="give one: steps, epochs and batches are whole here"
+                f"{value!r} is no whole number", where=name, hint="give one: steps, epochs and batches are whole here"
             )
         return int(value)
 
@@ -78,7 +78,7 @@ def schedule_of(kind: str, more: Reading, rate: float, epochs: int, warmup: floa
     }
     if kind not in makers:
         what = f"there is no schedule like {kind!r} here; there are {', '.join(makers)}"
-        raise InputError(what, where="lr_scheduler_type", mend=RETYPE)
+        raise InputError(what, where="lr_scheduler_type", hint=RETYPE)
     if kind in WITHOUT_WARMUP or not warmup:
         return makers[kind]()
     return makers[kind]() | ({"warmup_epochs": warmup * epochs} if warmup < 1 else {"warmup_steps": int(warmup)})
@@ -123,10 +123,10 @@ def _stable_and_decay(more: Reading) -> dict[str, Any]:
     shape, stable = more.take("decay_type", "cosine"), more.take("num_stable_steps")
     more.seen.add("num_decay_steps")  # what is left of the run
     if shape not in ("linear", "cosine"):
-        raise InputError(f"there is no decay like {shape!r} here", where=f"{KWARGS}.decay_type", mend="take cosine or linear")
+        raise InputError(f"there is no decay like {shape!r} here", where=f"{KWARGS}.decay_type", hint="take cosine or linear")
     if stable is None:
         what = "the steps at a constant rate were expected, as the length of the run is counted in epochs here"
-        raise InputError(what, where=f"{KWARGS}.num_stable_steps", mend="give it: all steps less warm-up and num_decay_steps")
+        raise InputError(what, where=f"{KWARGS}.num_stable_steps", hint="give it: all steps less warm-up and num_decay_steps")
     decay = {"name": shape, "final": more.number("min_lr_ratio", 0.0)}
     parts = [{"schedule": {"name": "constant"}, "steps": int(stable)}, {"schedule": decay}]
     return {"name": "sequence", "parts": parts, "warmup": more.take("warmup_type", "linear")}
@@ -168,7 +168,7 @@ def scheduler_type(schedule: Any, rate: float, steps: int, per_epoch: int, mode:
             return "warmup_stable_decay", _decay_kwargs(schedule, stable, steps - warmup - stable)
     what = f"transformers' Trainer has no schedule like {schedule.name}"
     raise InputError(
-        what, where="schedule.name", mend="mltrainer phase run planning --set schedule.name=cosine, or train it here"
+        what, where="schedule.name", hint="mltrainer phase run planning --set schedule.name=cosine, or train it here"
     )
 
 

@@ -181,9 +181,9 @@ def make_project(
         MachineError: The folder cannot be made or written.
     """
     if (in_the_way := _file_in_the_way(folder)) is not None:
-        raise InputError("this is a file, where a folder was expected", where=str(in_the_way), mend=f"mltrainer init {ELSEWHERE}")
+        raise InputError("this is a file, where a folder was expected", where=str(in_the_way), hint=f"mltrainer init {ELSEWHERE}")
     if (folder / PROJECT_FILE).exists():
-        raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), mend="mltrainer status")
+        raise InputError(f"there is a {PROJECT_FILE} already", where=str(folder), hint="mltrainer status")
     if script is not None and (example is not None or data is not None):
         raise InputError("give one of --example, --data and --script")
     if script is not None:
@@ -250,7 +250,7 @@ def _require_no_secret(command: str) -> None:
         raise InputError(
             f"a secret stands in the command ({found}), which would be committed; nothing was written",
             where="--script",
-            mend="read it from an environment variable in your program, and leave the option out",
+            hint="read it from an environment variable in your program, and leave the option out",
         )
 
 
@@ -271,7 +271,7 @@ def _make_folder(folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except FileNotFoundError as error:  # as in /proc, which has no place for it
-            raise MachineError("no folder can be made here", where=str(folder), mend=f"mltrainer init {ELSEWHERE}") from error
+            raise MachineError("no folder can be made here", where=str(folder), hint=f"mltrainer init {ELSEWHERE}") from error
 
 
 def _new_id() -> str:
@@ -308,7 +308,7 @@ def _beginning(
     if data is not None:
         return _from_data(folder, data, held_out, table)
     for option in [name for name, value in {**table, **held_out}.items() if value is not None]:
-        raise InputError(f"--{option} belongs to --data", mend="mltrainer init --data file.csv --target column")
+        raise InputError(f"--{option} belongs to --data", hint="mltrainer init --data file.csv --target column")
     chosen = example or "digits"
     if chosen not in EXAMPLES:
         raise InputError(f"there is no example {chosen!r}; there are {', '.join(EXAMPLES)}")
@@ -327,7 +327,7 @@ def _with_arguments(found: Beginning, path: Path) -> Beginning:
     """
     if "script" in found.values["task"]:
         raise InputError(
-            "--from-training-arguments is of a task whose steps are made here", where="--script", mend="leave one out"
+            "--from-training-arguments is of a task whose steps are made here", where="--script", hint="leave one out"
         )
     fields = read_arguments(path)
     read = imported(fields)
@@ -367,7 +367,7 @@ def _require_known(model: str) -> None:
         near = difflib.get_close_matches(model, (NETWORK, BOOSTING), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {NETWORK}, which is the default, and {BOOSTING}"
         raise InputError(
-            f"no model {model!r} to begin with; {hint}", where="--model", mend=f"--model {BOOSTING}, or leave it out"
+            f"no model {model!r} to begin with; {hint}", where="--model", hint=f"--model {BOOSTING}, or leave it out"
         )
 
 
@@ -380,10 +380,10 @@ def _boosted(folder: Path, found: Beginning, model: str, *, has_data: bool) -> B
     kind = str(found.values["task"].get("kind"))
     if not has_data or kind not in boosting.KINDS:
         what = f"{model} learns from a table with one target" + (f", and this is {kind}" if has_data else "")
-        raise InputError(what, where="--model", mend=f"mltrainer init --data table.csv --target COLUMN --model {model}")
+        raise InputError(what, where="--model", hint=f"mltrainer init --data table.csv --target COLUMN --model {model}")
     there = [name for name in (boosting.PROGRAM, boosting.TABLE) if (folder / name).exists()]
     if there:
-        raise InputError(f"there is a {there[0]} already", where=str(folder), mend=f"move it, or mltrainer init {ELSEWHERE} ...")
+        raise InputError(f"there is a {there[0]} already", where=str(folder), hint=f"move it, or mltrainer init {ELSEWHERE} ...")
     of = library()
     # What answers a question of the data stands beside the table there.
     doubts, told = ([_of_table(line) for line in lines] for lines in (found.doubts, found.told))
@@ -414,11 +414,11 @@ def _from_data(folder: Path, data: Path, held_out: Mapping[str, Path | None], ta
 
     for option, path in {"data": data, **held_out}.items():
         if path is not None and ADDRESS.match(str(path)):  # not repeated: a path has lost the form by which a password is found
-            mend = "bring the file here; a task of your own reads addresses (data.source)"
-            raise InputError("an address; a file or folder of this machine was expected", where=f"--{option}", mend=mend)
+            hint = "bring the file here; a task of your own reads addresses (data.source)"
+            raise InputError("an address; a file or folder of this machine was expected", where=f"--{option}", hint=hint)
         if path is not None and not path.exists():
-            mend = "name one that is there; a path is relative to the folder that you are in"
-            raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", mend=mend)
+            hint = "name one that is there; a path is relative to the folder that you are in"
+            raise InputError(f"no such file or folder: {str(path)!r}{near(path)}", where=f"--{option}", hint=hint)
     splits = own_splits(data, held_out)
     found = _from_pictures(folder, splits["train"], table["target"]) or _from_table(folder, splits, table)
     own = {name: _source(folder, path) for name, path in splits.items() if name != "train"}
@@ -461,7 +461,7 @@ def _from_table(folder: Path, splits: Mapping[str, Path], table: Values) -> Begi
 
     data, target = splits["train"], table["target"]
     if target is None and not data.is_dir() and data.suffix.lower() not in NEED_NO_TARGET:
-        raise InputError("--data needs --target, the column to predict", mend=f"mltrainer init --data {data} --target COLUMN")
+        raise InputError("--data needs --target, the column to predict", hint=f"mltrainer init --data {data} --target COLUMN")
     found = infer_project(splits, target, Reading(table["ignore"] or (), table["sheet"], table["skip-lines"]))
     source = _source(folder, data)
     classification = found.kind in ("tabular_classification", "text_classification")

@@ -128,19 +128,19 @@ def read(data: bytes, where: str) -> Manifest:
     Raises:
         InputError: It was cut off, edited, or written by another program.
     """
-    mend = "push again from where the files are whole"
+    hint = "push again from where the files are whole"
     try:
         found = from_json(data)
     except ValueError as error:
-        raise InputError(f"the list of the store's files is not readable as JSON: {error}", where=where, mend=mend) from error
+        raise InputError(f"the list of the store's files is not readable as JSON: {error}", where=where, hint=hint) from error
     if not is_sealed(found):
-        raise InputError("the list of the store's files was cut off or edited: its seal does not hold", where=where, mend=mend)
+        raise InputError("the list of the store's files was cut off or edited: its seal does not hold", where=where, hint=hint)
     try:
         return Manifest.model_validate({key: value for key, value in found.items() if key != "seal"})
     except ValidationError as error:
         fault = faults_of(error)[0]
         what = f"no list of a store's files that this version reads: {fault.place}: {fault.msg}"
-        raise InputError(what, where=where, mend=mend) from error
+        raise InputError(what, where=where, hint=hint) from error
 
 
 # --- which files ----------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def data_rows(project: Project) -> list[FileRow] | None:
     rows: list[FileRow] = record.evidence.data.files
     if outside := [row.path for row in rows if row.path.startswith(("/", ".."))]:
         what = f"{outside[0]} lies outside the project's folder, and does not go along"
-        raise InputError(what, where="data.source", mend="put it into the project; .gitignore keeps it out of git")
+        raise InputError(what, where="data.source", hint="put it into the project; .gitignore keeps it out of git")
     return rows
 
 

@@ -88,7 +88,7 @@ def push(project: Project, address: str, force: bool = False, tell: Tell | None 
             except ChangedError as error:
                 changed = error
         what = f"{project.relative(Path(str(changed)))} changed each time while it was sent"
-        raise InputError(what, where=store.address, mend="type the same command again when less is written")
+        raise InputError(what, where=store.address, hint="type the same command again when less is written")
 
 
 def _push(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copied:
@@ -182,7 +182,7 @@ def pull(project: Project, address: str, force: bool = False, tell: Tell | None 
 def _pull(project: Project, store: ObjectStore, force: bool, tell: Tell) -> Copied:
     manifest, _ = _listed(project, store)
     if manifest is None:
-        raise InputError("nothing was put there yet", where=store.address, mend=f"mltrainer store push {store.address}")
+        raise InputError("nothing was put there yet", where=store.address, hint=f"mltrainer store push {store.address}")
     there = manifest.files
     _refuse_names(project, there)
     here = _present(project, there)
@@ -269,7 +269,7 @@ def _listed(project: Project, store: ObjectStore) -> tuple[Manifest | None, byte
     name = load_project(project.file).name
     if manifest is not None and manifest.project != name:
         what = f"it holds the project {manifest.project!r}, and this is {name!r}"
-        raise InputError(what, where=store.address, mend="give each project a prefix of its own")
+        raise InputError(what, where=store.address, hint="give each project a prefix of its own")
     return manifest, text
 
 
@@ -285,7 +285,7 @@ def _refuse_names(project: Project, paths: Iterable[str]) -> None:
         is_below_a_file = any(str(parent) in named for parent in PurePosixPath(path).parents)
         reason = "a file of the list stands in place of its folder" if is_below_a_file else refusal(path, in_git, declared)
         if reason is not None:
-            raise InputError(reason, where=path, mend="neither is it sent, nor taken: move it, or correct data.source")
+            raise InputError(reason, where=path, hint="neither is it sent, nor taken: move it, or correct data.source")
 
 
 def _refuse_links(project: Project, paths: Iterable[str]) -> None:
@@ -296,14 +296,14 @@ def _refuse_links(project: Project, paths: Iterable[str]) -> None:
     """
     for path in paths:
         if (link := link_on_the_way(project, path)) is not None:
-            raise InputError(f"{link} stands in its way: a link, or no folder", where=path, mend=f"remove {link}")
+            raise InputError(f"{link} stands in its way: a link, or no folder", where=path, hint=f"remove {link}")
 
 
 def _parted(project: Project, store: ObjectStore, manifest: Manifest | None, paths: list[str]) -> InputError:
     more = f", and {len(paths) - 1} more" if len(paths) > 1 else ""
     commits = f" (sent at commit {(manifest.commit or 'none')[:12]})" if manifest is not None else ""
-    mend = f"`mltrainer store pull {store.address} --force` takes the store's, `store push ... --force` this folder's"
-    return InputError(f"changed here, and otherwise in the store{commits}{more}", where=paths[0], mend=mend)
+    hint = f"`mltrainer store pull {store.address} --force` takes the store's, `store push ... --force` this folder's"
+    return InputError(f"changed here, and otherwise in the store{commits}{more}", where=paths[0], hint=hint)
 
 
 def _as_committed(project: Project, paths: list[str]) -> set[str]:

@@ -101,7 +101,7 @@ def exported(config: TrainingConfig, samples: int) -> Exported:
         InputError: transformers has no such optimizer or schedule, or the task is a program.
     """
     if config.task.is_opaque:
-        raise InputError("the task is a program that trains by itself", where="task.script", mend="it has arguments of its own")
+        raise InputError("the task is a program that trains by itself", where="task.script", hint="it has arguments of its own")
     per_epoch = math.ceil(samples / (config.batch_size * config.accumulate))
     parts = (_length, _optimizer, _schedule, _arithmetic, _evaluations, _loading)
     return Exported([field for part in parts for field in part(config, per_epoch)], [*_left_out(config)])
@@ -160,7 +160,7 @@ def _named_optimizer(found: Any) -> tuple[str, str]:
         case ScheduleFree():
             return "schedule_free_adamw", ""
     what = f"transformers' Trainer has no optimizer like {found.name}" + (" with L2 decay" if isinstance(found, Adam) else "")
-    raise InputError(what, where="optimizer.name", mend=f"{REPLAN} optimizer.name=adamw, or train it here")
+    raise InputError(what, where="optimizer.name", hint=f"{REPLAN} optimizer.name=adamw, or train it here")
 
 
 def _schedule(config: TrainingConfig, per_epoch: int) -> Iterator[Field]:

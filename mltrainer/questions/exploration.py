@@ -86,7 +86,7 @@ class Exploration:
             raise
         except KilledError as error:
             # The usual advice goes on from a checkpoint, and an exploration has none.
-            error.mend = NO_CHECKPOINT
+            error.hint = NO_CHECKPOINT
             raise
 
     def command(self, changes: dict[str, Any]) -> str:
@@ -141,7 +141,7 @@ def require_no_secret(values: Any) -> None:
     """
     if found := scan_text(json.dumps(values), ""):
         raise InputError(
-            f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run", mend=KEEP_SECRETS
+            f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run", hint=KEEP_SECRETS
         )
 
 

@@ -43,7 +43,7 @@ def stopping(caught: Callable[[], str | None]) -> Callable[[], None]:
 
     def ask() -> None:
         if (cause := caught()) is not None:
-            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend="type the same command again")
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint="type the same command again")
 
     return ask
 

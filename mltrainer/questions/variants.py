@@ -55,8 +55,8 @@ def require_one_trainer(project: Project, what: str) -> None:
     task = load_project(project.file).task
     trained = trained_by("baseline", project.root, task.trainer).tool
     if trained == task.trainer and task.is_opaque:
-        mend = "vary its arguments (mltrainer phase run optimization), or write it as a task of your own (task.use)"
-        raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", mend=mend)
+        hint = "vary its arguments (mltrainer phase run optimization), or write it as a task of your own (task.use)"
+        raise InputError(f"{what} changes and trains a model of mltrainer's, and this project's task is a program", hint=hint)
     if trained != task.trainer:
         raise InputError(f"{what} trains with {ORCHESTRATOR}, and this project's baseline is trained by {trained}")
 

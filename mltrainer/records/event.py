@@ -157,7 +157,7 @@ class Error(Part):
     def raised(self) -> MltrainerError:
         """Return the error to raise for it."""
         error = error_for_exit(self.exit_code, self.message)
-        error.where, error.mend = self.where, self.mend
+        error.where, error.hint = self.where, self.mend
         return error
 
 

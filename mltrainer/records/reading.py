@@ -47,7 +47,7 @@ class Record:
             GateError: It cannot be trusted.
         """
         if self.typed is None:
-            raise GateError(self.faults[0], mend="mltrainer gate check")
+            raise GateError(self.faults[0], hint="mltrainer gate check")
         return self.typed
 
     @property

@@ -25,8 +25,8 @@ def frame(rows: Iterable[Mapping[str, Any]], index: str | None = None) -> pd.Dat
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
-        mend = "pip install 'mltrainer[pandas]'; history, steps and rows are the same as plain data"
-        raise InputError("a frame needs the package pandas", mend=mend) from error
+        hint = "pip install 'mltrainer[pandas]'; history, steps and rows are the same as plain data"
+        raise InputError("a frame needs the package pandas", hint=hint) from error
     found = pd.DataFrame([dict(_cells(row)) for row in rows])
     # A frame without rows has no column either that could be the index.
     return found if index is None or found.empty else found.set_index(index)

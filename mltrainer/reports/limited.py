@@ -57,8 +57,8 @@ def render_limited(record: dict[str, Any], waivers: list[dict[str, Any]], gate: 
         most = f"{CPU_SECONDS:g} s of computing, {MEMORY_MIB} MiB of memory or {OUTPUT_MIB} MiB of text"
         message = f"rendering it takes more than {most} ({ended.last_words})"
         if not names:
-            raise InputError(message, where="record.json", mend=f"mltrainer phase run {phase}")
-        raise InputError(message, where=names, mend="make the template smaller")
+            raise InputError(message, where="record.json", hint=f"mltrainer phase run {phase}")
+        raise InputError(message, where=names, hint="make the template smaller")
     files, error = answer
     if error:
         raise InputError(**error)
@@ -93,7 +93,7 @@ def main() -> None:
     try:
         files = render(record, waivers, [GateItem(**item) for item in items], Path(project))
     except InputError as error:
-        fault = {"message": error.message, "where": error.where, "mend": error.mend}
+        fault = {"message": error.message, "where": error.where, "hint": error.hint}
     sys.stdout.write(json.dumps([files, fault]))
 
 

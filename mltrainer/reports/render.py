@@ -63,7 +63,7 @@ def render(record: dict[str, Any], waivers: list[dict[str, Any]], gate: Items, p
         return {name: _rendered(name, path, record, waivers, gate, project) for name, path in template_paths(phase).items()}
     except (*_WRONG_SHAPE, TemplateRuntimeError) as error:
         message = f"the record of {phase} lacks what its report is made from: {type(error).__name__} {error}"
-        raise InputError(message, where="record.json", mend=f"mltrainer phase run {phase}") from error
+        raise InputError(message, where="record.json", hint=f"mltrainer phase run {phase}") from error
 
 
 def _rendered(

@@ -90,10 +90,10 @@ class Report:
         try:
             text = _tidy(context.blocks[name][0](context))
         except TemplateRuntimeError as error:
-            raise InputError(f"block {name!r}: {error.message}", where=self.path, mend="mltrainer guide " + self.path) from error
+            raise InputError(f"block {name!r}: {error.message}", where=self.path, hint="mltrainer guide " + self.path) from error
         fault = left_open(text)
         if fault is not None:
-            raise InputError(f"block {name!r} {fault}", where=self.path, mend="close it in the block, or remove it")
+            raise InputError(f"block {name!r} {fault}", where=self.path, hint="close it in the block, or remove it")
         return text
 
 
@@ -149,10 +149,10 @@ def _own(path: str, text: str, shipped: Template) -> Template:
         tree = environment().parse(text)
         faults = list(_faults(tree, path, set(shipped.blocks)))
         if faults:
-            raise InputError("\n".join(faults), where=path, mend="a project's own report fills blocks of the shipped one")
+            raise InputError("\n".join(faults), where=path, hint="a project's own report fills blocks of the shipped one")
         return environment().from_string(tree)
     except TemplateSyntaxError as error:
-        raise InputError(f"line {error.lineno}: {error.message}", where=path, mend="mltrainer guide " + path) from error
+        raise InputError(f"line {error.lineno}: {error.message}", where=path, hint="mltrainer guide " + path) from error
 
 
 # --- what a project's template may do -------------------------------------------------------------

@@ -10,7 +10,7 @@ from mltrainer.reports.markdown import text as text_of
 from mltrainer.reports.values import counted, duration, short
 from mltrainer.wrap.causes import KINDS
 from mltrainer.wrap.chains import ChainDifference
-from mltrainer.wrap.checking import NO_STEP, Cause, ResumeVerdict, SuspectLine, Verdict, mend
+from mltrainer.wrap.checking import NO_STEP, Cause, ResumeVerdict, SuspectLine, Verdict, hint
 from mltrainer.wrap.subject import Subject
 
 COMPARED = (
@@ -128,7 +128,7 @@ def cause_lines(cause: Cause, *, of_left: bool = False) -> Iterator[str]:
     if cause.traced_s is not None:
         short = "ended" if of_left else "made the steps"
         yield f"  judged by what was traced in {duration(cause.traced_s)}: the program had not {short} by then"
-    yield f"  next: {mend(cause, of_left=of_left)}"
+    yield f"  next: {hint(cause, of_left=of_left)}"
 
 
 def _line(line: SuspectLine) -> str:
@@ -151,7 +151,7 @@ def _of_resuming(found: ResumeVerdict) -> Iterator[str]:
     yield f"RESUMING DOES NOT HOLD: {how}, it differs{at}: {found.what}"
     if found.shown is not None:
         yield f"  first shows: {found.shown}"
-    yield f"  next: {KINDS['state'].mend}"
+    yield f"  next: {KINDS['state'].hint}"
 
 
 def page(verdict: Verdict, resumed: ResumeVerdict | None) -> str:

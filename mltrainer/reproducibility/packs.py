@@ -140,7 +140,7 @@ def _nothing_missing() -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         what = f"a file went away while it was packed: {error.filename}"
-        raise InputError(what, mend="type the same command again") from error
+        raise InputError(what, hint="type the same command again") from error
 
 
 def _packs(runs_dir: Path) -> list[Path]:
@@ -177,7 +177,7 @@ def _extract(inner: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, path:
     place = PurePosixPath(entry.filename)
     # zipfile leaves such parts out of the name, and would put the file somewhere else below the folder.
     if place.is_absolute() or ".." in place.parts:
-        raise InputError(f"a file of a packed run lies outside it: {entry.filename!r}", where=str(path), mend="remove this pack")
+        raise InputError(f"a file of a packed run lies outside it: {entry.filename!r}", where=str(path), hint="remove this pack")
     target = Path(inner.extract(entry, folder))
     if target.is_file():
         sync(target)
@@ -198,5 +198,5 @@ def _outer(path: Path) -> Iterator[zipfile.ZipFile]:
                 raise zipfile.BadZipFile("its end is missing")
             yield outer
     except _FAULTS as error:
-        mend = "take it from a backup, or remove it: the runs in it can be trained again"
-        raise InputError(f"this pack of runs is damaged: {error}", where=str(path), mend=mend) from error
+        hint = "take it from a backup, or remove it: the runs in it can be trained again"
+        raise InputError(f"this pack of runs is damaged: {error}", where=str(path), hint=hint) from error

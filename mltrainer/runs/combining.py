@@ -36,10 +36,10 @@ def refuse_impossible(asked: Combine, study: Searched | None, *, is_program: boo
     """
     if is_program:
         told = "what a program trains by itself has no checkpoints that could be combined"
-        raise InputError(told, where="combine", mend="set combine: null in configs/production_template.yaml")
+        raise InputError(told, where="combine", hint="set combine: null in configs/production_template.yaml")
     if asked.of == "trials" and study is None:
-        mend = "take `of: checkpoints`, or search: mltrainer phase run optimization"
-        raise InputError("there was no search, so that there are no trials to combine", where="combine.of", mend=mend)
+        hint = "take `of: checkpoints`, or search: mltrainer phase run optimization"
+        raise InputError("there was no search, so that there are no trials to combine", where="combine.of", hint=hint)
 
 
 def combined(tools: Tools, asked: Combine, result: RunResult, config: TrainingConfig, study: Searched | None) -> Combination:
@@ -85,7 +85,7 @@ def combined(tools: Tools, asked: Combine, result: RunResult, config: TrainingCo
 
 def _best(result: RunResult) -> CheckpointRow:
     if result.best_checkpoint is None:
-        raise GateError(f"run {result.id} has no verified best checkpoint", mend="mltrainer checkpoints verify")
+        raise GateError(f"run {result.id} has no verified best checkpoint", hint="mltrainer checkpoints verify")
     return result.best_checkpoint
 
 

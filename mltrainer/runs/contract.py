@@ -88,7 +88,7 @@ def check_environment(recorded: Environment, root: Path, files: Iterable[FileRow
         lines = "\n".join(f"  {row.what}: {row.expected} -> {row.found}" for row in changes)
         raise DifferenceError(
             f"the environment is not the one that planning recorded:\n{lines}",
-            mend="restore it, or record this one with `mltrainer phase run planning`",
+            hint="restore it, or record this one with `mltrainer phase run planning`",
         )
 
 

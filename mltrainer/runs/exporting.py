@@ -73,9 +73,9 @@ def run_manager(
     best = result.best_checkpoint
     if best is None and result.program:
         told = f"run {result.id} was trained by a program: it has the files that it left, and no checkpoint to export"
-        raise InputError(told, mend="export the model within the program, and name the file in task.outputs")
+        raise InputError(told, hint="export the model within the program, and name the file in task.outputs")
     if best is None:
-        raise GateError(f"run {result.id} has no verified best checkpoint", mend="mltrainer checkpoints verify")
+        raise GateError(f"run {result.id} has no verified best checkpoint", hint="mltrainer checkpoints verify")
     project = tools.project
     folder = project.state_dir / "exports" / result.id
     job = ExportJob(

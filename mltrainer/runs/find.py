@@ -69,8 +69,8 @@ def find_run(project: Project, name: str | None) -> str:
         restore(project.runs_dir, run, packs)
         return run
     if found:
-        raise InputError(f"{name!r} fits {len(found)} runs: {', '.join(found[:5])}", mend="type more of the id")
-    raise InputError(f"there is no run {name!r}", mend="mltrainer runs list")
+        raise InputError(f"{name!r} fits {len(found)} runs: {', '.join(found[:5])}", hint="type more of the id")
+    raise InputError(f"there is no run {name!r}", hint="mltrainer runs list")
 
 
 def _phase_run(project: Project, phase: str | None) -> str:
@@ -87,10 +87,10 @@ def _phase_run(project: Project, phase: str | None) -> str:
     if begun:
         return begun[-1]
     if phase == PHASES[0]:
-        raise InputError("planning has no run: its two probes only show that a few steps repeat", mend="mltrainer runs list")
+        raise InputError("planning has no run: its two probes only show that a few steps repeat", hint="mltrainer runs list")
     skipped = phase is not None and (record := read_record(project, phase)) and record.evidence.get("skipped") is True
     why = "was skipped and has no run" if skipped else "has no run yet"
-    raise InputError(f"{phase or 'the project'} {why}", mend="mltrainer runs list" if skipped else "mltrainer run")
+    raise InputError(f"{phase or 'the project'} {why}", hint="mltrainer runs list" if skipped else "mltrainer run")
 
 
 def _own_runs(project: Project, phase: str) -> list[str]:
@@ -258,7 +258,7 @@ def diagnoses_of(project: Project, run: str) -> list[Diagnosis]:
     """
     result = result_of(project, run)
     if result is None:
-        raise InputError(f"run {run} has no result yet", mend="mltrainer run")
+        raise InputError(f"run {run} has no result yet", hint="mltrainer run")
     return diagnose(Run.of(result, references_of(project, run), config_of(project, run)), project.root)
 
 

@@ -103,10 +103,10 @@ def _checkpoint(project: Project, run: str, step: int | None) -> Path:
     known = {read_manifest(path).step: path for path in folders(folder) if not faults(path)}
     if step is not None and step not in known:
         steps = ", ".join(map(str, sorted(known))) or "none"
-        raise InputError(f"run {run} has no intact checkpoint of step {step}; it has {steps}", mend="mltrainer checkpoints list")
+        raise InputError(f"run {run} has no intact checkpoint of step {step}; it has {steps}", hint="mltrainer checkpoints list")
     found = known[step] if step is not None else newest_intact(folder)[0]
     if found is None:
-        raise GateError(f"run {run} has no intact checkpoint", mend="mltrainer checkpoints verify")
+        raise GateError(f"run {run} has no intact checkpoint", hint="mltrainer checkpoints verify")
     return found
 
 

@@ -66,7 +66,7 @@ def label_run(project: Project, run: str, name: str | None = None, add: Iterable
         before = _known(known.get(run))
         tags = tuple(tag for tag in dict.fromkeys([*before.tags, *added]) if tag not in dropped)
         if len(tags) > MOST_TAGS:
-            raise InputError(f"a run has {MOST_TAGS} tags at most, and not {len(tags)}", mend="take some away with --remove")
+            raise InputError(f"a run has {MOST_TAGS} tags at most, and not {len(tags)}", hint="take some away with --remove")
         labels = Labels(before.name if named is None else named or None, tags)
         others = {other: found for other, found in known.items() if other != run}
         write_json(file, others if labels == Labels() else {**others, run: labels.written()})
@@ -77,7 +77,7 @@ def _whole(file: Path) -> Mapping[str, Any]:
     """Return the labels as the file holds them; one that cannot be read is not written over."""
     found = read_json(file) if file.exists() else {}
     if not isinstance(found, dict):
-        raise InputError("these are no names and tags by run", where=str(file), mend="remove the file")
+        raise InputError("these are no names and tags by run", where=str(file), hint="remove the file")
     return found
 
 
@@ -94,8 +94,8 @@ def _checked(text: str, most: int, what: str) -> str:
     text, is_tag = text.strip(), what == "a tag"
     if not _is_label(text, most) or (is_tag and " " in text):
         rule = "letters, digits and signs without a space" if is_tag else "letters, digits, signs and spaces"
-        mend = "mltrainer runs tag RUN good" if is_tag else "mltrainer runs tag RUN --name 'first try'"
-        raise InputError(f"{text[:80]!r} is not {what}: {rule}, at most {most} characters", mend=mend)
+        hint = "mltrainer runs tag RUN good" if is_tag else "mltrainer runs tag RUN --name 'first try'"
+        raise InputError(f"{text[:80]!r} is not {what}: {rule}, at most {most} characters", hint=hint)
     return text
 
 

@@ -171,7 +171,7 @@ def _refuse_torchrun(environment: Mapping[str, str]) -> None:
     if TORCHRUN not in environment or size == "1":
         return
     what = f"torchrun started {size} processes, and each would walk the project; mltrainer starts those of a training itself"
-    raise InputError(what, where=TORCHRUN, mend=f"without torchrun: mltrainer phase run baseline --processes {size}")
+    raise InputError(what, where=TORCHRUN, hint=f"without torchrun: mltrainer phase run baseline --processes {size}")
 
 
 def launch(
@@ -253,7 +253,7 @@ def _executor(command: Command, forks: Executor | None) -> Executor:
         return several if command.processes > 1 else (command.imports and forks) or EXECUTOR
     if command.processes > 1:
         what = f"the executor {name} starts one process, and {command.processes} are to train together"
-        raise InputError(what, where=EXECUTOR_VARIABLE, mend="unset it, or take --processes 1")
+        raise InputError(what, where=EXECUTOR_VARIABLE, hint="unset it, or take --processes 1")
     found: Executor = plugins.load("executors", name, EXECUTOR_VARIABLE)
     return found
 
@@ -293,7 +293,7 @@ def _processes(page: ToolPage, job: JobBase, chosen: int | None) -> int:
     processes = job.config.processes if chosen is None or job.purpose == "probe" else chosen
     if processes > 1 and page.tool != ORCHESTRATOR:
         what = f"{page.tool} trains in one process of its own, not in {processes}"
-        raise InputError(what, where="processes", mend="leave out --processes and launch.processes")
+        raise InputError(what, where="processes", hint="leave out --processes and launch.processes")
     job.config.require_processes(processes)
     return processes
 
@@ -313,8 +313,8 @@ def _refuse_team(config: TrainingConfig) -> None:
     """
     if config.tensor_parallel > 1:
         what = f"{config.tensor_parallel} processes compute the model together, and the runs of a search have one process each"
-        mend = "change the config by hand, by mltrainer phase run planning --set KEY=VALUE, until the baseline meets acceptance"
-        raise InputError(what, where="tensor_parallel", mend=mend)
+        hint = "change the config by hand, by mltrainer phase run planning --set KEY=VALUE, until the baseline meets acceptance"
+        raise InputError(what, where="tensor_parallel", hint=hint)
 
 
 def _variables(page: ToolPage, config: TrainingConfig, threads: int) -> dict[str, str]:
@@ -402,24 +402,24 @@ def _raise_for(code: int, end: Event | None, asked: list[int], log: str) -> None
         # One of several processes, which the executor has named; not a crash of its own, which would come again, and no stop.
         lost = killed(code) is not None and not asked and error.exit_code == KilledError.exit_code
         raised = KilledError(error.message) if lost else error_for_exit(error.exit_code, error.message)
-        raised.where, raised.mend = error.where, error.mend
+        raised.where, raised.hint = error.where, error.mend
         raise raised
     # Somebody else may have sent the signal to the tool alone, as a scheduler does: that is a stop, too.
     stopped = asked[0] if asked else -code
     if stopped in (signal.SIGINT, signal.SIGTERM):
-        raise StoppedError("interrupted", exit_code=128 + stopped, mend="type the same command again to go on")
+        raise StoppedError("interrupted", exit_code=128 + stopped, hint="type the same command again to go on")
     if (why := killed(code) if code < 0 else None) is not None:
         raise KilledError(
             f"the tool was killed by {ended_with(code)}: {why}",
             where=log,
-            mend="type the same command again to go on from the last checkpoint, or lower batch_size",
+            hint="type the same command again to go on from the last checkpoint, or lower batch_size",
         )
     if code != 0:
         name = ended_with(code) if code < 0 else f"exit code {code}"
-        raise MltrainerError(f"the tool ended with {name} and no message", where=log, mend="read the end of that file")
+        raise MltrainerError(f"the tool ended with {name} and no message", where=log, hint="read the end of that file")
     if end is None:
         raise InputError(
             "the tool ended before its work was done: your code, or a library that it uses, ended the process (os._exit)",
             where=log,
-            mend="raise an exception instead",
+            hint="raise an exception instead",
         )

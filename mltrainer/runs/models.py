@@ -41,10 +41,10 @@ def best_model(project: Project, run: str, *, trained: bool = False) -> nn.Modul
     _refuse_program(result.program is not None, run)
     best = result.best_checkpoint
     if best is None:
-        raise InputError(f"run {run} has no verified best checkpoint", mend=FINISH)
+        raise InputError(f"run {run} has no verified best checkpoint", hint=FINISH)
     folder = project.root / best.path
     if not folder.is_dir():
-        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, mend="bring it back")
+        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, hint="bring it back")
     expected = {Path(row.path).name: row.sha256 for row in best.files}
     return from_checkpoint(_config(config_of(project, run)), project.root, folder, expected, trained=trained)
 
@@ -60,14 +60,14 @@ def final_model(project: Project) -> nn.Module:
 
     record = read_record(project, "finalization")
     if record is None:
-        raise InputError("finalization has not run, so there is no final model", mend=FINISH)
+        raise InputError("finalization has not run, so there is no final model", hint=FINISH)
     if record.faults:
-        raise GateError(record.faults[0], mend="mltrainer gate check finalization")
+        raise GateError(record.faults[0], hint="mltrainer gate check finalization")
     final: Finalization = record.trusted.evidence
     _refuse_program(final.run.program is not None, final.run.id)
     row = next((row for row in final.model_files if Path(row.path).name == WEIGHTS_FILE), None)
     if row is None:
-        raise InputError(f"finalization wrote no {WEIGHTS_FILE}", mend='load_model(project, "finalization") takes the checkpoint')
+        raise InputError(f"finalization wrote no {WEIGHTS_FILE}", hint='load_model(project, "finalization") takes the checkpoint')
     config, made = _config(final.config), final.delivered_combination
     members = combined(made, config).configs if made else []
     return from_safetensors(config, project.root, project.root / row.path, row, members)
@@ -76,7 +76,7 @@ def final_model(project: Project) -> nn.Module:
 def _refuse_program(is_program: bool, run: str) -> None:
     if is_program:
         told = f"run {run} was trained by a program: only it can load the files that it left"
-        raise InputError(told, mend="load them by code of your own; the delivered ones lie in phases/05_finalization/final_model")
+        raise InputError(told, hint="load them by code of your own; the delivered ones lie in phases/05_finalization/final_model")
 
 
 def _config(values: dict[str, Any]) -> TrainingConfig:

@@ -48,27 +48,27 @@ def delivered(project: Project) -> Path:
     """
     record = read_record(project, "finalization")
     if record is None or not partial(DeliveredFiles, record.evidence).model_files:
-        raise InputError("finalization has delivered no model", mend=FINISH)
+        raise InputError("finalization has delivered no model", hint=FINISH)
     if record.faults:
-        raise GateError(record.faults[0], mend="mltrainer gate check finalization")
+        raise GateError(record.faults[0], hint="mltrainer gate check finalization")
     final: Finalization = record.trusted.evidence
     for row in final.model_files:
         path = project.root / row.path
         if not path.is_file():
-            raise InputError("a file of the delivered model is not here", where=row.path, mend=BRING)
+            raise InputError("a file of the delivered model is not here", where=row.path, hint=BRING)
         if sha256_file(path) != row.sha256:
-            raise GateError("a file of the delivered model is not the one that was delivered", where=row.path, mend=BRING)
+            raise GateError("a file of the delivered model is not the one that was delivered", where=row.path, hint=BRING)
     script = next((row.path for row in final.model_files if Path(row.path).name == SCRIPT), None)
     if script is None and final.run.program:
         told = f"only the program knows how its model is asked: it left no {SCRIPT}"
-        raise InputError(told, where=final.config["task"]["script"], mend="ask it by code of your own")
+        raise InputError(told, where=final.config["task"]["script"], hint="ask it by code of your own")
     if script is None:
-        raise InputError(f"the delivered model has no {SCRIPT}", mend="mltrainer phase run finalization")
+        raise InputError(f"the delivered model has no {SCRIPT}", hint="mltrainer phase run finalization")
     folder = project.root / Path(script).parent
     known = {project.root / row.path for row in final.model_files}
     if added := next((path for path in files_of_model(folder) if path not in known), None):
         what = "a file that was not delivered lies beside the model, and might be run in its place"
-        raise GateError(what, where=project.relative(added), mend="take it away")
+        raise GateError(what, where=project.relative(added), hint="take it away")
     return folder
 
 
@@ -86,8 +86,8 @@ def predict(project: Project, path: Path) -> Iterator[dict[str, Any]]:
     """
     folder = delivered(project)
     if not path.exists():
-        mend = "name one that is there; a path is relative to the folder that you are in"
-        raise InputError("no such file or folder", where=str(path), mend=mend)
+        hint = "name one that is there; a path is relative to the folder that you are in"
+        raise InputError("no such file or folder", where=str(path), hint=hint)
     if not (path.is_file() or path.is_dir()):
         raise InputError("it is neither a file nor a folder, but a pipe or a device", where=str(path))
     # -B, since asking the model must leave its folder as it was delivered.
@@ -117,7 +117,7 @@ def _answer(line: bytes, script: Path) -> Any:
     except ValueError as error:
         shown = line.decode("utf-8", "replace")[:MOST_SHOWN]
         what = f"it printed {shown!r}; one JSON object for each row was expected"
-        raise InputError(what, where=str(script), mend=f"print everything else to standard error, then: {FINISH}") from error
+        raise InputError(what, where=str(script), hint=f"print everything else to standard error, then: {FINISH}") from error
 
 
 def _require_all(given: int, path: Path, folder: Path) -> None:
@@ -137,7 +137,7 @@ def _require_all(given: int, path: Path, folder: Path) -> None:
         has = "an unknown number of rows" if rows is None else counted(rows[0], "row")
         what = f"it gave {counted(given, 'answer')} for {path.name}, which has {has}; one JSON object for each row was expected"
         raise InputError(
-            what, where=str(script), mend=f"let it print one for each row of the file that it is given, then: {FINISH}"
+            what, where=str(script), hint=f"let it print one for each row of the file that it is given, then: {FINISH}"
         )
 
 

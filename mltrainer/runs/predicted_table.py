@@ -24,7 +24,7 @@ def require_format(out: Path) -> Path:
     """
     if out.suffix.lower() not in FORMATS:
         raise InputError(
-            f"a table is written as {' or '.join(FORMATS)}", where=str(out), mend="name the file so: --out answers.csv"
+            f"a table is written as {' or '.join(FORMATS)}", where=str(out), hint="name the file so: --out answers.csv"
         )
     return out
 
@@ -46,7 +46,7 @@ def write_answers(out: Path, rows: Path, model: Path, answers: Iterable[Mapping[
     given = _given(rows, spec) or [{} for _ in found]
     names = dict.fromkeys(name for row in found for name in row)
     if taken := [name for name in names if given and name in given[0]]:
-        raise InputError(f"it has a column {taken[0]!r}, as the answers do", where=str(rows), mend="rename it in the file")
+        raise InputError(f"it has a column {taken[0]!r}, as the answers do", where=str(rows), hint="rename it in the file")
     table = [{**row, **dict.fromkeys(names), **answer} for row, answer in zip(given, found, strict=True)]
     write_atomic(out, _parquet(table) if out.suffix.lower() == ".parquet" else _csv(table))
     return len(table)

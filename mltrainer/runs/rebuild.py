@@ -72,7 +72,7 @@ def find_interpreter(version: str) -> str:
         return found
     raise InputError(
         f"the environment was recorded with Python {version}, which is not here (this is {platform.python_version()})",
-        mend=f"install Python {version} so that `python{minor}` starts it, then type the same command again",
+        hint=f"install Python {version} so that `python{minor}` starts it, then type the same command again",
     )
 
 
@@ -96,7 +96,7 @@ def own_source() -> list[str]:
     if url.scheme != "file" or not os.path.exists(path):
         raise InputError(
             "where this mltrainer was installed from is not here any more, and the index has another package of that name",
-            mend="install mltrainer from its source or its wheel, then type the same command again",
+            hint="install mltrainer from its source or its wheel, then type the same command again",
         )
     return ["--editable", path] if origin.get("dir_info", {}).get("editable") else [path]
 
@@ -122,9 +122,9 @@ def _call(command: list[str], folder: Path) -> None:
         code = run(Command(arguments=command, folder=Path(), environment=os.environ, output=file)) or 0
     text = redact_file(log)
     if code < 0:
-        raise KilledError(f"the installation was killed by {ended_with(code)}", where=str(log), mend="type it again")
+        raise KilledError(f"the installation was killed by {ended_with(code)}", where=str(log), hint="type it again")
     if code:
         told = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
         raise InputError(
-            f"the environment cannot be rebuilt:\n  {told}", where=str(log), mend="fix that, then type the same again"
+            f"the environment cannot be rebuilt:\n  {told}", where=str(log), hint="fix that, then type the same again"
         )

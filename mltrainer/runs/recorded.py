@@ -83,7 +83,7 @@ def keep_out_of_git(project: Project) -> None:
 def _sound(project: Project, phase: str) -> Envelope[Any]:
     record = sound_record(project, phase)
     if record is None:
-        raise GateError(f"{phase} has no sound record to train from", mend=f"mltrainer gate check {phase}")
+        raise GateError(f"{phase} has no sound record to train from", hint=f"mltrainer gate check {phase}")
     return record
 
 
@@ -94,7 +94,7 @@ def _config(project: Project, phase: str, result: Run, planning: Envelope[Any]) 
     if run_id(_contract(result)) != result.id or config_digest(config) != result.config_sha256:
         raise GateError(
             f"the record of {phase} does not hold the config and the contract that run {result.id} is named by",
-            mend=f"mltrainer gate check {phase}",
+            hint=f"mltrainer gate check {phase}",
         )
     loader = getattr(planning.evidence, "loader", None)  # planning that stopped early measured none
     return config.with_workers(loader.workers if loader is not None else 0)

@@ -105,12 +105,12 @@ def _from_record(tools: Tools, phase: str, result: Run, steps: int | None) -> Re
     project, run = tools.project, result.id
     if steps is not None:
         told = f"the chain of run {run} is not here, so that its first {steps} steps cannot be compared, only its end"
-        raise InputError(told, where="--steps", mend=f"mltrainer reproduce {phase}")
+        raise InputError(told, where="--steps", hint=f"mltrainer reproduce {phase}")
     known = _known_differences(project, result)
     missing = [row.what for row in known if row.kind != "environment" and row.found == "missing"]
     if missing:
         told = f"run {run} cannot be trained from its record without {', '.join(missing[:5])}"
-        raise InputError(told, mend="bring it there, and type it again")
+        raise InputError(told, hint="bring it there, and type it again")
     try:
         again = reproduce_recorded(tools, phase, result, elsewhere=_is_elsewhere(known))
     except (InputError, GateError) as error:
@@ -170,7 +170,7 @@ def reproduce_elsewhere(project: Project, run: str, tell: Any, steps: int | None
     if environment is None or environment_digest(environment) != result.environment_sha256:
         raise GateError(
             f"the present plan does not hold the environment of run {run}",
-            mend="check out the commit that holds the run's record, then type the same command again",
+            hint="check out the commit that holds the run's record, then type the same command again",
         )
     python = rebuild(project, environment, tell)
     command = [str(python), "-P", "-m", "mltrainer", "reproduce", run, "--project", str(project.root)]
@@ -203,7 +203,7 @@ def _refuse_edited(project: Project, run: str) -> None:
                 raise GateError(
                     f"it is not the file that the record of {phase} is bound to: {row.sha256[:12]} -> {found[:12]}",
                     where=name,
-                    mend=f"bring the file back, or mltrainer phase run {phase}",
+                    hint=f"bring the file back, or mltrainer phase run {phase}",
                 )
 
 

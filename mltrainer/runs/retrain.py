@@ -54,11 +54,11 @@ def original_run(project: Project, run: str) -> tuple[RunResult, TrainingJob]:
     """
     folder, job = project.runs_dir / run, original_job(project, run)
     if not (folder / RESULT_FILE).exists():
-        raise InputError(f"run {run} has not ended", mend=_train_again(folder))
+        raise InputError(f"run {run} has not ended", hint=_train_again(folder))
     content = _own_file(project, folder / RESULT_FILE, frozenset(("state", "id")))
     found = partial(RunResult, content)
     if found.state not in ("finished", "failed", "pruned"):
-        raise InputError(f"run {run} is {found.state}, not finished", mend=_train_again(folder))
+        raise InputError(f"run {run} is {found.state}, not finished", hint=_train_again(folder))
     if not is_sealed(content):
         raise _damaged(project, folder / RESULT_FILE, "it was edited: its content does not match its seal")
     if found.id != run or any(content.get(key) != value for key, value in job.contract.items()):
@@ -81,7 +81,7 @@ def original_job(project: Project, run: str) -> TrainingJob:
     folder = project.runs_dir / run
     if not (folder / JOB_FILE).exists():
         raise InputError(
-            f"run {run} is not here: {project.relative(folder)} stays where it was trained", mend=_train_again(folder)
+            f"run {run} is not here: {project.relative(folder)} stays where it was trained", hint=_train_again(folder)
         )
     try:
         job = TrainingJob.model_validate(_own_file(project, folder / JOB_FILE, JOB_KEYS))
@@ -111,7 +111,7 @@ def _own_file(project: Project, path: Path, keys: frozenset[str]) -> dict[str, A
 
 def _damaged(project: Project, path: Path, why: str) -> GateError:
     again = f"bring the file back, or remove {project.relative(path.parent)} and train it again: {_train_again(path.parent)}"
-    return GateError(f"damaged: {why}", where=project.relative(path), mend=again)
+    return GateError(f"damaged: {why}", where=project.relative(path), hint=again)
 
 
 def _train_again(folder: Path) -> str:
@@ -183,7 +183,7 @@ def reproduce(
     if max_steps is not None and not row.steps_compared and row.first_divergence is None:
         raise InputError(
             f"no step of run {run} was seen again, so that none could be compared",
-            mend=f"mltrainer reproduce {run}, which trains to the end and compares what it leaves",
+            hint=f"mltrainer reproduce {run}, which trains to the end and compares what it leaves",
         )
     return Reproduction(row, found)
 

@@ -91,7 +91,7 @@ def page_for(root: Path, name: str, phase: str) -> ToolPage:
         raise InputError(
             f"the tool {name} serves {', '.join(page.phases) or 'no phase'}, not {phase}",
             where=f"tools/{name}/README.md",
-            mend=f"add {phase} to its phases, or name another tool on the phase's page",
+            hint=f"add {phase} to its phases, or name another tool on the phase's page",
         )
     return page
 

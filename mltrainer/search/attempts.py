@@ -157,8 +157,8 @@ class Attempt:
         if different := first.different(second):
             machine = ending.machine if (ending := self.ending) else "another machine"
             what = f"attempt {self.number}, on {machine}, gave another {', '.join(different)} than one before it"
-            mend = f"{OTHER_BITS}; its files are in {self.work.relative_to(self._root)}, remove them to keep the first result"
-            raise DifferenceError(f"{what}: the machines do not compute the same", where=f"run {self.run}", mend=mend)
+            hint = f"{OTHER_BITS}; its files are in {self.work.relative_to(self._root)}, remove them to keep the first result"
+            raise DifferenceError(f"{what}: the machines do not compute the same", where=f"run {self.run}", hint=hint)
 
     def _move(self) -> None:
         """Put its folder in the place of the run's, whose files name it by then."""

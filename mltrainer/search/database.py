@@ -79,8 +79,8 @@ class Database:
         until = time.monotonic() + PAUSE_S * random.uniform(0.5, 1.5)
         while time.monotonic() < until:
             if (cause := self._stop()) is not None:
-                mend = "type the same command again to go on"
-                raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
+                hint = "type the same command again to go on"
+                raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint=hint)
             time.sleep(0.1)
 
     def _open(self) -> RDBStorage:
@@ -90,7 +90,7 @@ class Database:
             except ImportError as error:
                 raise self._undriven(error) from None
             except RuntimeError as error:  # Optuna's, of tables of another version
-                raise InputError(str(error), where=self.place, mend="use another database, or upgrade this one") from None
+                raise InputError(str(error), where=self.place, hint="use another database, or upgrade this one") from None
             except _failures() as error:
                 if not left:
                     raise self._fault(error) from None
@@ -99,8 +99,8 @@ class Database:
 
     def _undriven(self, error: ImportError) -> InputError:
         module = getattr(error.__cause__ or error, "name", None) or "its driver"
-        mend = f"pip install '{_DRIVERS.get(module, module)}' on every machine before planning: what is installed is recorded"
-        return InputError(f"the database's driver, {module}, is not installed", where=self.place, mend=mend)
+        hint = f"pip install '{_DRIVERS.get(module, module)}' on every machine before planning: what is installed is recorded"
+        return InputError(f"the database's driver, {module}, is not installed", where=self.place, hint=hint)
 
     def _opened(self) -> RDBStorage:
         import optuna
@@ -119,8 +119,8 @@ class Database:
         return found
 
     def _fault(self, error: BaseException) -> MachineError:
-        mend = "bring the database back, or fix its URL or password, then type the same command again: trials that ended are kept"
-        return MachineError(f"the database does not answer: {self._told(error)}", where=self.place, mend=mend)
+        hint = "bring the database back, or fix its URL or password, then type the same command again: trials that ended are kept"
+        return MachineError(f"the database does not answer: {self._told(error)}", where=self.place, hint=hint)
 
     def _told(self, error: BaseException) -> str:
         """Return a failure's first line, without the password."""

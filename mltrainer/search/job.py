@@ -74,4 +74,4 @@ def bring_here(runs: Runs, job: SearchJob, best: Trial) -> None:
     found, expected = outcome(result, config.metric), best.folds[0].value if best.folds else best.value
     if found.value != expected:
         what = f"{config.metric.name} {expected} on the machine that trained it, and here {found.value}"
-        raise DifferenceError(f"trial {best.nr} has {what}", mend=OF_ONE_KIND)
+        raise DifferenceError(f"trial {best.nr} has {what}", hint=OF_ONE_KIND)

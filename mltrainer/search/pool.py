@@ -203,7 +203,7 @@ def places(workers: int | None, device: str, threads: int) -> list[dict[str, str
         return [{} for _ in range(workers or max(1, cores // threads))]
     gpus = _gpus()
     if not gpus:
-        raise InputError("no GPU may be used here", where="device", mend="device: cpu, or show one with CUDA_VISIBLE_DEVICES")
+        raise InputError("no GPU may be used here", where="device", hint="device: cpu, or show one with CUDA_VISIBLE_DEVICES")
     return [{"CUDA_VISIBLE_DEVICES": gpus[nr % len(gpus)]} for nr in range(workers or len(gpus))]
 
 

@@ -296,7 +296,7 @@ class RemotePool:
         elif (first := FirstMachine(**known)).numerics_class != found:
             one.attempt.remove()  # nobody has a use for it: machines of one kind train the run again
             what = f"{one.where} does not compute the same bits as {first.machine}, which trained others of the study"
-            raise DifferenceError(what, where=f"run {one.attempt.run}", mend=OTHER_BITS)
+            raise DifferenceError(what, where=f"run {one.attempt.run}", hint=OTHER_BITS)
 
     def _lost(self, one: Followed, nr: int) -> Ended | None:
         """Return the loss of an attempt whose end nobody wrote, or the death that its engine tells of; None while it may live."""
@@ -322,7 +322,7 @@ class RemotePool:
         self._never_started += 1
         words = one.last_words() or why
         if not self._has_started and self._never_started >= NEVER_STARTED:
-            raise InputError(f"no job can start on {one.machine}: {words}", where=self._engine.name, mend=SAME_PATHS)
+            raise InputError(f"no job can start on {one.machine}: {words}", where=self._engine.name, hint=SAME_PATHS)
         return words
 
     def _hear(self, one: Followed) -> None:

@@ -143,8 +143,8 @@ class Runs:
         """
         if (cause := self._stop()) is not None:
             self.pool.stop(15)
-            mend = "type the same command again to go on"
-            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=mend)
+            hint = "type the same command again to go on"
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint=hint)
         found = [(ended.nr, self._result(ended)) for ended in self.pool.wait()]
         self.live.tell(self.pool.running)
         return [(nr, result) for nr, result in found if result is not None] + self._ended_twins()
@@ -216,7 +216,7 @@ class Runs:
             return self._again(ended.nr, job, ended.death)
         result = sound_result(self.root / job.folder, job.contract)
         if result is None:
-            raise MachineError("the result is not what its worker wrote", where=job.folder, mend="type the same command again")
+            raise MachineError("the result is not what its worker wrote", where=job.folder, hint="type the same command again")
         return _as_searched(result, job.config)
 
     def _again(self, nr: int, job: TrainingJob, death: str) -> Trained | None:

@@ -203,7 +203,7 @@ class Shared:
             return None
         if _ROW not in trial.user_attrs:
             found = f"trial {number} of study {self._study.study_name} was ended by another program"
-            raise InputError(found, where=self._database.place, mend="delete that study from the database: optuna delete-study")
+            raise InputError(found, where=self._database.place, hint="delete that study from the database: optuna delete-study")
         return decoded(trial.user_attrs[_ROW])
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
@@ -259,7 +259,7 @@ class Shared:
         raise DifferenceError(
             f"trial {number} has on {machine} {what}: the machines do not compute the same",
             where=self._database.place,
-            mend=OF_ONE_KIND,
+            hint=OF_ONE_KIND,
         )
 
     def _is_gone(self, number: int, trial: optuna.trial.FrozenTrial) -> bool:

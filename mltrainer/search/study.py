@@ -114,8 +114,8 @@ class Study:
         self._sharing.end()
         trials = [self._trials[nr] for nr in range(1, self._planned + 1)]
         if not any(trial.steps or trial.state == "finished" for trial in trials):  # a program may make none that is seen
-            mend = "fix it, then type the same command again"
-            raise InputError(f"no trial could be trained; trial 1: {trials[0].reason}", mend=mend)
+            hint = "fix it, then type the same command again"
+            raise InputError(f"no trial could be trained; trial 1: {trials[0].reason}", hint=hint)
         return trials
 
     def _require_valid_trials(self) -> None:

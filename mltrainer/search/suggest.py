@@ -183,7 +183,7 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
         try:
             return samplers.CmaEsSampler(seed=seed)
         except ImportError as error:
-            raise InputError("CMA-ES needs the package cmaes", mend='pip install "mltrainer[cmaes]"') from error
+            raise InputError("CMA-ES needs the package cmaes", hint='pip install "mltrainer[cmaes]"') from error
 
 
 def state_of(state: str) -> optuna.trial.TrialState:

@@ -95,7 +95,7 @@ def _trained(path: Path, root: Path, beats: Beats, stop: StopSignals) -> str | N
         return _message(told)
     if result.stop_reason == "signal":
         cause = result.interruptions[-1].cause
-        raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend="type the same command again to go on")
+        raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint="type the same command again to go on")
     return None
 
 

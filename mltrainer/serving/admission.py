@@ -98,7 +98,7 @@ def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
     if project:
         faults += _of_project(project)
     if faults and not allow_unchecked:
-        raise GateError(f"{faults[0].message}", where=faults[0].where, mend=f"{faults[0].mend}; or {UNCHECKED}")
+        raise GateError(f"{faults[0].message}", where=faults[0].where, hint=f"{faults[0].hint}; or {UNCHECKED}")
     spec = _interface(folder, is_intact=not any(fault.is_of_files for fault in faults))
     card = folder / MODEL_CARD
     # Once, and not for each request: what is sent is the card that was there when the model was admitted.
@@ -110,7 +110,7 @@ def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
 class _Fault:
     message: str
     where: str | None
-    mend: str
+    hint: str
     is_of_files: bool = True
 
     @property
@@ -121,7 +121,7 @@ class _Fault:
 def _places(given: Path) -> tuple[Project | None, Path]:
     """Return the project, if the model is one that a project delivered, and the model's folder."""
     if not given.is_dir():
-        raise InputError("no such folder", where=str(given), mend="name a project, or a folder final_model")
+        raise InputError("no such folder", where=str(given), hint="name a project, or a folder final_model")
     is_model = (given / INTERFACE).is_file()
     try:
         project = find_project(given)
@@ -150,7 +150,7 @@ def _of_project(project: Project) -> Iterator[_Fault]:
     try:
         delivered(project)
     except GateError as error:
-        yield _Fault(error.message, error.where, error.mend or "mltrainer gate check finalization")
+        yield _Fault(error.message, error.where, error.hint or "mltrainer gate check finalization")
     for gate in (state.gate for state in asked(derive(project))):
         if not gate.holds:
             yield _Fault(why_closed(gate), None, f"mltrainer gate check {gate.phase}", is_of_files=False)
@@ -167,7 +167,7 @@ def _interface(folder: Path, is_intact: bool) -> dict[str, Any]:
         raise InputError("expected an object that says what the model reads", where=str(folder / INTERFACE))
     if PREPROCESS in spec and not is_intact:
         told = f"{spec[PREPROCESS]} would run to prepare inputs, and the folder is not as it was delivered"
-        raise InputError(told, where=str(folder), mend="bring the delivered files back: changed code is never run")
+        raise InputError(told, where=str(folder), hint="bring the delivered files back: changed code is never run")
     return spec
 
 

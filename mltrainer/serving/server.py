@@ -37,7 +37,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             found.bind((host, port))
         except (OSError, OverflowError) as error:
             told = getattr(error, "strerror", None) or str(error)
-            raise MachineError(told, where=f"{host}:{port}", mend="name another --port or --host") from error
+            raise MachineError(told, where=f"{host}:{port}", hint="name another --port or --host") from error
         found.listen(1024)
         yield found
 

@@ -82,11 +82,11 @@ class Store:
             engine = create_engine(parsed, pool_pre_ping=True, json_serializer=partial(json.dumps, allow_nan=False))
         except ArgumentError as error:
             raise InputError(
-                f"expected a database's URL: {error}", where=WHERE, mend="sqlite:///FILE or postgresql://..."
+                f"expected a database's URL: {error}", where=WHERE, hint="sqlite:///FILE or postgresql://..."
             ) from None
         except ModuleNotFoundError as error:
             told = f"the database's driver, {error.name}, is not installed"
-            raise InputError(told, where=self.place, mend="pip install 'mltrainer[postgres]'") from None
+            raise InputError(told, where=self.place, hint="pip install 'mltrainer[postgres]'") from None
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _settle)
         return engine
@@ -99,7 +99,7 @@ class Store:
             command.upgrade(config, "head")
         except CommandError as error:
             told = f"its tables are of another version: {error}"
-            raise InputError(told, where=self.place, mend="upgrade mltrainer, or name another --database") from error
+            raise InputError(told, where=self.place, hint="upgrade mltrainer, or name another --database") from error
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -107,7 +107,7 @@ class Store:
             yield
         except SQLAlchemyError as error:
             told = str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300]
-            raise MachineError(told, where=self.place, mend="bring the database back, then type the same command again") from None
+            raise MachineError(told, where=self.place, hint="bring the database back, then type the same command again") from None
 
     def close(self) -> None:
         """Give up all connections."""

@@ -57,7 +57,7 @@ class Adversarial(Strategy[configs.Adversarial]):
         recurrent = any(isinstance(module, nn.RNNBase) for module in training.model.modules())
         if recurrent and training.config.device == "cuda":  # a fact of cuDNN, whose message tells nobody what to do
             what = "inputs are moved in evaluation mode, in which cuDNN gives no gradient of recurrent layers"
-            raise InputError(what, where=self.key, mend="device: cpu, or a model without recurrent layers")
+            raise InputError(what, where=self.key, hint="device: cpu, or a model without recurrent layers")
         return Attack(training, _place(training, self.settings, self.key), self.key)
 
     def term(self, micro: MicroBatch) -> Tensor:
@@ -96,7 +96,7 @@ class Adversarial(Strategy[configs.Adversarial]):
         """
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or outputs.shape[1] < 2:
             what = "trades compares scores of classes [samples, classes], and the model's outputs are none"
-            raise InputError(what, where=f"{self.key}.method", mend="method: pgd")
+            raise InputError(what, where=f"{self.key}.method", hint="method: pgd")
         return outputs.float()
 
     def views(self, training: Training) -> dict[str, Forward]:
@@ -180,7 +180,7 @@ class Attack:
 
     def _unreached(self) -> InputError:
         what = "the loss has no gradient by the model's inputs"
-        return InputError(what, where=self._key, mend="let forward() compute with the batch's tensors, the moved one among them")
+        return InputError(what, where=self._key, hint="let forward() compute with the batch's tensors, the moved one among them")
 
 
 @contextlib.contextmanager
@@ -223,8 +223,8 @@ class Inputs:
         if not isinstance(part, Tensor) or not (part.is_floating_point() or part.dtype == torch.uint8):
             kind = str(part.dtype).removeprefix("torch.") if isinstance(part, Tensor) else type(part).__name__
             found = f"{kind}, such as tokens," if isinstance(part, Tensor) else kind
-            mend = "let a batch be a tuple or a dict of tensors, the input first, or name the embedding under layer"
-            raise InputError(f"a batch begins with {found} which cannot be moved", where=self.key, mend=mend)
+            hint = "let a batch be a tuple or a dict of tensors, the input first, or name the embedding under layer"
+            raise InputError(f"a batch begins with {found} which cannot be moved", where=self.key, hint=hint)
         return place, part
 
     def zeros(self, task: Task, _model: nn.Module, batch: Any) -> Tensor:
@@ -283,7 +283,7 @@ class Embeddings:
             task.forward(model, batch)
         if not seen:
             what = "the embedding is not called by the model's forward pass"
-            raise InputError(what, where=self.key, mend="name another one under layer")
+            raise InputError(what, where=self.key, hint="name another one under layer")
         return torch.zeros_like(seen[0])
 
     def kept(self, _task: Task, _batch: Any, moved: Tensor) -> Tensor:
@@ -325,14 +325,14 @@ def _place(training: Training, settings: configs.Adversarial, key: str) -> Place
     task = training.task
     movable = task.movable() if isinstance(task, BuiltinTask) else None
     if settings.columns is not None and not any(movable.numbers if movable is not None else ()):
-        raise InputError("there are no columns here", where=f"{key}.columns", mend="leave it out")
+        raise InputError("there are no columns here", where=f"{key}.columns", hint="leave it out")
     if settings.layer is not None or (isinstance(task, BuiltinTask) and movable is None):
         return Embeddings(_layer(training.model, settings.layer, key), settings.epsilon, key)
     if movable is None:
         return Inputs(torch.tensor(settings.epsilon), settings.limits, key)
     if settings.limits is not None:
         what = "limits are of inputs in a task of your own; this one has its own"
-        raise InputError(what, where=f"{key}.limits", mend="leave them out")
+        raise InputError(what, where=f"{key}.limits", hint="leave them out")
     bound = torch.tensor(movable.scales) * settings.epsilon
     if settings.columns is not None:
         bound = bound * torch.tensor([name in settings.columns for name in _known(settings.columns, movable.numbers, key)])
@@ -349,7 +349,7 @@ def _layer(model: nn.Module, pattern: str | None, key: str) -> nn.Embedding:
         if isinstance(module, nn.Embedding) and re.search(pattern or "", name):
             return module
     what = "the model has no nn.Embedding" + (f" whose name matches {pattern!r}" if pattern else "")
-    raise InputError(what, where=f"{key}.layer", mend="name the layer whose outputs are moved, or leave the strategy out")
+    raise InputError(what, where=f"{key}.layer", hint="name the layer whose outputs are moved, or leave the strategy out")
 
 
 def _known(columns: list[str], numbers: Sequence[str | None], key: str) -> Sequence[str | None]:
@@ -362,6 +362,6 @@ def _known(columns: list[str], numbers: Sequence[str | None], key: str) -> Seque
         if name not in numbers:
             there = ", ".join(filter(None, numbers))
             raise InputError(
-                f"{name!r} is no column of numbers; they are {there}", where=f"{key}.columns", mend="name one of them"
+                f"{name!r} is no column of numbers; they are {there}", where=f"{key}.columns", hint="name one of them"
             )
     return numbers

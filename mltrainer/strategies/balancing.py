@@ -93,7 +93,7 @@ class Balancing(Strategy[configs.Balancing]):
             still := next((name for name, loss in zip(self.losses, found, strict=True) if not loss.requires_grad), None)
         ) is not None:
             what = f"the loss {still} depends on nothing that is trained"
-            raise InputError(what, where=self.key, mend="leave it out of your task's terms")
+            raise InputError(what, where=self.key, hint="leave it out of your task's terms")
         losses = torch.stack(found)
         if not self.adapts:
             return (self._weights(found).to(losses) * losses).sum(), found
@@ -124,8 +124,8 @@ def _names(task: Task, key: str) -> list[str]:
     names = [*task.terms]
     if len(set(names)) < max(2, len(names)):
         what = f"the task names {', '.join(names) or 'no losses'}; two names at least, each once, were expected"
-        mend = 'terms = ("near", "far") in your task, and losses(self, outputs, targets) that returns a dict of them'
-        raise InputError(what, where=key, mend=mend)
+        hint = 'terms = ("near", "far") in your task, and losses(self, outputs, targets) that returns a dict of them'
+        raise InputError(what, where=key, hint=hint)
     return names
 
 

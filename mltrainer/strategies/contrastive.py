@@ -56,7 +56,7 @@ class Contrastive(Probing[configs.Contrastive]):
         _refuse_no_views(training.task, self.settings, self.key)
         if training.config.batch_size < 2:
             what = "a micro-batch of one sample has no others to be told from"
-            raise InputError(what, where="batch_size", mend="take two samples at least, better many")
+            raise InputError(what, where="batch_size", hint="take two samples at least, better many")
         self._training, self._loss, self._miner = training, self._made_loss(), self._made_miner()
         return f"learns by {self.settings.method} from two views of each sample"
 
@@ -115,7 +115,7 @@ class Contrastive(Probing[configs.Contrastive]):
         """
         if torch.equal(first, second):
             what = "two views of a sample are the same: nothing alters them, and the model draws nothing"
-            raise InputError(what, where=self.key, mend="write view(self, batch) in your task, or give the model dropout")
+            raise InputError(what, where=self.key, hint="write view(self, batch) in your task, or give the model dropout")
         return True
 
     def _require_classes(self, targets: Any) -> None:
@@ -126,8 +126,8 @@ class Contrastive(Probing[configs.Contrastive]):
         """
         if not (isinstance(targets, Tensor) and targets.dim() == 1 and targets.dtype == torch.int64):
             what = "supcon draws samples of one class together, and the targets are no class numbers"
-            mend = "method: simclr, or leave out what mixes or smooths targets"
-            raise InputError(what, where=f"{self.key}.method", mend=mend)
+            hint = "method: simclr, or leave out what mixes or smooths targets"
+            raise InputError(what, where=f"{self.key}.method", hint=hint)
 
     def _projected(self, batch: Any) -> Tensor:
         """Return the projections of a new view of each sample, in fp32."""
@@ -175,7 +175,7 @@ def _refuse_no_views(task: Task, settings: configs.Contrastive, key: str) -> Non
         InputError: With what to give.
     """
     if isinstance(task, ImageClassification) and settings.augment is None:
-        mend = "augment: {crop: 1, affine: {rotate: 15}}, or other alterations that leave a sample what it is"
-        raise InputError("two views of an image need alterations", where=f"{key}.augment", mend=mend)
+        hint = "augment: {crop: 1, affine: {rotate: 15}}, or other alterations that leave a sample what it is"
+        raise InputError("two views of an image need alterations", where=f"{key}.augment", hint=hint)
     if settings.augment is not None and not isinstance(task, ImageClassification):
-        raise InputError("only images are altered in these ways", where=f"{key}.augment", mend="leave it out")
+        raise InputError("only images are altered in these ways", where=f"{key}.augment", hint="leave it out")

@@ -33,15 +33,15 @@ class Curriculum(Strategy[configs.Curriculum]):
     def __init__(self, settings: configs.Curriculum, key: str, root: Path) -> None:
         super().__init__(settings, key, root)
         if settings.margins is not None:
-            mend = "copy its margins.f32 from .mltrainer/runs/RUN/ into the project"
-            self.files = [file_row(self._file("margins", settings.margins, mend), settings.margins)]
+            hint = "copy its margins.f32 from .mltrainer/runs/RUN/ into the project"
+            self.files = [file_row(self._file("margins", settings.margins, hint), settings.margins)]
         if settings.losses is not None:
             self.files = [file_row(self._file("losses", settings.losses, f"{LOSSES} > {settings.losses}"), settings.losses)]
 
-    def _file(self, what: str, name: str, mend: str) -> Path:
+    def _file(self, what: str, name: str, hint: str) -> Path:
         path = self.root / name
         if not path.is_file():
-            raise InputError(f"no file at {name!r}; the {what} of a run were expected", where=f"{self.key}.{what}", mend=mend)
+            raise InputError(f"no file at {name!r}; the {what} of a run were expected", where=f"{self.key}.{what}", hint=hint)
         return path
 
     def begin(self, training: Training) -> str:
@@ -62,8 +62,8 @@ class Curriculum(Strategy[configs.Curriculum]):
             short = len(found) <= ids.max(initial=-1)
             first = len(found) if short else int(ids[~np.isfinite(found[ids])][0])
             what = f"{samples.place(first)} has no number that tells its difficulty"
-            mend = "give each training sample one; margins and losses are those of a run on the same data and split"
-            raise InputError(what, where=self.key, mend=mend)
+            hint = "give each training sample one; margins and losses are those of a run on the same data and split"
+            raise InputError(what, where=self.key, hint=hint)
         self._difficulty = -found if self.settings.descending else found
         return self.order
 
@@ -78,7 +78,7 @@ class Curriculum(Strategy[configs.Curriculum]):
                 content = (self.root / settings.margins).read_bytes()
             if len(content) % MARGIN_BYTES:
                 what = f"{len(content)} bytes are no margins, which have {MARGIN_BYTES} for each sample"
-                raise InputError(what, where=f"{self.key}.margins", mend="bring the file as the run left it")
+                raise InputError(what, where=f"{self.key}.margins", hint="bring the file as the run left it")
             return -np.frombuffer(content, np.float32).astype(np.float64)
         return samples.difficulty(settings.by, f"{self.key}.by")
 
@@ -106,7 +106,7 @@ def _losses(path: Path, where: str, count: int) -> np.ndarray:
         shown = {int(row["sample"]): float(row["loss"]) for row in read_json(path)["rows"] if row["split"] == "train"}
     except (KeyError, TypeError, ValueError, InputError) as error:
         what = f"{path.name} holds no losses of samples by their ids"
-        raise InputError(what, where=where, mend=f"{LOSSES} > {path.name}") from error
+        raise InputError(what, where=where, hint=f"{LOSSES} > {path.name}") from error
     return np.array([shown.get(sample, np.nan) for sample in range(count)])
 
 

@@ -96,7 +96,7 @@ class Distillation(Strategy[configs.Distillation]):
         try:
             teacher: Any = training.teacher(self.settings.teacher.model)
         except InputError as error:
-            raise InputError(error.message, where=f"{self.key}.teacher.model", mend=error.mend) from error
+            raise InputError(error.message, where=f"{self.key}.teacher.model", hint=error.hint) from error
         _require_new(teacher, training, "teacher()", training.config.task.use)
         load_all(teacher, weights, training.root, f"{self.key}.teacher.weights")
         return cast("nn.Module", teacher)
@@ -230,7 +230,7 @@ class Distillation(Strategy[configs.Distillation]):
         return (self._kept.of(ids, batch[0].device), *batch[1:])
 
     def _refusal(self, what: str) -> InputError:
-        return InputError(what, where=self.key, mend=MEND)
+        return InputError(what, where=self.key, hint=MEND)
 
     def _tensor(self, outputs: Any) -> Tensor:
         if not isinstance(outputs, Tensor):
@@ -291,10 +291,10 @@ def _require_steady(task: Task, samples: Samples, where: str) -> None:
     """
     if samples.tensors is None:
         what = "the training samples are read one by one, each time anew, and what the teacher says is kept of samples in memory"
-        raise InputError(what, where=where, mend="give all samples as tensors, or leave the key out")
+        raise InputError(what, where=where, hint="give all samples as tensors, or leave the key out")
     if type(task).enter is not Task.enter:
         what = "the task follows the step in enter(), and what its forward gives may follow it, too"
-        raise InputError(what, where=where, mend="leave the key out")
+        raise InputError(what, where=where, hint="leave the key out")
 
 
 def _require_new(teacher: Any, training: Training, made_by: str, where: str | None) -> None:
@@ -307,7 +307,7 @@ def _require_new(teacher: Any, training: Training, made_by: str, where: str | No
         raise InputError(f"{made_by} gave {type(teacher).__name__}; a torch.nn.Module was expected", where=where)
     if {id(p) for p in teacher.parameters()} & {id(p) for p in training.model.parameters()}:
         what = f"{made_by} gave the model that is trained, or a part of it"
-        raise InputError(what, where=where, mend="let it make a new model")
+        raise InputError(what, where=where, hint="let it make a new model")
 
 
 def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:
@@ -324,11 +324,11 @@ def _refuse_other_interface(weights: Path, task: Task, where: str) -> None:
         found, expected = (_plain(one.get(part)) for one in (theirs, own))
         if found is not None and expected is not None and found != expected:
             shown = f": {found} there, {expected} here" if part in SHOWN else ""
-            raise InputError(f"the teacher was trained for other {part} than this task has{shown}", where=where, mend=MEND)
+            raise InputError(f"the teacher was trained for other {part} than this task has{shown}", where=where, hint=MEND)
     for name, content in task.delivered().items():
         with machine_faults(str(folder / name)):
             if (folder / name).is_file() and (folder / name).read_bytes() != content:
-                raise InputError(f"the teacher has another {name} than this task", where=where, mend=MEND)
+                raise InputError(f"the teacher has another {name} than this task", where=where, hint=MEND)
 
 
 def _interface(file: Path) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def _interface(file: Path) -> dict[str, Any]:
             found = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             raise InputError(
-                f"not readable as JSON: {error}", where=str(file), mend="bring the folder as it was saved"
+                f"not readable as JSON: {error}", where=str(file), hint="bring the folder as it was saved"
             ) from error
     return found if isinstance(found, dict) else {}
 

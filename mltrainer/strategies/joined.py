@@ -149,7 +149,7 @@ class Strategies:
                     strategy.require_teacher(training, followed[1])
         if repeated := next((name for name in self.terms if self.terms.count(name) > 1), None):
             what = f"two terms of the loss would be named {repeated}"
-            raise InputError(what, where="strategies", mend="give the loss another name in your task's terms")
+            raise InputError(what, where="strategies", hint="give the loss another name in your task's terms")
         self._weighs = next((strategy for strategy in self._each if strategy.losses), None)
         # Only where a task's own code, or its model, may change what it is given.
         self._copies = bool(self.terms) and training.config.task.use is not None

@@ -98,7 +98,7 @@ def _make(path: Path, count: int, said: Iterator[np.ndarray], where: str) -> Non
                 np.lib.format.write_array_header_1_0(file, header)
             if rows.shape[1:] != shape:
                 what = f"the teacher's outputs have several shapes for a sample: {[*shape]} and {[*rows.shape[1:]]}"
-                raise InputError(what, where=where, mend="let them have one, or leave the key out")
+                raise InputError(what, where=where, hint="let them have one, or leave the key out")
             file.write(rows.tobytes())
     # Last: it vouches for the file before it, and without it that is made again.
     write_json(path.with_suffix(".json"), {"sha256": sha256_file(path)})
@@ -121,10 +121,10 @@ def _said(reading: Reading, ids: np.ndarray, places: Tensor, device: str, say: S
         rows = say(batch, ids[own])
         if len(rows) != len(ids[own]):
             what = f"the teacher gives {len(rows)} outputs for {len(ids[own])} samples; one for each can be kept"
-            raise InputError(what, where=where, mend="leave the key out")
+            raise InputError(what, where=where, hint="leave the key out")
         yield (rows.float() if rows.dtype in HALVES else rows).cpu().contiguous().numpy()
         reading.progress(done + 1, count)
     if (found := seeds.next_draws()) != expected:
         drawn = ", ".join(name for name, draw in found.items() if draw != expected[name])
         what = f"the teacher's outputs are drawn, by the generator of {drawn}, and would be others in each step"
-        raise InputError(what, where=where, mend="let forward draw nothing in evaluation mode, or leave the key out")
+        raise InputError(what, where=where, hint="let forward draw nothing in evaluation mode, or leave the key out")

@@ -40,7 +40,7 @@ class Taps:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
                 what = f"the model has no module {name!r}; near to it are {', '.join(map(repr, filter(None, close)))}"
-                raise InputError(what, where=key, mend="name one as model.named_modules() does")
+                raise InputError(what, where=key, hint="name one as model.named_modules() does")
         self._modules = [known[name] for name in names]
         self._seen: list[list[Any]] = []
 
@@ -65,7 +65,7 @@ class Taps:
             if len(outputs) != 1 or not isinstance(outputs[0], Tensor):
                 gave = f"gives {type(outputs[0]).__name__}" if len(outputs) == 1 else f"is called {len(outputs)} times"
                 what = f"a module that is called once and gives one tensor was expected, and {name!r} {gave} in a forward pass"
-                raise InputError(what, where=key, mend="name another module, such as one within it or around it")
+                raise InputError(what, where=key, hint="name another module, such as one within it or around it")
         return [outputs[0] for outputs in seen]
 
 
@@ -140,7 +140,7 @@ class LayerPairs:
         differing = [axis for axis in range(len(own)) if own[axis] != taught[axis]] if len(own) == len(taught) else [0]
         if len(differing) > 1 or 0 in differing:
             what = f"the student's layer gives {[*own]}, and the teacher's {[*taught]}: one axis after the first may differ"
-            raise InputError(what, where=f"{self._key}.{nr}", mend="pair layers of the same form, such as two of as many pixels")
+            raise InputError(what, where=f"{self._key}.{nr}", hint="pair layers of the same form, such as two of as many pixels")
         return differing[0] if differing else None
 
     def _narrowed(self, nr: int, features: Tensor, axis: int, width: int) -> Tensor:

@@ -131,12 +131,12 @@ class Lora(Strategy[configs.Lora]):
         layers = {name: module for name, module in modules.items() if _can_be_quantized(module)}
         if not layers:
             what = f"no linear layer gets an adapter: {_listed(chosen)} would stay whole"
-            raise InputError(what, where=key, mend="name linear layers under layers, or leave base_bits out")
+            raise InputError(what, where=key, hint="name linear layers under layers, or leave base_bits out")
         _require_kernels(device, bits, key)
         weights = {f"{name}.weight": layer.weight.detach() for name, layer in layers.items()}
         if wide := [name for name, weight in weights.items() if weight.dtype not in DTYPES]:
             what = f"{_listed(wide)} is {dtype_name(weights[wide[0]])}; float32, bfloat16 or float16 was expected"
-            raise InputError(what, where=key, mend="make the model of such numbers, or leave base_bits out")
+            raise InputError(what, where=key, hint="make the model of such numbers, or leave base_bits out")
         self._rounded = {"bits": bits, "rounded": sorted(weights), "rounded_from_sha256": weights_sha256(weights)}
         for name, layer in layers.items():
             model.set_submodule(name, QuantizedLinear(layer, bits))
@@ -154,7 +154,7 @@ class Lora(Strategy[configs.Lora]):
         found = [name for name in names if name in new or _matches(self.settings.train, name)]
         if loose := [name for name in found if "." not in name]:
             what = f"{_listed(loose)} lies in no module within the model, and peft's files hold whole modules"
-            raise InputError(what, where=f"{self.key}.train", mend="put it into a module of its own, or hold it")
+            raise InputError(what, where=f"{self.key}.train", hint="put it into a module of its own, or hold it")
         return found
 
     def _chosen(self, model: nn.Module, trained: Collection[str]) -> list[str]:
@@ -167,7 +167,7 @@ class Lora(Strategy[configs.Lora]):
         modules = {n: m for n, m in model.named_modules() if n and _is_layer(m) and not _is_within(m, n, trained)}
         if any(isinstance(m, _tuner_layer()) for m in model.modules()):
             what = "the model has adapters of its own already"
-            raise InputError(what, where=self.key, mend="leave one of them out: the task's option, or the strategy")
+            raise InputError(what, where=self.key, hint="leave one of them out: the task's option, or the strategy")
         reasons = {name: reason for name in modules if (reason := _obstacle(model, name, trained))}
         if self.settings.layers is None:
             found = [name for name, m in modules.items() if _is_linear(m) and name not in reasons]
@@ -175,9 +175,9 @@ class Lora(Strategy[configs.Lora]):
             self._refuse_unmatched("layers", self.settings.layers, [*modules], "linear, embedding or convolution layer")
             found = [name for name in modules if _matches(self.settings.layers, name)]
         if refused := [f"{name} {reasons[name]}" for name in found if name in reasons]:
-            raise InputError("; ".join(refused[:SHOWN]), where=f"{self.key}.layers", mend="name other layers")
+            raise InputError("; ".join(refused[:SHOWN]), where=f"{self.key}.layers", hint="name other layers")
         if not found:
-            raise InputError("no layer of the model can have an adapter", where=f"{self.key}.layers", mend="name some")
+            raise InputError("no layer of the model can have an adapter", where=f"{self.key}.layers", hint="name some")
         return found
 
     def _refuse_unmatched(self, key: str, patterns: Sequence[str], names: Sequence[str], what: str) -> None:
@@ -186,7 +186,7 @@ class Lora(Strategy[configs.Lora]):
                 raise InputError(
                     f"no {what}'s name matches {pattern!r}; the names are: {_listed(names) or 'none'}",
                     where=f"{self.key}.{key}",
-                    mend="change the pattern in mltrainer.yaml",
+                    hint="change the pattern in mltrainer.yaml",
                 )
 
     def _options(self, layers: Sequence[str], modules: Sequence[str] = ()) -> Any:
@@ -206,7 +206,7 @@ class Lora(Strategy[configs.Lora]):
         try:
             yield
         except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
-            raise InputError(f"peft: {_told(error)}", where=self.key, mend="name other layers under layers") from error
+            raise InputError(f"peft: {_told(error)}", where=self.key, hint="name other layers under layers") from error
 
 
 def reread(model: nn.Module, content: bytes) -> None:
@@ -257,7 +257,7 @@ def _require_kernels(device: str, bits: int, key: str) -> None:
         QuantizedWeight(torch.ones(2, BLOCK), bits).to(device).whole()
     except (RuntimeError, NotImplementedError, ValueError, AssertionError, AttributeError) as error:
         what = f"bitsandbytes has no kernels of {bits} bits for the device {device}: {_told(error)}"
-        raise InputError(what, where=key, mend="leave base_bits out, or take another device") from error
+        raise InputError(what, where=key, hint="leave base_bits out, or take another device") from error
 
 
 def _is_linear(module: nn.Module) -> bool:

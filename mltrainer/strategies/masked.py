@@ -81,7 +81,7 @@ class Masked(Probing[configs.Masked]):
         if isinstance(x, Tensor) and x.dim() == IMAGES:
             return Patches(settings.share or 0.6, settings.patch or max(1, round(min(x.shape[2:]) / SIDES)), tuple(x.shape[1:]))
         if settings.patch is not None:
-            raise InputError("only images have patches", where=f"{self.key}.patch", mend="leave it out")
+            raise InputError("only images have patches", where=f"{self.key}.patch", hint="leave it out")
         if isinstance(x, Tensor) and x.is_floating_point():
             return Cells(settings.share or 0.3, task.categories() if isinstance(task, Tabular) else [None] * x[0].numel())
         named = ((name, one) for name, one in training.model.named_modules() if isinstance(one, nn.Embedding))
@@ -89,8 +89,8 @@ class Masked(Probing[configs.Masked]):
         if isinstance(x, Tensor) and x.dim() == TOKENS and embedding is not None:
             return Tokens(settings.share or 0.15, x.shape[1], name, embedding.num_embeddings, embedding.padding_idx)
         found = f"{str(x.dtype).removeprefix('torch.')} {[*x.shape]}" if isinstance(x, Tensor) else type(x).__name__
-        mend = "let it begin with images, with numbers, or with tokens that an nn.Embedding of the model reads"
-        raise InputError(f"a batch begins with {found}, of which no part can be hidden", where=self.key, mend=mend)
+        hint = "let it begin with images, with numbers, or with tokens that an nn.Embedding of the model reads"
+        raise InputError(f"a batch begins with {found}, of which no part can be hidden", where=self.key, hint=hint)
 
     def _found(self, training: Training, batch: Any, head: str) -> tuple[str | None, Sequence[int]]:
         """Return the layer whose outputs are to tell the hidden part, None for what the last layer reads; and that one's shape.
@@ -108,8 +108,8 @@ class Masked(Probing[configs.Masked]):
                 break
         if pattern is not None or hiding.has_places:
             which = f"whose name matches {pattern!r}" if pattern is not None else "right before the last one"
-            mend = "name one that does, or take another model, such as transformer of texts"
-            raise InputError(f"no layer {which} gives {hiding.needs}", where=f"{self.key}.layer", mend=mend)
+            hint = "name one that does, or take another model, such as transformer of texts"
+            raise InputError(f"no layer {which} gives {hiding.needs}", where=f"{self.key}.layer", hint=hint)
         last: Any = training.model.get_submodule(head)
         return None, [TRIED, last.in_features]
 

@@ -60,7 +60,7 @@ class Probing(Strategy[Settings]):
         named = [name for name in found if re.search(pattern or "", name)]
         if not named:
             what = f"no linear layer's name matches {pattern!r}" if pattern else "the model has no linear layer within"
-            raise InputError(what, where=f"{self.key}.head", mend="name the layer that reads the features, an nn.Linear")
+            raise InputError(what, where=f"{self.key}.head", hint="name the layer that reads the features, an nn.Linear")
         return str(named[-1])
 
     def put(self, model: nn.Module, name: str, beside: nn.Module) -> None:
@@ -73,7 +73,7 @@ class Probing(Strategy[Settings]):
         inside = {id(p) for p in head.parameters()}
         if not any(p.requires_grad and id(p) not in inside for p in model.parameters()):
             what = "the model has nothing to learn before its last layer, so that its features are the inputs"
-            raise InputError(what, where=self.key, mend="take a model with layers before it")
+            raise InputError(what, where=self.key, hint="take a model with layers before it")
         model.set_submodule(name, Probe(head, beside, self.settings.probe))
         take_plain(model, probes, lambda _layer, _is_plain: None)
 
@@ -112,5 +112,5 @@ def read_features(task: Task, model: nn.Module, name: str, batch: Any, key: str)
     if len(seen) != 1 or not isinstance(seen[0], Tensor) or seen[0].dim() != 2:
         found = f"{[*seen[0].shape]}" if seen and isinstance(seen[0], Tensor) else f"{len(seen)} calls"
         what = f"the last layer reads {found}; a row of features for each sample was expected"
-        raise InputError(what, where=key, mend="let the model end in a linear layer that reads its features")
+        raise InputError(what, where=key, hint="let the model end in a linear layer that reads its features")
     return seen[0]

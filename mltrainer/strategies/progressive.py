@@ -41,7 +41,7 @@ class Progressive(Strategy[configs.Progressive]):
         settings, self._task = self.settings, training.task
         if settings.epochs >= training.config.epochs:
             what = f"{settings.epochs} epochs of smaller inputs leave none of {training.config.epochs} to inputs of the full size"
-            raise InputError(what, where=f"{self.key}.epochs", mend="take fewer, or raise epochs")
+            raise InputError(what, where=f"{self.key}.epochs", hint="take fewer, or raise epochs")
         sizes = self._tried(training, training.model, "model")
         return f"learns from inputs of {', '.join(sizes)}; of the full size from epoch {settings.epochs + 1} on"
 
@@ -67,8 +67,8 @@ class Progressive(Strategy[configs.Progressive]):
             sanity_check.check_batch(training.task, model, small, length(small), training.root)
         except InputError as error:
             what = f"inputs of {size} do not go through the {which} and its loss: {error.message}"
-            mend = f"take a {which} that reads inputs of several sizes, such as resnet, or other shares"
-            raise InputError(what, where=self.key, mend=mend) from error
+            hint = f"take a {which} that reads inputs of several sizes, such as resnet, or other shares"
+            raise InputError(what, where=self.key, hint=hint) from error
         return size
 
     def alter(self, batch: Any, ids: np.ndarray, epoch: int) -> Any:
@@ -90,7 +90,7 @@ class Progressive(Strategy[configs.Progressive]):
             return mapped(lambda part: part[:, :count] if part.shape == shape and not part.is_floating_point() else part, batch)
         found = f"{str(x.dtype).removeprefix('torch.')} {[*x.shape]}" if isinstance(x, Tensor) else type(x).__name__
         what = f"a batch begins with {found}; images [samples, channels, height, width] or tokens [samples, length] have a size"
-        raise InputError(what, where=self.key, mend="leave the strategy out")
+        raise InputError(what, where=self.key, hint="leave the strategy out")
 
     def _kept_tokens(self, x: Tensor, share: float) -> int:
         """Return the number of a sequence's columns that are kept; of a window of text the token after the last one, too."""

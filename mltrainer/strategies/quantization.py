@@ -102,10 +102,10 @@ class Quantization(Strategy[configs.Quantization]):
         for pattern in self.settings.layers or ():
             if not any(re.search(pattern, name) for name in found):
                 what = f"no linear or convolution layer's name matches {pattern!r}; the names are: {listed}"
-                raise InputError(what, where=f"{self.key}.layers", mend="change the pattern in mltrainer.yaml")
+                raise InputError(what, where=f"{self.key}.layers", hint="change the pattern in mltrainer.yaml")
         if not found:
             what = "the model has no linear or convolution layer, of which an export in 8 bits rounds the numbers"
-            raise InputError(what, where=self.key, mend="leave the strategy out")
+            raise InputError(what, where=self.key, hint="leave the strategy out")
         patterns = self.settings.layers or [""]
         return [name for name in found if any(re.search(pattern, name) for pattern in patterns)]
 

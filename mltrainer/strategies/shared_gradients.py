@@ -18,18 +18,18 @@ def losses_of(task: Task, outputs: Any, targets: Any) -> list[Tensor]:
     Raises:
         InputError: They are others than it names, or no scalars; or it has no method that tells them.
     """
-    mend = "return one mean loss for each name in terms"
+    hint = "return one mean loss for each name in terms"
     if getattr(task.losses, "__func__", None) is Task.losses:
         what = f"the task names {', '.join(task.terms)} in terms, and has no losses(self, outputs, targets)"
-        raise InputError(what, where="task.use", mend=f"write it: {mend}")
+        raise InputError(what, where="task.use", hint=f"write it: {hint}")
     given: Any = task.losses(outputs, targets)
     if not isinstance(given, Mapping) or {*given} != {*task.terms}:
         found = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
-        raise InputError(f"losses gave {found}; {', '.join(task.terms)} were expected", where="task.use", mend=mend)
+        raise InputError(f"losses gave {found}; {', '.join(task.terms)} were expected", where="task.use", hint=hint)
     for name, loss in given.items():
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             found = f"a tensor {[*loss.shape]}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise InputError(f"losses gave {found} for {name}; a scalar tensor was expected", where="task.use", mend=mend)
+            raise InputError(f"losses gave {found} for {name}; a scalar tensor was expected", where="task.use", hint=hint)
     return [given[name].reshape(()).float() for name in task.terms]
 
 

@@ -150,7 +150,7 @@ class Strategy(ABC, Generic[Settings]):
         except ModuleNotFoundError as error:
             package = module.partition(".")[0].replace("_", "-")
             what = f"{package} is not installed, which {role}"
-            raise InputError(what, where=self.key, mend=f'pip install "mltrainer[{extra}]"') from error
+            raise InputError(what, where=self.key, hint=f'pip install "mltrainer[{extra}]"') from error
 
     def rank(self, samples: Ranked) -> EpochOrder | None:
         """Return the order in which the training samples of an epoch are read; None: the one without it."""

@@ -26,7 +26,7 @@ def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
             names = list(archive.files)
             found = {name: archive[name] for name in ("x", "y") if name in names}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"not readable as .npz without pickles: {error}", where=place, mend=WHOLE_FILE) from error
+        raise InputError(f"not readable as .npz without pickles: {error}", where=place, hint=WHOLE_FILE) from error
     except TypeError as error:  # a single .npy array under the name of an archive
         raise InputError("a single array; an archive with x and y was expected", where=place) from error
     missing = [name for name in ("x", "y") if name not in found]
@@ -34,7 +34,7 @@ def read_npz(data: bytes, place: str) -> tuple[Arrays, list[str]]:
         raise InputError(
             f"no array {' and '.join(missing)}; found {', '.join(names) or 'none'}",
             where=place,
-            mend="np.savez(file, x=..., y=...)",
+            hint="np.savez(file, x=..., y=...)",
         )
     x, y = found.values()
     return arrays(x, y, place)
@@ -64,7 +64,7 @@ def read_npy(data: bytes, labels: bytes, place: str) -> tuple[Arrays, list[str]]
     try:
         x, y = (np.load(io.BytesIO(raw), allow_pickle=False) for raw in (data, labels))
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"not readable as .npy without pickles: {error}", where=place, mend=WHOLE_FILE) from error
+        raise InputError(f"not readable as .npy without pickles: {error}", where=place, hint=WHOLE_FILE) from error
     return arrays(x, y, place)
 
 
@@ -143,7 +143,7 @@ def class_numbers(y: np.ndarray, place: str) -> Any:
         raise InputError(
             f"y holds {y.dtype}, such as {y[row]} in row {row}; class numbers must be integers",
             where=place,
-            mend="y.astype(np.int64)",
+            hint="y.astype(np.int64)",
         )
     count = len(np.unique(y))
     wrong = (y < 0) | (y >= count)

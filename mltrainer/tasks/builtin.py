@@ -144,7 +144,7 @@ class BuiltinTask(Task):
         named = [key for key in ("group", "time", "column") if getattr(split, key) is not None]
         if named:
             raise InputError(
-                "there are no columns here", where=f"split.{named[0]}", mend="write your own task with dataset(split)"
+                "there are no columns here", where=f"split.{named[0]}", hint="write your own task with dataset(split)"
             )
         return equal_rows(split, self.keys)
 

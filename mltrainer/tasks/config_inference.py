@@ -37,7 +37,7 @@ def refuse_target(target: str, what: str, place: str) -> NoReturn:
         InputError: With what the data is, and what the option is for.
     """
     text = f"--target {target} names the column to predict, and this is {what}"
-    raise InputError(text, where=place, mend="leave --target out, or bring one table")
+    raise InputError(text, where=place, hint="leave --target out, or bring one table")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _refuse_too_wide(table: Table) -> None:
     if len(table.columns) > MOST_COLUMNS:
         what = f"{len(table.columns)} columns; init looks at each of at most {MOST_COLUMNS}"
         raise InputError(
-            what, where=table.place, mend="keep the columns that may tell the target, or bring arrays: an .npz with x and y"
+            what, where=table.place, hint="keep the columns that may tell the target, or bring arrays: an .npz with x and y"
         )
 
 

@@ -298,8 +298,8 @@ class _SamplesAdapter(_UserTaskAdapter):
     def _load(self) -> None:
         given = self.task.samples()
         if is_iterable(given):
-            mend = "write dataset(self, split) in place of samples(self), with an iterable for each split"
-            raise InputError("samples() gave an iterable, which mltrainer cannot split", where="task.use", mend=mend)
+            hint = "write dataset(self, split) in place of samples(self), with an iterable for each split"
+            raise InputError("samples() gave an iterable, which mltrainer cannot split", where="task.use", hint=hint)
         whole = samples_of(given, "samples()", self.task)
         self.sha256, self.read = fingerprint(whole, self._seed)
         labels = labels_of(whole)
@@ -337,7 +337,7 @@ class _DatasetAdapter(_UserTaskAdapter):
     def __init__(self, task: Task, config: TrainingConfig, root: Path) -> None:
         if config.split.folds:
             what = f"{type(task).__name__}.dataset(self, split) says itself which samples validate"
-            raise InputError(what, where="split.folds", mend="leave folds out, or write samples(self) in its place")
+            raise InputError(what, where="split.folds", hint="leave folds out, or write samples(self) in its place")
         super().__init__(task, config, root)
 
     def _load(self) -> None:
@@ -364,7 +364,7 @@ class _DatasetAdapter(_UserTaskAdapter):
         if given is None:
             return Samples(np.zeros(0, dtype=np.int64))
         if any(given is part.given for part in self.parts.values() if part.is_stream):
-            raise InputError(f"dataset({name!r}) gave the iterable of another split", where="task.use", mend="make one for each")
+            raise InputError(f"dataset({name!r}) gave the iterable of another split", where="task.use", hint="make one for each")
         return samples_of(
             given, f"dataset({name!r})", self.task, self._config.task.samples_per_epoch if name == "train" else None
         )
@@ -402,7 +402,7 @@ def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAda
         return _StoredAdapter(task, config, root)
     if kind.samples is Task.samples:
         what = f"{kind.__name__} has neither samples(self) nor dataset(self, split)"
-        raise InputError(what, where="task.use", mend="write one of them, or name files of records in data.source")
+        raise InputError(what, where="task.use", hint="write one of them, or name files of records in data.source")
     return _SamplesAdapter(task, config, root)
 
 

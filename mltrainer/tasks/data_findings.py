@@ -60,9 +60,9 @@ def refuse_unknown_metric(name: str, known: Sequence[str]) -> None:
     """
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        mend = "change metric.name (and metric.mode) in mltrainer.yaml"
-        raise InputError(f"the task measures {', '.join(known)}, not {name!r}{hint}", where="metric.name", mend=mend)
+        nearest = f"; did you mean {close[0]!r}?" if close else ""
+        hint = "change metric.name (and metric.mode) in mltrainer.yaml"
+        raise InputError(f"the task measures {', '.join(known)}, not {name!r}{nearest}", where="metric.name", hint=hint)
 
 
 def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:
@@ -80,7 +80,7 @@ def refuse_wrong_direction(metric: Metric, measured: str | None = None) -> None:
     if metric.mode != right:
         better = "larger" if right == "max" else "smaller"
         what = f"{metric.name} is better where it is {better}: {right} was expected, found {metric.mode}"
-        raise InputError(what, where="metric.mode", mend=f"metric: {{name: {metric.name}, mode: {right}}} in mltrainer.yaml")
+        raise InputError(what, where="metric.mode", hint=f"metric: {{name: {metric.name}, mode: {right}}} in mltrainer.yaml")
 
 
 def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None:
@@ -91,12 +91,12 @@ def refuse_too_few(config: TrainingConfig, train: int, classes: int = 0) -> None
     """
     if train < classes:
         what = f"{train} training samples of {classes} classes; at least one of each is needed"
-        raise InputError(what, where="split", mend="bring more data, or hold less out")
+        raise InputError(what, where="split", hint="bring more data, or hold less out")
     if train < config.batch_size:
         raise InputError(
             f"{train} training samples are fewer than batch_size {config.batch_size}",
             where="batch_size",
-            mend=f"mltrainer phase run planning --set batch_size={max(1, train // 2)}, or bring more data",
+            hint=f"mltrainer phase run planning --set batch_size={max(1, train // 2)}, or bring more data",
         )
 
 
@@ -125,7 +125,7 @@ def refuse_one_class(names: Sequence[str], place: str) -> None:
         InputError: With the class.
     """
     if len(names) < 2:
-        raise InputError(f"one class only: {', '.join(map(repr, names)) or 'none'}", where=place, mend=TWO_CLASSES)
+        raise InputError(f"one class only: {', '.join(map(repr, names)) or 'none'}", where=place, hint=TWO_CLASSES)
 
 
 # --- classes ------------------------------------------------------------------------------------
@@ -212,8 +212,8 @@ def label_findings(
         is_error = bool(misspelt) or 2 * sum(unknown.values()) >= len(ids)
         text = f"labels of {place} that no training row has: {', '.join(shown[:8])}"
         text += f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-        mend = "; write them as the training rows do" if misspelt else "; no model can predict them"
-        found.append(Finding("error" if is_error else "warning", text + mend))
+        hint = "; write them as the training rows do" if misspelt else "; no model can predict them"
+        found.append(Finding("error" if is_error else "warning", text + hint))
     return found
 
 
@@ -310,12 +310,12 @@ def giant_finding(place: Callable[[], str], copies: int, total: int, split_name:
     text = f"{copies} of {total} rows have the same features as {place()} ({copies / total:.0%})"
     if split_name == "train":
         return [Finding("warning", f"{text}: they are trained on, and count as often as they stand there")]
-    mend = f"write split: {{largest_repeat: {LARGEST_REPEAT}}} in mltrainer.yaml, which trains on them, or remove copies"
-    return [Finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {mend}")]
+    hint = f"write split: {{largest_repeat: {LARGEST_REPEAT}}} in mltrainer.yaml, which trains on them, or remove copies"
+    return [Finding("warning", f"{text} and fill the {split_name} split, whose metric is theirs: {hint}")]
 
 
 def duplicate_findings(
-    validation: int, total: int, test: int, excuse: str | None, limits: DataLimits, mend: str = KEEP_TOGETHER
+    validation: int, total: int, test: int, excuse: str | None, limits: DataLimits, hint: str = KEEP_TOGETHER
 ) -> list[Finding]:
     """Return the finding on repeated rows; none without them.
 
@@ -325,7 +325,7 @@ def duplicate_findings(
         test: Test rows that the training split has too.
         excuse: Why they may be no leakage all the same, or None.
         limits: Holds the share of repeats that is leakage.
-        mend: What to do about leakage.
+        hint: What to do about leakage.
     """
     if not validation and not test:
         return []
@@ -334,7 +334,7 @@ def duplicate_findings(
         return [Finding("warning", text)]
     if excuse:
         return [Finding("warning", f"{text}; {excuse}")]
-    return [Finding("error", f"leakage: {text}; the validation metric would measure memory: {mend}")]
+    return [Finding("error", f"leakage: {text}; the validation metric would measure memory: {hint}")]
 
 
 # --- features -----------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def _of_column(data: DataAdapter, name: str, others: list[str], where: str) -> n
     if name not in cells:
         there = [*dict.fromkeys([*others, *cells])]
         close = difflib.get_close_matches(name, there, n=1)
-        mend = f"did you mean {close[0]!r}?" if close else "name one of them"
-        raise InputError(f"samples have no {name!r}; there are: {', '.join(there) or 'none'}", where=where, mend=mend)
+        hint = f"did you mean {close[0]!r}?" if close else "name one of them"
+        raise InputError(f"samples have no {name!r}; there are: {', '.join(there) or 'none'}", where=where, hint=hint)
     values = np.full(int(ids.max()) + 1, np.nan)
     for row in ids.tolist():
         with contextlib.suppress(ValueError):  # no number: told by the row
@@ -53,8 +53,8 @@ def _of_column(data: DataAdapter, name: str, others: list[str], where: str) -> n
 def _said(task: Task, root: Path, where: str) -> np.ndarray:
     """Return the difficulties that a task of one's own says."""
     if isinstance(task, BuiltinTask):
-        mend = "by: a column of numbers, or margins: those of an earlier run"
-        raise InputError("nothing says how difficult a sample is", where=where, mend=mend)
+        hint = "by: a column of numbers, or margins: those of an earlier run"
+        raise InputError("nothing says how difficult a sample is", where=where, hint=hint)
     with user_code(root, "difficulty of your task"):
         given = task.difficulty()
     try:
@@ -63,5 +63,5 @@ def _said(task: Task, root: Path, where: str) -> np.ndarray:
         found = np.empty((0, 0))  # of no form that is taken
     if found.ndim != 1:
         what = f"difficulty() gave {type(given).__name__}; a number for each training sample was expected"
-        raise InputError(what, where=where, mend="return a list or an array of numbers")
+        raise InputError(what, where=where, hint="return a list or an array of numbers")
     return found

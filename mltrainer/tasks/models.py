@@ -61,8 +61,8 @@ def build(
     """
     if isinstance(config, (TableModel, TextModel)):
         other = "tables" if isinstance(config, TableModel) else "texts"
-        mend = "model: {name: mlp}, or linear; for images also cnn, resnet and vit"
-        raise InputError(f"{config.name} is a model for {other}", where="model.name", mend=mend)
+        hint = "model: {name: mlp}, or linear; for images also cnn, resnet and vit"
+        raise InputError(f"{config.name} is a model for {other}", where="model.name", hint=hint)
     layers: OrderedDict[str, nn.Module] = OrderedDict(encoder=entry)
     if isinstance(config, (ResNet, Vit)):
         inner, width = image_layers(config, shape)
@@ -99,7 +99,7 @@ def _convolutions(layers: OrderedDict[str, nn.Module], config: Cnn, shape: Seque
     """
     if len(shape) != 3:
         what = f"cnn needs images [channels, height, width]; a sample has shape {list(shape)}"
-        raise InputError(what, where="model.name", mend="model: {name: mlp}")
+        raise InputError(what, where="model.name", hint="model: {name: mlp}")
     width, height, breadth = shape
     for number, channels in enumerate(config.channels, 1):
         if min(height, breadth) < 2:

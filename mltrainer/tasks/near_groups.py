@@ -17,21 +17,21 @@ FEWEST = 10  # chosen by us: samples; fewer are no finding
 FARTHEST = 50  # chosen by us: distances are those to so many neighbours, and to twice as many, or to a tenth of few samples
 
 
-def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, mend: str) -> list[Finding]:
+def near_group_finding(train: np.ndarray, held_out: np.ndarray, classes: int, hint: str) -> list[Finding]:
     """Return a warning of validation samples that lie far nearer to a training sample than chance lets them.
 
     Args:
         train: float64 [samples, features]; features that are missing somewhere, or have few values, are left out.
         held_out: Of validation samples.
         classes: How many classes there are, each a heap of its own perhaps; 0 of quantities.
-        mend: What to do.
+        hint: What to do.
     """
     looked_at = evenly_spaced(held_out, HELD_OUT)
     near, total = _near(evenly_spaced(train, TRAINED), looked_at, classes), len(looked_at)
     if near < max(FEWEST, SHARE * total):
         return []
     text = f"{near} of {total} validation samples lie far nearer to one training sample than others do to one another"
-    return [Finding("warning", f"{text}: are they of one person, recording or day? {mend}")]
+    return [Finding("warning", f"{text}: are they of one person, recording or day? {hint}")]
 
 
 def _near(train: np.ndarray, held_out: np.ndarray, classes: int) -> int:

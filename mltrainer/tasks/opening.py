@@ -92,7 +92,7 @@ class OpenTask:
             return
         if train.is_stream or isinstance(train.dataset, Part):
             what = "the training samples stay in their files or come as a stream, in an order of their own"
-            raise InputError(what, where="strategies", mend="hold them in memory or in a data set that gives each of them")
+            raise InputError(what, where="strategies", hint="hold them in memory or in a data set that gives each of them")
         self._samples["train"] = replace(train, by_epoch=by_epoch)
 
     def split(self, name: str) -> Samples:
@@ -105,7 +105,7 @@ class OpenTask:
         if name not in SPLITS:
             raise InputError(f"there is no split {name!r}; there are {', '.join(SPLITS)}")
         if name not in self._samples:
-            raise GateError("the test split is sealed until finalization", mend="mltrainer phase run finalization opens it, once")
+            raise GateError("the test split is sealed until finalization", hint="mltrainer phase run finalization opens it, once")
         return self._samples[name]
 
     def open_test(self) -> Samples:
@@ -115,7 +115,7 @@ class OpenTask:
             InputError: The task has none.
         """
         if not len(self._data.ids.test):
-            raise InputError("there is no test split", where="split.test", mend="split: {test: 0.1}")
+            raise InputError("there is no test split", where="split.test", hint="split: {test: 0.1}")
         if "test" not in self._samples:
             self._samples["test"] = self._take("test")
         return self._samples.test
@@ -284,8 +284,8 @@ class OpenTask:
         total = len(hashes.validation)
         # Asked only where it decides: an excuse may have to read other columns or samples.
         excuse = self._data.excuse(limits) if repeats.validation >= limits.leak_rows * total else None
-        mend = self._data.mend_repeats
-        return data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits, mend)
+        hint = self._data.mend_repeats
+        return data_findings.duplicate_findings(repeats.validation, total, repeats.test, excuse, limits, hint)
 
 
 def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> OpenTask:
@@ -303,7 +303,7 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
     root = root.resolve()
     if config.task.is_opaque:
         what = "the task is a program that trains by itself: only it can open its model and data"
-        raise InputError(what, where="task.script", mend="write it as a task of your own (task.use)")
+        raise InputError(what, where="task.script", hint="write it as a task of your own (task.use)")
     if config.task.use is not None:
         task = given or _users_task(config, config.task.use, root)
         data: DataAdapter = user_task_adapter(task, config, root)
@@ -314,7 +314,7 @@ def open_task(config: TrainingConfig, root: Path, given: Task | None = None) -> 
         data = builtin_adapter(builtin_task(config, source), source, config)
     if config.task.samples_per_epoch is not None and not data.reads_stream:
         what = "the training samples have a length already"
-        raise InputError(what, where="task.samples_per_epoch", mend="leave the key out: it is for an iterable without __len__")
+        raise InputError(what, where="task.samples_per_epoch", hint="leave the key out: it is for an iterable without __len__")
     data_findings.refuse_too_few(config, len(data.ids.train), len(data.classes or []))
     return OpenTask(data, config, root)
 

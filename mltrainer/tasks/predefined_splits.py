@@ -41,7 +41,7 @@ def _parts(folder: Path) -> dict[str, Path]:
         name = meant.get(path.stem.lower() if path.is_file() else path.name.lower())
         if name in found:
             what = f"both {found[name].name} and {path.name} could be the {name} split"
-            raise InputError(what, where=str(folder), mend=f"mltrainer init --data {found[name]}, with --validation and --test")
+            raise InputError(what, where=str(folder), hint=f"mltrainer init --data {found[name]}, with --validation and --test")
         if name is not None:
             found[name] = path
     return {name: found[name] for name in WORDS if name in found}
@@ -69,7 +69,7 @@ def join(sources: Mapping[str, Source]) -> Source:
     first, *others = contents.values()
     other = next(one for one in others if type(one) is not type(first))
     what = f"{_named(other)}, but {first.place} holds {_named(first)}"
-    raise InputError(what, where=other.place, mend="bring all splits in the same form")
+    raise InputError(what, where=other.place, hint="bring all splits in the same form")
 
 
 def places(splits: Mapping[str, Any], sizes: Sequence[int]) -> np.ndarray:
@@ -92,8 +92,8 @@ def join_tables(tables: Sequence[Table]) -> Table:
         lacking = [name for name in first.columns if name not in other.columns]
         if lacking:
             what = f"no column {', '.join(map(repr, lacking[:5]))}, which {first.place} has"
-            mend = "bring the same columns, or give the training file alone; rows without a target are for `mltrainer predict`"
-            raise InputError(what, where=other.place, mend=mend)
+            hint = "bring the same columns, or give the training file alone; rows without a target are for `mltrainer predict`"
+            raise InputError(what, where=other.place, hint=hint)
     columns = {name: _cells(name, tables) for name in first.columns}
     begins = np.cumsum([len(table) for table in tables])[:-1].tolist()
     notes = list(dict.fromkeys([note for table in tables for note in table.notes] + _left_out(tables)))
@@ -125,7 +125,7 @@ def _cells(name: str, tables: Sequence[Table]) -> Cells:
     if any(numbers) != all(numbers):
         holding = {kind: tables[numbers.index(kind)].place for kind in (True, False)}
         what = f"column {name!r} holds numbers in {holding[True]}, and text here"
-        raise InputError(what, where=holding[False], mend="bring it in the same form")
+        raise InputError(what, where=holding[False], hint="bring it in the same form")
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts)
     import polars
@@ -139,7 +139,7 @@ def _arrays(parts: Sequence[Arrays]) -> Arrays:
     for other in parts[1:]:
         if other.x.shape[1:] != first.x.shape[1:] or other.x.dtype != first.x.dtype:
             what = f"samples of shape {list(other.x.shape[1:])}, but {first.place} has {list(first.x.shape[1:])}"
-            raise InputError(what, where=other.place, mend="for pictures: data: {image: {size: [64, 64], colour: rgb}}")
+            raise InputError(what, where=other.place, hint="for pictures: data: {image: {size: [64, 64], colour: rgb}}")
     x = np.concatenate([part.x for part in parts])
     if any(part.classes is None for part in parts):
         return Arrays(x, np.concatenate([part.y for part in parts]), None, first.place)

@@ -165,9 +165,9 @@ def _augmented(train: Reading, validation: Reading) -> list[Finding]:
         if train.drawn is None
         else ("validation samples are drawn anew at each reading, as the training samples are")
     )
-    mend = "write dataset(self, split), and alter the samples of training alone"
+    hint = "write dataset(self, split), and alter the samples of training alone"
     return [
-        Finding("warning", f"{what}: is that an augmentation? It makes a metric that of other samples than were held out; {mend}")
+        Finding("warning", f"{what}: is that an augmentation? It makes a metric that of other samples than were held out; {hint}")
     ]
 
 

@@ -113,8 +113,8 @@ def samples_of(given: Any, what: str, task: Task, samples: int | None = None) ->
         given = given.tensors
     if isinstance(given, (tuple, list, dict)):
         if collate is not None:
-            mend = "return a data set (torch.utils.data.Dataset), or leave collate out"
-            raise InputError(f"{what} gave tensors, which collate never sees", where="task.use", mend=mend)
+            hint = "return a data set (torch.utils.data.Dataset), or leave collate out"
+            raise InputError(f"{what} gave tensors, which collate never sees", where="task.use", hint=hint)
         return _named(given, what, task.target_key) if isinstance(given, dict) else _in_memory(tuple(given), what)
     if _is_map_style(given):
         return Samples(consecutive(0, len(given)), dataset=given, collate=collate)
@@ -145,8 +145,8 @@ def _named(parts: dict[str, Any], what: str, target: str) -> Samples:
         InputError: There are no targets among them.
     """
     if target not in parts:
-        mend = 'say which part holds the targets: target_key = "..." in your class'
-        raise InputError(f"{what} has no part {target!r}; it has {', '.join(map(str, parts))}", where="task.use", mend=mend)
+        hint = 'say which part holds the targets: target_key = "..." in your class'
+        raise InputError(f"{what} has no part {target!r}; it has {', '.join(map(str, parts))}", where="task.use", hint=hint)
     names = (*(name for name in parts if name != target), target)
     return replace(_in_memory(tuple(parts[name] for name in names), what), names=names)
 
@@ -159,7 +159,7 @@ def _in_memory(parts: tuple[Any, ...], what: str) -> Samples:
         raise InputError(
             f"{what} gave ({shown}); two or more tensors with one row per sample, targets last, were expected",
             where="task.use",
-            mend="stack the samples into tensors, such as (inputs, targets), or return a torch Dataset",
+            hint="stack the samples into tensors, such as (inputs, targets), or return a torch Dataset",
         )
     # On the CPU and contiguous: their bytes are hashed, and rows are gathered from them by index.
     return Samples(np.arange(len(parts[0])), tuple(part.detach().cpu().contiguous() for part in parts))

@@ -61,7 +61,7 @@ def _refuse_complex(model: nn.Module, config: TrainingConfig) -> None:
             raise InputError(
                 f"the parameter {name} is {str(parameter.dtype).removeprefix('torch.')}; only real ones can be trained",
                 where=config.task.use,
-                mend="keep real and imaginary part in a real parameter, and join them in forward with torch.view_as_complex",
+                hint="keep real and imaginary part in a real parameter, and join them in forward with torch.view_as_complex",
             )
 
 
@@ -72,7 +72,7 @@ def _refuse_replicas(model: nn.Module, config: TrainingConfig) -> None:
         raise InputError(
             f"model() gave a {type(wrapped).__name__}, whose sums depend on the number of devices",
             where=config.task.use,
-            mend="return the model that it wraps; several processes or GPUs share a step by --processes, with the bits of one",
+            hint="return the model that it wraps; several processes or GPUs share a step by --processes, with the bits of one",
         )
 
 
@@ -105,7 +105,7 @@ def _collated(task: Task, rows: list[Any], root: Path) -> Any:
             return task.collate(rows)
     except InputError as error:
         if type(task).collate is Task.collate:
-            error.mend = "give every sample the same shapes and types, or write collate(self, rows) in your task"
+            error.hint = "give every sample the same shapes and types, or write collate(self, rows) in your task"
             error.message = error.message.replace("collate of your task", "the samples do not make one batch")
         raise
 
@@ -139,7 +139,7 @@ def _check_items(task: Task, targets: Any, count: int, root: Path) -> None:
         raise InputError(
             f"the targets of {count} samples look like those of {items}: {_shape(targets)}",
             where="task.use",
-            mend="write loss_items(self, targets): the number of items that the loss is the mean of",
+            hint="write loss_items(self, targets): the number of items that the loss is the mean of",
         )
 
 
@@ -152,7 +152,7 @@ def _check_metrics(task: Task) -> None:
     kind = type(task)
     if kind.accumulate is not Task.accumulate and kind.compute is Task.compute:
         what = f"{kind.__name__} has accumulate, but no compute"
-        raise InputError(what, where="task.use", mend="write compute(self, state), which returns the metrics by name")
+        raise InputError(what, where="task.use", hint="write compute(self, state), which returns the metrics by name")
 
 
 def _two(given: Any) -> tuple[Any, Any]:
@@ -218,5 +218,5 @@ def _explained(what: str, batch: Any, inside: list[str], root: Path) -> Any:
         raise InputError(
             f"the model does not fit the data: {what} raised {type(error).__name__}: {error}; {place}",
             where=user_frame(error, root),
-            mend="fix your code, or change the model or the data so that their shapes agree",
+            hint="fix your code, or change the model or the data so that their shapes agree",
         ) from error

@@ -129,8 +129,8 @@ def _joined(names: list[str], config: Data, root: Path) -> Source:
 def _existing(name: str, root: Path, key: str) -> Path:
     path = root / name
     if "\0" in name or not path.exists():
-        mend = f"bring it there, or change {key} in mltrainer.yaml; a path is relative to the project"
-        raise InputError(f"no such file or folder: {name!r}{near(path)}", where=key, mend=mend)
+        hint = f"bring it there, or change {key} in mltrainer.yaml; a path is relative to the project"
+        raise InputError(f"no such file or folder: {name!r}{near(path)}", where=key, hint=hint)
     return path
 
 
@@ -174,7 +174,7 @@ def _read_file(path: Path, place: str, config: Data, root: Path) -> Source:
     raise InputError(
         f"unknown kind of file {path.suffix!r}; known are {known} and folders of images",
         where=place,
-        mend="convert it to one of these",
+        hint="convert it to one of these",
     )
 
 
@@ -182,7 +182,7 @@ def _table(data: bytes, place: str, suffix: str, config: Data) -> Table:
     try:
         data = unpacked(data)
     except OSError as error:
-        raise InputError(str(error), where=place, mend=WHOLE_FILE) from error
+        raise InputError(str(error), where=place, hint=WHOLE_FILE) from error
     table = TABLE_READERS[suffix](data, place, **_reading(config, suffix, place))
     gaps = [note for name in config.all_targets for note in target_gaps(table, name, config.no_value)]
     return dataclasses.replace(without(table, config.no_value), notes=[*table.notes, *gaps])
@@ -200,7 +200,7 @@ def _reading(config: Data, suffix: str, place: str) -> dict[str, Any]:
     for key in config.reading:
         if key not in taken:
             has = "sheets" if key == "sheet" else "lines above its table"
-            raise InputError(f"a {suffix} file has no {has}", where=place, mend=f"take data.{key} out of mltrainer.yaml")
+            raise InputError(f"a {suffix} file has no {has}", where=place, hint=f"take data.{key} out of mltrainer.yaml")
     return config.reading if len(taken) > 1 else {}
 
 
@@ -234,7 +234,7 @@ def _read_rows(rows: list[FileRow], root: Path, config: Data) -> Table:
     for row in rows:
         data, found = _bytes(root / row.path, row.path)
         if found.sha256 != row.sha256:
-            raise InputError("the file changed while it was read", where=row.path, mend="type the same command again")
+            raise InputError("the file changed while it was read", where=row.path, hint="type the same command again")
         tables.append(_table(data, row.path, suffix_of(Path(row.path)), config))
     return tables[0] if len(tables) == 1 else join_tables(tables)
 
@@ -243,7 +243,7 @@ def _bytes(path: Path, place: str) -> tuple[bytes, FileRow]:
     with machine_faults(place):
         data = path.read_bytes()
     if not data:
-        raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
+        raise InputError("the file is empty", where=place, hint=WHOLE_FILE)
     # The bytes that are parsed are those that are hashed, whatever happens to the file meanwhile.
     return data, file_row(path, place, data)
 
@@ -306,7 +306,7 @@ def table_of(content: Table | Arrays | Corpus, target: str | None) -> tuple[Tabl
     name = target or (SKLEARN_TARGET if builtin else None)
     if name is None:
         raise InputError(
-            f"a table needs the column to predict; it has {_listed(content)}", where="data.target", mend="data: {target: COLUMN}"
+            f"a table needs the column to predict; it has {_listed(content)}", where="data.target", hint="data: {target: COLUMN}"
         )
     _require_column(content, name, "data.target")
     return content, name
@@ -321,15 +321,15 @@ def table_with(content: Table | Arrays | Corpus, targets: Sequence[str]) -> Tabl
     if isinstance(content, Corpus):
         raise _no_table()
     if isinstance(content, Arrays):
-        what, mend = "arrays hold one target, y; several targets are columns of a table", "bring a CSV, Parquet or JSONL file"
-        raise InputError(what, where="data.source", mend=mend)
+        what, hint = "arrays hold one target, y; several targets are columns of a table", "bring a CSV, Parquet or JSONL file"
+        raise InputError(what, where="data.source", hint=hint)
     for nr, name in enumerate(targets):
         _require_column(content, name, f"data.targets.{nr}")
     return content
 
 
 def _no_table() -> InputError:
-    return InputError("a text; a table was expected", where="data.source", mend="task: {kind: text_generation}")
+    return InputError("a text; a table was expected", where="data.source", hint="task: {kind: text_generation}")
 
 
 def require_columns(table: Table, names: Sequence[str], where: str) -> None:

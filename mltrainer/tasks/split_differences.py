@@ -152,8 +152,8 @@ def _relation(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.
         f"{own[turned[0]]:.2f} on training samples which it has not seen, and {other[turned[0]]:.2f} on validation samples, "
         "worse than a constant answer"
     )
-    mend = "look whether columns or channels stand in another order there, or targets are numbered, shifted or joined otherwise"
-    return [Finding("warning", f"{text}: {mend}")]
+    hint = "look whether columns or channels stand in another order there, or targets are numbered, shifted or joined otherwise"
+    return [Finding("warning", f"{text}: {hint}")]
 
 
 def _as_numbers(

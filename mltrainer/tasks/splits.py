@@ -73,7 +73,7 @@ def split_ids(
         return _nonempty(_completed(constraints.given, labels, split, seed, constraints), split, "the data's own splits")
     needed = 1 + (split.validation > 0) + (split.test > 0)
     if n < needed:
-        raise InputError(f"{n} samples; at least {needed} are needed, one for each split", where="split", mend="bring more data")
+        raise InputError(f"{n} samples; at least {needed} are needed, one for each split", where="split", hint="bring more data")
     if constraints.times is not None:
         return _nonempty(_in_order(constraints.times, split), split, f"the times of {split.time!r}")
     if labels is None or not split.stratify:
@@ -83,7 +83,7 @@ def split_ids(
         raise InputError(
             f"{n} samples of {len(values)} classes; each class needs one to train and one to validate on",
             where="split",
-            mend="bring more data, merge rare classes, or predict another column",
+            hint="bring more data, merge rare classes, or predict another column",
         )
     # Each class draws under its own address, so that one more in the data leaves the others where they were.
     return _dealt(np.searchsorted(values, labels), [f"class/{int(value)}" for value in values], split, seed, constraints)
@@ -158,8 +158,8 @@ def fold_places(
     """
     constraints = constraints or SplitConstraints()
     if constraints.given is not None:
-        mend = "leave folds out, or give the data as one file"
-        raise InputError("the data comes with its own validation samples", where="split.folds", mend=mend)
+        hint = "leave folds out, or give the data as one file"
+        raise InputError("the data comes with its own validation samples", where="split.folds", hint=hint)
     # The test split is taken first and knows of no fold, so that it is the same whichever of them validates.
     rest = split.model_copy(update={"validation": 0.0, "folds": 0})
     train = split_ids(n, labels, rest, seed, constraints).train
@@ -173,7 +173,7 @@ def fold_places(
     if len(np.unique(found)) - always_trained < split.folds + (within.times is not None):
         what = split.group or split.time or "whole units"
         raise InputError(
-            f"{len(train)} samples by {what!r} do not fill {split.folds} folds", where="split.folds", mend="set fewer folds"
+            f"{len(train)} samples by {what!r} do not fill {split.folds} folds", where="split.folds", hint="set fewer folds"
         )
     places = np.full(n, -1, dtype=np.int64)
     places[train] = found
@@ -277,8 +277,8 @@ def _nonempty(found: SplitIds, split: Split, why: str) -> SplitIds:
     if all(len(found[name]) for name in needed):
         return found
     sizes = ", ".join(f"{name} {len(found[name])}" for name in SPLITS)
-    mend = "change split.validation and split.test, split by something else, or bring more data"
-    raise InputError(f"a split is empty by {why}: {sizes}", where="split", mend=mend)
+    hint = "change split.validation and split.test, split by something else, or bring more data"
+    raise InputError(f"a split is empty by {why}: {sizes}", where="split", hint=hint)
 
 
 def _counts(n: int, split: Split) -> BySplit[int]:

@@ -62,7 +62,7 @@ class Stream:
         """
         if self.has_length and next(self._rows, self) is not self:
             what = f"your iterable gives more samples than the {self.samples} of its __len__"
-            raise InputError(what, where="task.use", mend="return the number of samples of an epoch from __len__")
+            raise InputError(what, where="task.use", hint="return the number of samples of an epoch from __len__")
 
     def _begin(self, place: tuple[Any, ...]) -> None:
         seed, purpose, epoch, _ = place
@@ -82,7 +82,7 @@ class Stream:
         raise InputError(
             f"your iterable ended after {position} samples of epoch {epoch + 1}; {self.samples} were expected",
             where="task.use",
-            mend="set __len__, or task.samples_per_epoch, to a number of samples that every epoch has",
+            hint="set __len__, or task.samples_per_epoch, to a number of samples that every epoch has",
         )
 
 
@@ -94,16 +94,16 @@ def stream_of(given: Iterable[Any], what: str, samples: int | None) -> Stream:
     """
     # An iterator gives itself and is used up after one pass.
     if iter(given) is given:
-        mend = "return an object whose __iter__ starts over, such as a torch.utils.data.IterableDataset"
-        raise InputError(f"{what} gave a {type(given).__name__}, which can be read only once", where="task.use", mend=mend)
+        hint = "return an object whose __iter__ starts over, such as a torch.utils.data.IterableDataset"
+        raise InputError(f"{what} gave a {type(given).__name__}, which can be read only once", where="task.use", hint=hint)
     try:
         count = len(given)  # type: ignore[arg-type]  # whether it has a length is tried
     except (TypeError, NotImplementedError):
         count = None
     if count is not None and samples is not None:
         what = f"{what} gave an iterable of {count} samples, and {samples} are asked for"
-        raise InputError(what, where="task.samples_per_epoch", mend="leave the key out, or __len__")
+        raise InputError(what, where="task.samples_per_epoch", hint="leave the key out, or __len__")
     if count is None and samples is None:
-        mend = "add __len__; for the training split, task.samples_per_epoch in mltrainer.yaml works too"
-        raise InputError(f"{what} gave an iterable without a length", where="task.use", mend=mend)
+        hint = "add __len__; for the training split, task.samples_per_epoch in mltrainer.yaml works too"
+        raise InputError(f"{what} gave an iterable without a length", where="task.use", hint=hint)
     return Stream(given, count if count is not None else samples or 0, count is not None)

@@ -141,8 +141,8 @@ class Task:
         if not isinstance(batch, dict):
             return main_output(model(*batch[:-1])), batch[-1]
         if self.target_key not in batch:
-            mend = f'say which part holds the targets: target_key = "..." in your {type(self).__name__}, or write forward'
-            raise InputError(f"a batch has no part {self.target_key!r}; it has {', '.join(map(str, batch))}", mend=mend)
+            hint = f'say which part holds the targets: target_key = "..." in your {type(self).__name__}, or write forward'
+            raise InputError(f"a batch has no part {self.target_key!r}; it has {', '.join(map(str, batch))}", hint=hint)
         inputs = {name: part for name, part in batch.items() if name != self.target_key}
         return main_output(model(**inputs)), batch[self.target_key]
 

@@ -90,7 +90,7 @@ def user_code(root: Path, what: str) -> Iterator[None]:
         raise InputError(
             f"{what}: {type(error).__name__}: {text}{notes_of(error)}",
             where=user_frame(error, root),
-            mend="fix your code, then type the same command again",
+            hint="fix your code, then type the same command again",
         ) from error
 
 
@@ -127,7 +127,7 @@ def import_class(use: str, root: Path) -> Any:
 
 def _no_task(name: str) -> InputError:
     told = f"{plugins.find('tasks', name)} is no class of mltrainer.Task"
-    return InputError(told, where="task.use", mend="install a version of it that is")
+    return InputError(told, where="task.use", hint="install a version of it that is")
 
 
 def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
@@ -150,9 +150,9 @@ def import_module(use: str, root: Path, where: str = "task.use") -> ModuleType:
         cause = error.__cause__
         # Only if the module itself is missing: one that it imports in turn is told with its line.
         if isinstance(cause, ModuleNotFoundError) and cause.name and (name == cause.name or name.startswith(f"{cause.name}.")):
-            mend = f"name one of your project's modules and a class in it, or write {name.replace('.', '/')}.py"
+            hint = f"name one of your project's modules and a class in it, or write {name.replace('.', '/')}.py"
             what = f"there is no module {name!r} in {root.name}{_near_module(name, root)}"
-            raise InputError(what, where=where, mend=mend) from cause
+            raise InputError(what, where=where, hint=hint) from cause
         raise
 
 
@@ -166,8 +166,8 @@ def _refuse_another_project(name: str, root: Path, where: str) -> None:
     file = getattr(sys.modules.get(top), "__file__", None)
     has_own = (root / f"{top}.py").is_file() or (root / top).is_dir()
     if file is not None and has_own and not Path(file).resolve().is_relative_to(root.resolve()):
-        mend = "use one process (a notebook's kernel) per project"
-        raise InputError(f"{top!r} was imported from {file} before, not from {root.name}", where=where, mend=mend)
+        hint = "use one process (a notebook's kernel) per project"
+        raise InputError(f"{top!r} was imported from {file} before, not from {root.name}", where=where, hint=hint)
 
 
 def _near_module(name: str, root: Path) -> str:

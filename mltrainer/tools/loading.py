@@ -44,5 +44,5 @@ def check_data(task: OpenTask, manifest: Manifest) -> None:
     if expected is not None and expected != task.data_sha256:
         raise GateError(
             f"the data is not what the checkpoint was trained on: expected {expected[:12]}, found {task.data_sha256[:12]}",
-            mend="bring the data back, or train again from planning on",
+            hint="bring the data back, or train again from planning on",
         )

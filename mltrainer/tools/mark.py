@@ -39,5 +39,5 @@ def require_mark(job_file: Path) -> None:
         raise InputError(
             "this tool was not started by the workflow, which looks at the gates first",
             where=str(job_file),
-            mend=f"mltrainer phase run {job.get('phase', 'PHASE')}; or mltrainer.fit in Python, to explore",
+            hint=f"mltrainer phase run {job.get('phase', 'PHASE')}; or mltrainer.fit in Python, to explore",
         )

@@ -183,14 +183,14 @@ def attempt(work: Callable[[Any, Path, Events], object], job_file: Path, events:
         return interrupted(error)
     # Passed on, it would end the process with the user's code, such as 0, as if the work were done.
     except SystemExit as error:
-        return InputError(f"your code called sys.exit({error.code!r})", mend="raise an exception instead")
+        return InputError(f"your code called sys.exit({error.code!r})", hint="raise an exception instead")
     except Exception as error:
         return explained(error, root, job_file.parent)
     return None
 
 
 def _report(events: Events, error: MltrainerError) -> int:
-    events.send("error", exit_code=error.exit_code, message=error.message, where=error.where, mend=error.mend)
+    events.send("error", exit_code=error.exit_code, message=error.message, where=error.where, mend=error.hint)
     return error.exit_code
 
 
@@ -206,21 +206,21 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
     if is_out_of_memory(error):
         return out_of_memory(error)
     if isinstance(error, OSError) and error.errno in MACHINE_ERRNOS:
-        where, mend = str(error.filename or folder), "check the disk and its permissions, then type the same command again"
-        return MachineError(error.strerror or str(error), where=where, mend=mend)
+        where, hint = str(error.filename or folder), "check the disk and its permissions, then type the same command again"
+        return MachineError(error.strerror or str(error), where=where, hint=hint)
     if isinstance(error, RuntimeError) and "DataLoader worker" in str(error) and _was_killed(str(error)):
-        return MachineError(f"a process that loads your samples was killed: {error}", where="loader.workers", mend=FEWER_LOADERS)
+        return MachineError(f"a process that loads your samples was killed: {error}", where="loader.workers", hint=FEWER_LOADERS)
     if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
         return InputError(
             f"a process that loads your samples ended: {error}",
             where="loader.workers",
-            mend="mltrainer phase run planning --set loader.workers=0 loads in one process, where your code's own error shows",
+            hint="mltrainer phase run planning --set loader.workers=0 loads in one process, where your code's own error shows",
         )
     if is_of_one_sample(error):
         return InputError(
             f"a batch of one sample, which your model's normalization cannot train on: {error}",
             where="batch_size",
-            mend="take a batch_size above 1 that leaves no single sample over at an epoch's end",
+            hint="take a batch_size above 1 that leaves no single sample over at an epoch's end",
         )
     with contextlib.suppress(MltrainerError):
         write_text(folder / CRASH_FILE, "".join(traceback.format_exception(error)))
@@ -229,17 +229,17 @@ def explained(error: Exception, root: Path, folder: Path) -> MltrainerError:
         return InputError(
             f"{type(error).__name__}: {error}{notes_of(error)}",
             where=frame,
-            mend=f"fix your code; the traceback is in {_place(folder, root)}",
+            hint=f"fix your code; the traceback is in {_place(folder, root)}",
         )
     if is_of_layers(error):
         return InputError(
             f"the model does not fit the data: forward raised {type(error).__name__}: {error}",
-            mend="change the model or the data, such as ids for which an embedding has no row; "
+            hint="change the model or the data, such as ids for which an embedding has no row; "
             f"the traceback is in {_place(folder, root)}",
         )
     if isinstance(error, OSError) and error.errno in NAME_ERRNOS:
         return InputError(error.strerror or str(error), where=str(error.filename or "")[:200])
-    return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), mend="report this fault with that file")
+    return MltrainerError(f"{type(error).__name__}: {error}", where=_place(folder, root), hint="report this fault with that file")
 
 
 def is_of_one_sample(error: BaseException) -> bool:

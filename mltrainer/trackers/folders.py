@@ -31,7 +31,7 @@ def check_folder(root: Path, folder: str, key: str) -> None:
         raise InputError(
             f"the folder {folder} cannot be written: {error.strerror}",
             where=key,
-            mend=f"free that place, or give another folder as {key} in mltrainer.yaml, then mltrainer phase run planning",
+            hint=f"free that place, or give another folder as {key} in mltrainer.yaml, then mltrainer phase run planning",
         ) from None
     finally:
         for path in made:

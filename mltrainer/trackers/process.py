@@ -61,18 +61,18 @@ class Failed:
     """The reason why a tracker's process ended before its work was done, and the next step where it is known."""
 
     why: str
-    mend: str | None
+    hint: str | None
 
 
 def failed(process: TrackerProcess) -> Failed | None:
     """Return the failure of a process that has ended, None where it did its work; its pipes are closed, its log is redacted."""
-    why, mend, *_ = [*_sentence(process), "", ""]
+    why, hint, *_ = [*_sentence(process), "", ""]
     process.running.close()
     _clean(process.log)
     code = process.running.poll()
     if not code:
         return None
-    return Failed(why or f"its process ended with {_end(code)}", mend or None)
+    return Failed(why or f"its process ended with {_end(code)}", hint or None)
 
 
 def missing(tracking: Tracking | None) -> list[str]:

@@ -80,15 +80,15 @@ def _outcome(process: TrackerProcess, begun: float) -> Tracker:
     kill(process)
     if (found := failed(process)) is None:
         return Tracker(name=process.name, state="ready")
-    return _failed(process.name, late(process.options.wait_s) if is_late else found.why, found.mend)
+    return _failed(process.name, late(process.options.wait_s) if is_late else found.why, found.hint)
 
 
 def _not_installed(name: str) -> Tracker:
     return Tracker(name=name, state="not_installed", reason=f"{name} is not installed", mend=way(name))
 
 
-def _failed(name: str, reason: str, mend: str | None = None) -> Tracker:
+def _failed(name: str, reason: str, hint: str | None = None) -> Tracker:
     # An edit there, such as by --set, comes before mltrainer.yaml, where a change would then do nothing.
     places = "in mltrainer.yaml, or in phases/01_planning/training_config.yaml where it was changed there or by --set"
     fix = f"fix `tracking.{name}` {places}, or take it out, then mltrainer phase run planning"
-    return Tracker(name=name, state="failed", reason=reason, mend=mend or fix)
+    return Tracker(name=name, state="failed", reason=reason, mend=hint or fix)

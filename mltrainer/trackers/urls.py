@@ -17,7 +17,7 @@ def filled(url: str) -> str:
     """
     missing = [name for name in VARIABLE.findall(url) if not os.environ.get(name)]
     if missing:
-        raise InputError(f"the environment variable {missing[0]} is not set", where="tracking", mend=f"export {missing[0]}=...")
+        raise InputError(f"the environment variable {missing[0]} is not set", where="tracking", hint=f"export {missing[0]}=...")
     if (whole := VARIABLE.fullmatch(url)) is not None:
         return os.environ[whole[1]]
     return VARIABLE.sub(lambda name: quote(os.environ[name[1]], safe=""), url)

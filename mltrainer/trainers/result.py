@@ -271,7 +271,7 @@ def require_planned_data(job: TrainingJob, sha256: str) -> None:
     if expected not in (None, sha256) and job.purpose != "reproduction":
         raise GateError(
             f"the data is not what planning recorded: expected {expected[:12]}, found {sha256[:12]}",
-            mend="bring the data back, or record the new data with `mltrainer phase run planning`",
+            hint="bring the data back, or record the new data with `mltrainer phase run planning`",
         )
 
 

@@ -38,7 +38,7 @@ class TaskTrainer(Trainer):  # type: ignore[misc]  # mypy does not follow the pa
         self._config = load_training(folder / plan, plan).model_copy(update={"strategies": [], "augment": None})
         self._opened = opened = open_task(self._config, folder)
         if any(opened.split(name).is_stream for name in ("train", "validation")):
-            raise InputError("samples that come as a stream have no places to draw from", where="task.use", mend="train it here")
+            raise InputError("samples that come as a stream have no places to draw from", where="task.use", hint="train it here")
         train, validation = ([(name, place) for place in range(len(opened.split(name)))] for name in ("train", "validation"))
         given = {"train_dataset": train, "eval_dataset": validation, "data_collator": self._batch, **options}
         super().__init__(args=arguments, model_init=lambda: make_model(opened), **given)

@@ -12,11 +12,11 @@ class Kind(NamedTuple):
 
     Attributes:
         words: The cause in words.
-        mend: The fix.
+        hint: The fix.
     """
 
     words: str
-    mend: str
+    hint: str
 
 
 _WORDS = WORDS | {"chance": "something that no single change decides"}

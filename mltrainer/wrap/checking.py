@@ -445,7 +445,7 @@ class Check:
         mine = computed(whole, self._program).chains
         on_whole(whole.place)
         if not mine:
-            raise InputError(f"{NO_STEP}, after which it could be killed", where=where, mend=f"leave {where} out")
+            raise InputError(f"{NO_STEP}, after which it could be killed", where=where, hint=f"leave {where} out")
         key = max(mine, key=lambda each: len(mine[each].entries))
         steps = len(mine[key].entries)
         after = kill_after or max(1, steps * 3 // 5)
@@ -454,12 +454,12 @@ class Check:
         killed = self._run(f"killed after step {after}", NOTHING, 0, kill=after)
         if killed.code == 0:
             told = f"killed after step {after} it still ended with exit code 0: something restarts it"
-            raise InputError(told, where=where, mend="give the command of the program itself, not of its launcher")
+            raise InputError(told, where=where, hint="give the command of the program itself, not of its launcher")
         again = dataclasses.replace(self._program, command=command, where=where)
         resumed = self._run("resumed", NOTHING, 0, program=again, place=killed.place)
         if resumed.code != 0:
             told = f"it ended with {ended_with(resumed.code)}: {' / '.join(_tail(resumed, self._program)[-3:])}"
-            raise InputError(told, where=where, mend="give the command that resumes the program from its own checkpoint")
+            raise InputError(told, where=where, hint="give the command that resumes the program from its own checkpoint")
         theirs = max(chains(resumed.lines).values(), key=lambda chain: len(chain.entries), default=Chain((), ()))
         return self._compared(shlex.join(command), mine[key], theirs, after, again)
 
@@ -467,8 +467,8 @@ class Check:
         steps, made = len(whole.entries), len(rest.entries)
         if made >= steps:
             told = f"it made all {made} steps: after step {after} there was no checkpoint to resume from"
-            mend = "let the program save earlier, or kill it later (mltrainer wrap --kill-at)"
-            raise InputError(told, where=again.where, mend=mend)
+            hint = "let the program save earlier, or kill it later (mltrainer wrap --kill-at)"
+            raise InputError(told, where=again.where, hint=hint)
         went_on = steps - made
         verdict = ResumeVerdict(command, True, steps, after, went_on)
         for left, right in zip(whole.entries[went_on:], rest.entries, strict=True):
@@ -545,14 +545,14 @@ def computed(ended: FinishedRun, program: WrappedProgram) -> Computed:
     found = {key: chain for key, chain in chains(ended.lines).items() if chain.entries}
     # Asked first: being out of memory says nothing about the program, and has an exit code of its own.
     if ended.code != 0 and (why := _of_the_machine(ended, program)) is not None:
-        mend = "give it a smaller batch or model, or stop other programs here, then type the same command again"
-        raise MachineError(why, where=shlex.join(program.command), mend=mend)
+        hint = "give it a smaller batch or model, or stop other programs here, then type the same command again"
+        raise MachineError(why, where=shlex.join(program.command), hint=hint)
     if ended.code != 0:
         said = "".join(f"\n    {line}" for line in _tail(ended, program))
         printed = f"it printed last:{said}" if said else "it printed nothing"
         place = "its folder" if program.in_place else "a copy of its folder"
         told = f"it ended with {ended_with(ended.code)} in {place}; {printed}"
-        raise InputError(told, where=shlex.join(program.command), mend=_way_out(said, program))
+        raise InputError(told, where=shlex.join(program.command), hint=_way_out(said, program))
     if found:
         return Computed(found)
     left = _left(ended, program)
@@ -581,7 +581,7 @@ def _no_evidence(program: WrappedProgram) -> InputError:
     return InputError(
         ", ".join(filter(None, (f"{NO_STEP} in any of its processes", told))),
         where=shlex.join(program.command),
-        mend=f"give the command that trains: {by_steps}; {by_files}; {unseen}",
+        hint=f"give the command that trains: {by_steps}; {by_files}; {unseen}",
     )
 
 
@@ -729,6 +729,6 @@ def _distinct(lines: Iterator[SuspectLine]) -> Iterator[SuspectLine]:
             yield line
 
 
-def mend(cause: Cause, *, of_left: bool = False) -> str:
+def hint(cause: Cause, *, of_left: bool = False) -> str:
     """Return the fix for a cause; `of_left`: no step was seen, and what the program left was compared."""
-    return OF_LEAVINGS.get(cause.kind, KINDS[cause.kind].mend) if of_left else KINDS[cause.kind].mend
+    return OF_LEAVINGS.get(cause.kind, KINDS[cause.kind].hint) if of_left else KINDS[cause.kind].hint

@@ -218,8 +218,8 @@ def _started(program: WrappedProgram, place: Path, environment: dict[str, str], 
     try:
         return local.start(command)
     except FileNotFoundError as error:
-        mend = "give it as you type it in this folder, such as python train.py"
-        raise InputError(f"there is no program {program.command[0]!r}", where=program.where, mend=mend) from error
+        hint = "give it as you type it in this folder, such as python train.py"
+        raise InputError(f"there is no program {program.command[0]!r}", where=program.where, hint=hint) from error
     except OSError as error:
         raise InputError(f"{program.command[0]!r} cannot be run: {error.strerror}", where=program.where) from error
 
@@ -251,7 +251,7 @@ def _wait(
             raise InputError(
                 f"the program ran longer than {program.timeout:g} s",
                 where="--timeout",
-                mend="allow more, or ask for fewer --steps",
+                hint="allow more, or ask for fewer --steps",
             )
     return code
 
@@ -302,7 +302,7 @@ def _require_room(size: int, folder: Path) -> None:
         raise InputError(
             told,
             where=str(folder),
-            mend="keep data elsewhere, or run in place (mltrainer wrap --in-place): the program then finds what it left",
+            hint="keep data elsewhere, or run in place (mltrainer wrap --in-place): the program then finds what it left",
         )
 
 

@@ -71,4 +71,4 @@ def test_what_cannot_be_averaged_is_told(other: dict[str, torch.Tensor], told: s
 def test_an_ensemble_of_outputs_that_nobody_explained_is_refused_with_a_way_on() -> None:
     with pytest.raises(InputError) as refused:
         mean_of({}, "my_task:Rings")
-    assert 'return {"output": "logits"}' in str(refused.value.mend)
+    assert 'return {"output": "logits"}' in str(refused.value.hint)

@@ -80,7 +80,7 @@ def given(lowest, largest, dtype="float32"):
 
 
 @pytest.mark.parametrize(
-    ("located", "mend"),
+    ("located", "hint"),
     [
         ({**OF_LOG, "inputs": given(0.0, 1.0)}, "fix task.py:9, where log gave nan of finite numbers, then mltrainer run"),
         ({**OF_LOG, "inputs": given("-inf", 3.0)}, "fix task.py:9, where log gave nan of finite numbers, then mltrainer run"),
@@ -95,8 +95,8 @@ def given(lowest, largest, dtype="float32"):
         (OF_DATA, None),
     ],
 )
-def test_a_line_is_to_be_mended_where_what_it_was_given_had_not_grown(located, mend):
-    assert line_fix(partial(Located, located)) == mend
+def test_a_line_is_to_be_mended_where_what_it_was_given_had_not_grown(located, hint):
+    assert line_fix(partial(Located, located)) == hint
 
 
 def test_the_line_to_mend_is_part_of_the_finding(broken):

@@ -179,7 +179,7 @@ def test_too_few_machines_are_refused_with_what_to_type(monkeypatch: pytest.Monk
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     with pytest.raises(InputError, match="2 machines need a job of SLURM, and this machine is in none") as caught:
         machine_agent.machines(2)
-    assert "mltrainer launch print --for slurm" in str(caught.value.mend)
+    assert "mltrainer launch print --for slurm" in str(caught.value.hint)
 
 
 def test_a_step_has_the_cores_that_the_job_has_there(monkeypatch: pytest.MonkeyPatch) -> None:

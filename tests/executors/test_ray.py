@@ -40,7 +40,7 @@ def test_a_machine_without_ray_is_told_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match="there is no package ray") as caught:
         Ray("auto")
-    assert "mltrainer[ray]" in str(caught.value.mend)
+    assert "mltrainer[ray]" in str(caught.value.hint)
 
 
 @of_a_service

@@ -52,7 +52,7 @@ def test_a_refused_job_is_a_wrong_setting_with_slurms_words(says: Path, tmp_path
     with pytest.raises(InputError, match="Invalid partition name specified") as caught:
         Slurm({"partition": "none"}).begin(command(tmp_path))
     assert caught.value.where == "launch.slurm"
-    assert "--partition=none" in str(caught.value.mend)
+    assert "--partition=none" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

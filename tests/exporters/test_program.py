@@ -249,7 +249,7 @@ def test_a_model_that_is_called_by_name_is_delivered(job: dict[str, Any]) -> Non
 def test_a_model_of_which_only_parts_are_called_is_refused_with_what_to_change(job: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="never calls the model itself") as caught:
         export_run(own(job, "own_parts", parts=True))
-    assert "model(...)" in str(caught.value.mend)
+    assert "model(...)" in str(caught.value.hint)
 
 
 # --- the rehearsal on an untrained model ----------------------------------------------------------

@@ -212,7 +212,7 @@ def test_an_item_fails_when_its_evidence_is_broken(record: Record, phase: str, i
     BREAKS[phase][item][number](record)
     found = outcome(phase, item, record)
     assert found.verdict == "fail", found
-    assert found.mend
+    assert found.hint
 
 
 LOOKING = ("guide", "diagnose", "reproduce", "gate", "status", "report")  # commands after which all is as it was
@@ -224,7 +224,7 @@ def test_what_is_advised_next_for_a_broken_item_can_be_typed_and_changes_somethi
 ) -> None:
     BREAKS[phase][item][number](record)
     found = outcome(phase, item, record)
-    row = GateItem(item, item, "fail", found.evidence, found.mend)
+    row = GateItem(item, item, "fail", found.evidence, found.hint)
     before = [PhaseState(name, "passed", (), Gate(name, None)) for name in PHASES[: PHASES.index(phase)]]
     said = advice([*before, PhaseState(phase, "failed", (), Gate(phase, None, (row,)))])
     assert said is not None
@@ -244,7 +244,7 @@ def test_an_item_fails_on_the_evidence_of_another_phase(phase: str, item: str) -
 def test_what_must_be_mended_in_the_data_is_said_whole(digits_once: Path) -> None:
     record = record_of(digits_once, "planning")
     put("data.findings", [{"severity": "error", "what": "leakage: column 'a' equals the target"}])(record)
-    assert "leakage: column 'a' equals the target" in outcome("planning", "data_valid", record).mend
+    assert "leakage: column 'a' equals the target" in outcome("planning", "data_valid", record).hint
 
 
 def test_what_was_accepted_of_the_data_stands_with_its_reason_beside_the_verdict(digits_once: Path) -> None:

@@ -48,8 +48,8 @@ def test_less_than_chance_allows_fails_with_what_to_do() -> None:
     said = verdict(promised(70))
     assert said.verdict == "fail"
     assert said.evidence["coverage"]["chance"] < 0.01
-    assert said.mend is not None
-    assert "more validation rows" in said.mend
+    assert said.hint is not None
+    assert "more validation rows" in said.hint
 
 
 def put(**changes: Any) -> Callable[[Record], Any]:
@@ -88,7 +88,7 @@ def test_evidence_that_is_missing_or_contradicts_itself_fails(what: str) -> None
     BROKEN[what](record["evidence"])
     said = verdict(record)
     assert said.verdict == "fail", said
-    assert said.mend
+    assert said.hint
 
 
 def test_the_score_is_the_one_that_was_asked_for() -> None:
@@ -115,7 +115,7 @@ def test_criterion_and_coverage_must_both_hold(criterion: str, covered: int, exp
     said = verdict(record)
     assert said.verdict == expected
     assert set(said.evidence) >= {"criteria", "values", "coverage"}
-    assert ("this one has been seen" in (said.mend or "")) == (criterion == ">= 2")
+    assert ("this one has been seen" in (said.hint or "")) == (criterion == ">= 2")
 
 
 def test_a_project_that_asks_for_no_sets_is_judged_as_before() -> None:

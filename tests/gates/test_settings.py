@@ -283,4 +283,4 @@ def test_a_run_that_is_too_long_is_told_the_epochs_that_fit(minutes: float, told
     record["evidence"]["config"] |= {"epochs": 60, "budget": {"minutes": 60.0}}
     found = judged("time_within_budget", record, {})
     assert found.verdict == ("pass" if told is None else "fail")
-    assert told is None or told in str(found.mend)
+    assert told is None or told in str(found.hint)

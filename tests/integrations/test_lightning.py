@@ -169,7 +169,7 @@ def test_a_metric_of_torchmetrics_is_of_the_whole_split(tmp_path: Path, monkeypa
 def test_what_cannot_be_trained_as_it_is_is_refused_by_name(tmp_path: Path, module: str, data: str, words: str) -> None:
     with pytest.raises(InputError) as raised:
         train(make(tmp_path), **keys(module, data))
-    assert re.search(words, f"{raised.value} {raised.value.mend}", re.DOTALL)
+    assert re.search(words, f"{raised.value} {raised.value.hint}", re.DOTALL)
 
 
 def test_an_option_that_the_module_does_not_take_is_told_with_the_nearest(tmp_path: Path) -> None:
@@ -199,4 +199,4 @@ def test_lightning_that_is_not_installed_is_named_with_its_extra(tmp_path: Path,
     monkeypatch.setitem(sys.modules, "lightning", None)
     with pytest.raises(InputError, match="lightning") as raised:
         train(make(tmp_path), **keys())
-    assert "mltrainer[lightning]" in (raised.value.mend or "")
+    assert "mltrainer[lightning]" in (raised.value.hint or "")

@@ -178,7 +178,7 @@ def test_a_description_that_makes_no_class_is_refused_by_name(
 ) -> None:
     with pytest.raises(InputError) as raised:
         train(made(tmp_path), **given(module_options={**HYDRA, **options}))
-    assert re.search(words, f"{raised.value} {raised.value.mend}", re.DOTALL)
+    assert re.search(words, f"{raised.value} {raised.value.hint}", re.DOTALL)
     assert "module_options." in str(raised.value)
     assert not (tmp_path / "executed").exists()
 
@@ -201,7 +201,7 @@ def test_loaders_that_are_missing_or_wrong_are_named_with_the_way(tmp_path: Path
     found["task"]["options"] |= more
     with pytest.raises(InputError) as raised:
         train(made(tmp_path), **found)
-    assert re.search(words, f"{raised.value} {raised.value.mend}", re.DOTALL)
+    assert re.search(words, f"{raised.value} {raised.value.hint}", re.DOTALL)
 
 
 HOOKS = {  # the body of a hook, and whether a training without it is the same

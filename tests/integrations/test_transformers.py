@@ -207,7 +207,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match="transformers is not installed") as raised:
         make_model(opened(task("CausalLM")))
-    assert "mltrainer[hf]" in (raised.value.mend or "")
+    assert "mltrainer[hf]" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize(("options", "column"), [({"text": None}, "review"), ({"data": "story.txt"}, "text")])

@@ -53,7 +53,7 @@ def test_its_files_are_the_same_and_the_link_goes_without_them(tmp_path: Path) -
 
 def test_an_error_names_the_folder_itself(tmp_path: Path) -> None:
     with pytest.raises(MachineError) as raised, linked(tmp_path) as link:
-        raise MachineError(f"{link}/data is full", where=f"{link}/data", mend=f"free {link}")
+        raise MachineError(f"{link}/data is full", where=f"{link}/data", hint=f"free {link}")
     assert str(raised.value) == f"{tmp_path}/data: {tmp_path}/data is full\n  next: free {tmp_path}"
 
 

@@ -471,7 +471,7 @@ def test_a_template_outside_the_project_is_refused_with_what_to_do(tmp_path: Pat
     (tmp_path / "elsewhere.yaml").write_text("epochs: 7\n")
     with pytest.raises(InputError) as caught:
         from_template(context(tmp_path / "rings"), str(tmp_path / "elsewhere.yaml"))
-    assert "copy the file into the project's configs/" in str(caught.value.mend)
+    assert "copy the file into the project's configs/" in str(caught.value.hint)
 
 
 @pytest.mark.slow

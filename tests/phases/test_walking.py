@@ -153,8 +153,8 @@ def test_a_line_that_divides_zero_by_zero_is_to_be_fixed_before_the_config(tmp_p
     assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path).code == 0
     assert cli("run", "--project", tmp_path).code == 4
     number = next(nr for nr, text in enumerate(source.splitlines(), 1) if line in text)
-    mend = rf"fix \S+\.py:{number}, where div gave nan of finite numbers, then mltrainer run"
+    hint = rf"fix \S+\.py:{number}, where div gave nan of finite numbers, then mltrainer run"
     assert re.search(
-        rf"next: {mend}; or mltrainer phase run planning --set optimizer\.lr=", cli("status", "--project", tmp_path).out
+        rf"next: {hint}; or mltrainer phase run planning --set optimizer\.lr=", cli("status", "--project", tmp_path).out
     )
-    assert re.search(rf"  {mend}\n  A tenth of the learning rate", cli("diagnose", "baseline", "--project", tmp_path).out)
+    assert re.search(rf"  {hint}\n  A tenth of the learning rate", cli("diagnose", "baseline", "--project", tmp_path).out)

@@ -568,13 +568,13 @@ def test_a_secret_in_an_address_is_refused_and_stands_nowhere(here: Project, cli
 def test_what_cannot_be_reached_is_told_with_what_to_install(here: Project, cli: Cli) -> None:
     if "s3fs" in sys.modules:
         pytest.skip("s3fs is installed here")
-    for address, mend in (
+    for address, hint in (
         ("s3://bucket/prefix", "pip install s3fs"),
         ("gs://bucket", "pip install gcsfs"),
         ("az://c/p", "pip install adlfs"),
     ):
         said = cli("store", "push", address, "--project", here.root)
-        assert (said.code, mend in said.err) == (1, True), said
+        assert (said.code, hint in said.err) == (1, True), said
     said = cli("store", "push", "bucket/prefix", "--project", here.root)
     assert (said.code, "no address of a store" in said.err) == (1, True)
 

@@ -114,7 +114,7 @@ def test_what_decides_all_and_has_no_counterpart_is_refused(changes: dict[str, A
     with pytest.raises(InputError) as caught:
         exported(planned(**changes), SAMPLES)
     assert caught.value.where == where
-    assert caught.value.mend is not None
+    assert caught.value.hint is not None
 
 
 def test_keys_that_no_field_says_are_named() -> None:

@@ -43,23 +43,23 @@ def test_on_its_own_seed_a_config_is_trained_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "mend"),
+    ("changes", "hint"),
     [
         ({"task.options.n": 50}, "leave out what makes other samples, which no metric compares: task.options.n"),
         ({"clip": None}, "bring the data back"),
     ],
 )
 def test_a_swap_that_makes_other_samples_is_named(
-    changes: dict[str, Any], mend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    changes: dict[str, Any], hint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise GateError("the data is not what planning recorded", mend="bring the data back")
+        raise GateError("the data is not what planning recorded", hint="bring the data back")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "on_seeds", refuse)
     with pytest.raises(GateError) as refused:
         measure.work(job(**changes), tmp_path, Events(None))
-    assert refused.value.mend == mend
+    assert refused.value.hint == hint
 
 
 def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_table_is_made_from(

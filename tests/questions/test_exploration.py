@@ -166,7 +166,7 @@ def test_a_killed_process_is_told_without_a_checkpoint_that_never_was(
     command: str, new: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: Any, **_options: Any) -> None:
-        raise KilledError("the tool was killed (signal 9)", mend="type the same command again to go on from the last checkpoint")
+        raise KilledError("the tool was killed (signal 9)", hint="type the same command again to go on from the last checkpoint")
 
     monkeypatch.setattr(launcher, "launch", killed)
     told = cli(command, "--project", new.root)

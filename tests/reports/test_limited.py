@@ -87,4 +87,4 @@ def test_a_record_whose_report_takes_too_much_is_named(tmp_path: Path) -> None:
     record["evidence"]["acceptance"] *= 100_000
     with pytest.raises(InputError, match=r"takes more than 1\.5 s of computing") as told:
         render_limited(record, [], FAILING, tmp_path)
-    assert (told.value.where, told.value.mend) == ("record.json", "mltrainer phase run baseline")
+    assert (told.value.where, told.value.hint) == ("record.json", "mltrainer phase run baseline")

@@ -457,7 +457,7 @@ def test_a_search_of_which_no_trial_finished_claims_no_best_trial_and_no_other_b
 def test_evidence_of_the_wrong_shape_is_refused_with_the_mending_command(phase: str, evidence: Any) -> None:
     with pytest.raises(InputError, match="lacks what its report is made from") as caught:
         render(records.record(phase, evidence), [], [])
-    assert caught.value.mend == f"mltrainer phase run {phase}"
+    assert caught.value.hint == f"mltrainer phase run {phase}"
 
 
 def test_a_final_run_names_its_baseline_and_does_not_pass_for_a_fork_of_it() -> None:

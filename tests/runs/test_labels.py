@@ -39,7 +39,7 @@ def test_a_run_gets_a_name_and_tags_and_loses_them(project: Project) -> None:
 def test_what_is_no_tag_is_refused_in_words(project: Project, tag: str) -> None:
     with pytest.raises(InputError, match=r"is not a tag: .*at most 30 characters") as refused:
         label_run(project, FIRST, add=[tag])
-    assert refused.value.mend == "mltrainer runs tag RUN good"
+    assert refused.value.hint == "mltrainer runs tag RUN good"
     assert not labels_file(project).exists()
 
 

@@ -160,7 +160,7 @@ def test_what_is_no_event_is_not_handed_on(run_tool: Launch) -> None:
 def test_a_tools_error_is_raised_as_what_it_is(run_tool: Launch) -> None:
     with pytest.raises(MachineError, match="no space") as caught:
         run_tool("send('error', exit_code=7, message='no space', where='a.txt', mend='free some'); sys.exit(7)")
-    assert (caught.value.where, caught.value.mend) == ("a.txt", "free some")
+    assert (caught.value.where, caught.value.hint) == ("a.txt", "free some")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_program_s_model_must_answer_each_row(tmp_path: Path, monkeypatch: pyt
         list(found)
     assert said in str(raised.value)
     assert raised.value.where == str(tmp_path / "inference.py")
-    assert "mltrainer run" in str(raised.value.mend)
+    assert "mltrainer run" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "inference.py", "inference.json"])

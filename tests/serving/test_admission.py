@@ -35,7 +35,7 @@ def test_a_changed_file_is_refused_by_name(digits: Project, name: str) -> None:
     with pytest.raises(GateError, match="not the one that was delivered") as refused:
         admitted(digits.root)
     assert refused.value.where == f"{MODEL}/{name}"
-    assert "--allow-unchecked" in str(refused.value.mend)
+    assert "--allow-unchecked" in str(refused.value.hint)
 
 
 def test_a_file_that_was_put_beside_the_model_is_refused(digits: Project) -> None:

@@ -306,7 +306,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "torchjd.aggregation", None)
     with pytest.raises(InputError, match="torchjd is not installed") as caught:
         made(method="gradients")
-    assert (caught.value.where, caught.value.mend) == ("strategies.0", 'pip install "mltrainer[multitask]"')
+    assert (caught.value.where, caught.value.hint) == ("strategies.0", 'pip install "mltrainer[multitask]"')
 
 
 TABLE = {"task": {"kind": "tabular_regression"}, "data": {"source": "d.csv", "target": "y"}, "model": {"name": "mlp"}}

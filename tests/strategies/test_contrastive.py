@@ -124,7 +124,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, f"pytorch_metric_learning.{part}", None)
     with pytest.raises(InputError, match=f"pytorch-metric-learning is not installed, which has the {part}") as caught:
         made(method="supcon", miner=miner)
-    assert (caught.value.where, caught.value.mend) == ("strategies.0", 'pip install "mltrainer[contrastive]"')
+    assert (caught.value.where, caught.value.hint) == ("strategies.0", 'pip install "mltrainer[contrastive]"')
 
 
 def test_vicreg_is_the_papers_formula() -> None:

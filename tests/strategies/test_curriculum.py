@@ -156,7 +156,7 @@ def test_losses_that_are_not_readable_are_refused_with_the_command_for_others(tm
     with pytest.raises(InputError, match=r"torn\.json holds no losses") as refused:
         table(tmp_path, rows(), losses="torn.json")
     assert refused.value.where == "strategies.0.losses"
-    assert refused.value.mend == "mltrainer rows RUN --hardest --most 10000 --json > torn.json"
+    assert refused.value.hint == "mltrainer rows RUN --hardest --most 10000 --json > torn.json"
 
 
 @pytest.mark.parametrize(

@@ -232,12 +232,12 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "bitsandbytes.functional", None)
     with pytest.raises(InputError, match="bitsandbytes is not installed") as caught:
         lora(base_bits=4).adapt(of(layers()), ())
-    assert (caught.value.where, caught.value.mend) == ("strategies.0", 'pip install "mltrainer[eightbit]"')
+    assert (caught.value.where, caught.value.hint) == ("strategies.0", 'pip install "mltrainer[eightbit]"')
     lora().adapt(of(layers()), ())
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(InputError, match="peft is not installed, which makes adapters") as caught:
         lora().adapt(of(layers()), ())
-    assert (caught.value.where, caught.value.mend) == ("strategies.0", 'pip install "mltrainer[lora]"')
+    assert (caught.value.where, caught.value.hint) == ("strategies.0", 'pip install "mltrainer[lora]"')
 
 
 @BITS

@@ -67,7 +67,7 @@ def test_a_text_whose_bytes_are_not_those_of_utf_8_is_refused_with_the_command_t
     (tmp_path / "t.txt").write_bytes(("Call me Ishmael. " * 90).encode(encoding))
     with pytest.raises(InputError, match=f"the text is {encoding.upper()}, and UTF-8 was expected") as refused:
         make_project(tmp_path / "p", None, tmp_path / "t.txt", None)
-    assert refused.value.mend == f"save it as UTF-8: iconv -f {encoding} -t utf-8 t.txt > NEW.txt"
+    assert refused.value.hint == f"save it as UTF-8: iconv -f {encoding} -t utf-8 t.txt > NEW.txt"
 
 
 @pytest.mark.parametrize(("rows", "points"), [(7, "100"), (20, "25"), (49, "10"), (50, None)])
@@ -142,7 +142,7 @@ def test_both_readers_skip_the_same_lines_and_count_them(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("text", "mend"),
+    ("text", "hint"),
     [
         (
             "A, b\nd\n1,a\n" + TEXT.partition("\n")[2],
@@ -157,11 +157,11 @@ def test_both_readers_skip_the_same_lines_and_count_them(tmp_path: Path, monkeyp
         ("x\n", "skip fewer lines"),
     ],
 )
-def test_lines_that_fit_no_header_are_told_with_what_to_do(tmp_path: Path, text: str, mend: str) -> None:
+def test_lines_that_fit_no_header_are_told_with_what_to_do(tmp_path: Path, text: str, hint: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(InputError) as refused:
         infer_project({"train": tmp_path / "t.csv"}, "y", Reading(skip_lines=2 if text == "x\n" else None))
-    assert refused.value.mend == mend
+    assert refused.value.hint == hint
 
 
 def test_lists_in_parquet_columns_are_named_and_left_out(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_missing_column_is_told_with_its_file(table, tmp_path):
     write(tmp_path / "test.csv", [row.rsplit(",", 1)[0] for row in rows(200, 10)], "n,m")
     with pytest.raises(InputError, match=r"test\.csv: no column 't', which train\.csv has") as refused:
         table(test="test.csv")
-    assert "mltrainer predict" in refused.value.mend
+    assert "mltrainer predict" in refused.value.hint
 
 
 def test_a_column_that_the_training_file_has_not_is_left_out_and_told(table, tmp_path):

@@ -213,7 +213,7 @@ def test_nested_parquet_columns_are_refused(tmp_path):
 def test_a_damaged_file_is_refused_with_what_to_do_next(tmp_path, name, kind):
     with pytest.raises(InputError, match=f"not readable as {re.escape(kind)}") as caught:
         read(tmp_path, name, "PAR1 no")
-    assert (caught.value.where, caught.value.mend) == (name, "bring the whole file, or change data.source in mltrainer.yaml")
+    assert (caught.value.where, caught.value.hint) == (name, "bring the whole file, or change data.source in mltrainer.yaml")
 
 
 @pytest.mark.parametrize(("module", "file", "extra"), [("PIL", "images", "images")])

@@ -80,7 +80,7 @@ def test_the_check_online_finds_that_there_is_no_key_and_that_nobody_listens(
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     with pytest.raises(InputError, match="No API key configured") as caught:
         check(tmp_path, "online")
-    assert caught.value.mend == "wandb login, or export WANDB_API_KEY=..."
+    assert caught.value.hint == "wandb login, or export WANDB_API_KEY=..."
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     with pytest.raises(Exception, match=r"127.0.0.1:9"):
         check(tmp_path, "online")

@@ -83,7 +83,7 @@ def test_a_file_beside_the_folder_is_told_with_the_exact_flag(tmp_path: Path, mo
     ended = checked._run("it", NOTHING, 0)
     with pytest.raises(InputError) as raised:
         computed(ended, checked._program)
-    assert told in (raised.value.mend or "")
+    assert told in (raised.value.hint or "")
     in_place = dataclasses.replace(checked._program, in_place=True)
     assert checked._run("it", NOTHING, 0, program=in_place).code == 0
 

@@ -34,7 +34,7 @@ def test_a_program_without_steps_repeats_by_what_it_leaves(tmp_path: Path) -> No
     assert '"steps": null' in json.dumps(as_json(found, None))
     with pytest.raises(InputError, match="after which it could be killed") as raised:
         checked.resumes(("python", "program.py"))
-    assert raised.value.mend == "leave --resume-check out"
+    assert raised.value.hint == "leave --resume-check out"
 
 
 UNSEEDED = {
@@ -70,7 +70,7 @@ def test_what_a_program_without_steps_leaves_otherwise_is_named_with_the_line(tm
 
 
 @pytest.mark.parametrize(
-    ("more", "told", "mend"),
+    ("more", "told", "hint"),
     [
         ({}, "and it left no file in its folder", "write what it computes to a file there"),
         ({"where": "task.script"}, "in any of its processes", "name the files that it writes in task.metrics and task.outputs"),
@@ -82,13 +82,13 @@ def test_what_a_program_without_steps_leaves_otherwise_is_named_with_the_line(tm
     ],
 )
 def test_a_program_that_neither_steps_nor_leaves_anything_is_told_the_way_out(
-    tmp_path: Path, more: dict[str, Any], told: str, mend: str
+    tmp_path: Path, more: dict[str, Any], told: str, hint: str
 ) -> None:
     checked, _ = check(tmp_path / "mine", "print('hello')", **more)
     with pytest.raises(InputError, match="no step of a PyTorch optimizer was seen") as raised:
         computed(checked._run("it", NOTHING, 0), checked._program)
     assert told in raised.value.message
-    assert mend in (raised.value.mend or "")
+    assert hint in (raised.value.hint or "")
 
 
 def test_in_place_only_what_was_written_is_compared(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def fit_assessed(record: Envelope[Diagnostics]) -> Outcome:
     if evidence.program is not None and fit == "unknown" and not critical:
         rule = "the program does not offer it: what it wrote down does not tell it; with loss and train_loss it would"
         return Outcome("not_applicable", {"rule": rule, "fit": fit})
-    mend = f"fix what is critical first ({', '.join(critical)}), then {RUN_PLANNING}" if critical else TRAIN_LONGER
-    return when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, mend)
+    hint = f"fix what is critical first ({', '.join(critical)}), then {RUN_PLANNING}" if critical else TRAIN_LONGER
+    return when(fit in ("good", "overfitting", "underfitting"), {"fit": fit}, hint)
 
 
 @check(Diagnostics)
@@ -44,8 +44,8 @@ def gradients_checked(record: Envelope[Diagnostics]) -> Outcome:
         return Outcome("not_applicable", {"rule": WITHOUT_STEPS})
     health = record.evidence.assessment.gradients
     found = {"gradients": health, "layers": record.evidence.layer_count}
-    mend = f"give the model a weight that is trained, then {RUN_PLANNING}"
-    return when(health in ("healthy", "exploding", "vanishing"), found, mend)
+    hint = f"give the model a weight that is trained, then {RUN_PLANNING}"
+    return when(health in ("healthy", "exploding", "vanishing"), found, hint)
 
 
 @check(Diagnostics)
@@ -54,8 +54,8 @@ def triggers_evaluated(record: Envelope[Diagnostics]) -> Outcome:
     rows = record.evidence.diagnostics
     missing = not_evaluated(rows, record.evidence.expected_diagnostics)
     found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing}
-    mend = f"fix your own page of the diagnostic that is missing, then {RUN_DIAGNOSTICS}"
-    return when(bool(rows) and not missing, found, mend)
+    hint = f"fix your own page of the diagnostic that is missing, then {RUN_DIAGNOSTICS}"
+    return when(bool(rows) and not missing, found, hint)
 
 
 def with_reason(rows: Sequence[Diagnosis]) -> dict[str, str]:
@@ -84,5 +84,5 @@ def recommendation_given(record: Envelope[Diagnostics]) -> Outcome:
     recommendation = record.evidence.recommendation
     found = {"recommendation": recommendation, "reasons": record.evidence.reasons}
     named = f"fix what the report names (mltrainer diagnose), then {RUN_PLANNING}"
-    mend = change_to_try(record.phase, record.evidence.changes) or named
-    return when(recommendation in ("deploy", "optimize"), found, mend)
+    hint = change_to_try(record.phase, record.evidence.changes) or named
+    return when(recommendation in ("deploy", "optimize"), found, hint)

@@ -38,8 +38,8 @@ def exports_agree(record: Envelope[Finalization], settings: ExportSettings) -> O
         "not_available": [row.format for row in rows if row.state == "not_available"],
         **({"metric_loss": lost} if lost else {}),
     }
-    mend = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
-    return when(bool(written) and not bad and not failed, found, mend)
+    hint = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_FINALIZATION}"
+    return when(bool(written) and not bad and not failed, found, hint)
 
 
 def _agrees(row: Export, tolerance: float, metric_loss: float, evidence: Finalization) -> bool:
@@ -117,9 +117,9 @@ def final_run_diagnosed(record: Envelope[Finalization]) -> Outcome:
     found = {"evaluated": len(with_reason(rows)), "fired": fired(rows), "missing": missing, **judged}
     named = f"fix what `mltrainer diagnose finalization` names, then {RUN_PLANNING}"
     # First back to the training that was decided: that one was diagnosed before it was decided.
-    mend = _way_back(evidence) or change_to_try(record.phase, evidence.changes) or named
+    hint = _way_back(evidence) or change_to_try(record.phase, evidence.changes) or named
     is_complete = bool(rows) and bool(evidence.expected_diagnostics) and not missing
-    return when(is_complete and not critical and beats_constant is not False, found, mend)
+    return when(is_complete and not critical and beats_constant is not False, found, hint)
 
 
 @check(Finalization)
@@ -160,7 +160,7 @@ def acceptance_met(record: Envelope[Finalization], settings: AcceptanceSettings)
         return met
     verdicts = {met.verdict, kept.verdict}
     verdict = next(one for one in ("fail", "pass", "not_applicable") if one in verdicts)
-    return Outcome(verdict, {**met.evidence, "coverage": kept.evidence}, met.mend or kept.mend)
+    return Outcome(verdict, {**met.evidence, "coverage": kept.evidence}, met.hint or kept.hint)
 
 
 def _criteria_met(evidence: Finalization, split: str | None) -> Outcome:
@@ -212,6 +212,6 @@ def source_committed(record: Envelope[Finalization], settings: CommitSettings) -
     found = {"commit": source.commit, "dirty": source.dirty}
     if source.commit is None and source.dirty is None and settings.allow_no_git:
         return Outcome("not_applicable", {**found, "rule": source.note})
-    mend = "commit your changes, then mltrainer run (it begins with planning, where the code is recorded)"
+    hint = "commit your changes, then mltrainer run (it begins with planning, where the code is recorded)"
     # None means that git could not tell, which is no clean tree.
-    return when(source.commit is not None and source.dirty is False, found, mend)
+    return when(source.commit is not None and source.dirty is False, found, hint)

@@ -32,8 +32,8 @@ def config_valid(record: Envelope[Planned]) -> Outcome:
     """The recorded config is valid and the one whose digest names the probe's runs."""
     config, sha256 = record.evidence.config, record.evidence.config_sha256
     found = {"keys": len(config), "sha256": sha256}
-    mend = f"fix phases/01_planning/training_config.yaml, then {RUN_PLANNING}"
-    return when(config_digest(TrainingConfig.model_validate(config)) == sha256, found, mend)
+    hint = f"fix phases/01_planning/training_config.yaml, then {RUN_PLANNING}"
+    return when(config_digest(TrainingConfig.model_validate(config)) == sha256, found, hint)
 
 
 @check(Planning)
@@ -52,10 +52,10 @@ def seeds_fixed(record: Envelope[Planning]) -> Outcome:
     found |= {} if is_program else {"equal_initial_weights": same_weights}
     if first.determinism.jax is not None:
         found["jax"] = "draws by keys that the program passes itself: there is nothing to seed"
-    mend = f"look for randomness in your code that is not drawn from a seeded global generator; then {RUN_PLANNING}"
+    hint = f"look for randomness in your code that is not drawn from a seeded global generator; then {RUN_PLANNING}"
     # Under one hash seed the sets of both processes have one order, and a draw that follows it would seem to repeat.
     are_other = all(seed.isdigit() for seed in hash_seeds) and hash_seeds[0] != hash_seeds[1]
-    return when(is_same and same_weights and are_other, found, mend)
+    return when(is_same and same_weights and are_other, found, hint)
 
 
 @check(Planning)
@@ -176,7 +176,7 @@ def _way_out(cause: Cause | None) -> str:
     if cause is None or cause.kind not in KINDS or cause.kind == "chance":
         return "make the named part of your task deterministic (mltrainer guide reproducibility/determinism)"
     where = f"{cause.calls[0].where}: " if cause.calls else ""
-    return f"{where}{WORDS[cause.kind]} decides what is computed; {KINDS[cause.kind].mend}"
+    return f"{where}{WORDS[cause.kind]} decides what is computed; {KINDS[cause.kind].hint}"
 
 
 def _apart(found: Divergence | None) -> dict[str, str] | None:
@@ -204,8 +204,8 @@ def export_rehearsed(record: Envelope[Planning]) -> Outcome:
     away = [row.format for row in rehearsal.exports if row.state == "not_available"]
     faults = {"fault": "; ".join(f"{row.format}: {row.reason}" for row in bad)} if bad else {}
     found = {**faults, "agree": agree, "not_available": away}
-    mend = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
-    return when(bool(agree) and not bad, found, mend)
+    hint = f"fix the model, or take the format out of configs/production_template.yaml, then {RUN_PLANNING}"
+    return when(bool(agree) and not bad, found, hint)
 
 
 @check(Planning)
@@ -230,8 +230,8 @@ def time_within_budget(record: Envelope[Planning]) -> Outcome:
         return Outcome("not_applicable", {"rule": "the program does not offer it: how many steps it makes, only it knows"})
     fitting = int(record.evidence.config["epochs"] * budget / minutes) if minutes > budget else 0
     fewer = f"{RUN_PLANNING} --set epochs={fitting}, which fit at the measured rate; or " if fitting else ""
-    mend = f"{fewer}raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
-    return when(minutes <= budget, {"minutes": minutes, "budget_minutes": budget}, mend)
+    hint = f"{fewer}raise budget.minutes in mltrainer.yaml, then {RUN_PLANNING}"
+    return when(minutes <= budget, {"minutes": minutes, "budget_minutes": budget}, hint)
 
 
 @check(Planned)
@@ -239,6 +239,6 @@ def no_secrets(record: Envelope[Planned]) -> Outcome:
     """No file that was written holds anything that looks like a key, a token or a password."""
     secrets = record.evidence.secrets
     found = {"files": len(secrets.scanned), "found": [recorded(place) for place in secrets.found]}
-    mend = f"remove the secret from the file that it stands in (use an environment variable), then {RUN_PLANNING}"
+    hint = f"remove the secret from the file that it stands in (use an environment variable), then {RUN_PLANNING}"
     # Nothing is found where nothing was scanned: that is no evidence.
-    return when(bool(secrets.scanned) and not secrets.found, found, mend)
+    return when(bool(secrets.scanned) and not secrets.found, found, hint)

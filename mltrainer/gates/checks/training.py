@@ -32,8 +32,8 @@ def finished(record: Envelope[Baseline] | Envelope[Finalization]) -> Outcome:
     holds = run.state == "finished" and run.stop_reason in ("epochs", "early_stopping") and complete and chained
     found = {"state": run.state, "stop_reason": run.stop_reason, **_course(run), **_counted(folds)}
     log = f"read the log in .mltrainer/runs/{run.id}/, fix the cause, then mltrainer phase run {record.phase}"
-    mend = _to_mend(record) or log
-    return when(holds and are_whole(folds), {**found, **_finding(record)}, mend)
+    hint = _to_mend(record) or log
+    return when(holds and are_whole(folds), {**found, **_finding(record)}, hint)
 
 
 def _course(run: Run) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def losses_finite(record: Envelope[Baseline]) -> Outcome:
         found["losses_and_gradients"] = NO_STEPS
     if skipped:
         found["evaluations_after_skipped_steps"] = skipped
-    mend = _to_mend(record) or f"fix what `mltrainer guide diagnostics/nan_loss` names, then {RUN_PLANNING}"
-    return when(bool(values) and bad == 0, found, mend)
+    hint = _to_mend(record) or f"fix what `mltrainer guide diagnostics/nan_loss` names, then {RUN_PLANNING}"
+    return when(bool(values) and bad == 0, found, hint)
 
 
 def _first(found: NonFinite | None) -> dict[str, Any] | None:
@@ -158,5 +158,5 @@ def gpu_utilization(record: Envelope[Baseline], settings: UtilizationSettings) -
         return Outcome("not_applicable", {"rule": "no GPU: trained on the CPU"})
     busy = run.gpu.utilization if run.gpu else None
     found = {"utilization": busy, "samples": run.gpu.samples if run.gpu else 0}
-    mend = f"fix what `mltrainer guide diagnostics/resource_inefficiency` names, then {RUN_PLANNING}"
-    return when(busy is not None and busy > settings.min_percent, found, mend)
+    hint = f"fix what `mltrainer guide diagnostics/resource_inefficiency` names, then {RUN_PLANNING}"
+    return when(busy is not None and busy > settings.min_percent, found, hint)

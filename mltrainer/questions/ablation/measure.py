@@ -39,7 +39,7 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
         try:
             found = on_seeds(runs, sides, fresh, config.metric)
         except GateError as error:  # as where the samples are others
-            raise GateError(error.message, where=error.where, mend=_mend(job.variants, error)) from error
+            raise GateError(error.message, where=error.where, hint=_mend(job.variants, error)) from error
     measured = Measured(seeds=fresh, sides=[[_measured(row) for row in rows] for rows in found.values()])
     write_json(runs.folder / "result.json", measured.written())
     return 0
@@ -48,7 +48,7 @@ def work(job: AblationJob, root: Path, events: Events) -> int:
 def _mend(variants: list[Variant], error: GateError) -> str | None:
     """Return the hint for a run on other samples than planning's: the variants' task options may be the cause."""
     keys = ", ".join(key for row in variants for key in row.changes if key.startswith(OPTIONS))
-    return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.mend
+    return f"leave out what makes other samples, which no metric compares: {keys}" if keys else error.hint
 
 
 def _measured(one: Seeded) -> MeasuredRun:

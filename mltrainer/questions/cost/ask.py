@@ -73,7 +73,7 @@ def cost(
     given = _by_device(hours, devices, "--hours")
     rates = _by_device(per_second, devices, "--per-second")
     if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
-        raise InputError(f"{deadline!r} is no number of hours above 0", where="--deadline", mend="such as --deadline 24")
+        raise InputError(f"{deadline!r} is no number of hours above 0", where="--deadline", hint="such as --deadline 24")
     config = present_config(tools, as_assignments(set))
     known: Known = {device: (Range(low=value, high=value), "--hours") for device, value in given.items()}
     unknown: dict[str, str] = {}
@@ -225,6 +225,6 @@ def _positive(text: str, option: str) -> float:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise InputError(
-            f"{text!r} is no number above 0", where=option, mend=f'such as {option} 2.5, or {option} "NVIDIA T4=2.5"'
+            f"{text!r} is no number above 0", where=option, hint=f'such as {option} 2.5, or {option} "NVIDIA T4=2.5"'
         )
     return value

@@ -88,8 +88,8 @@ def stale(pages: Mapping[str, PricesPage], today: date, days: int) -> list[str]:
         read = [date.fromisoformat(one.read) for offer in page.offers for one in sources(page, offer)]
         oldest = min(read, default=today)
         if (age := (today - oldest).days) > days:
-            mend = f"compare, then write yours: mltrainer guide {path.removesuffix('.md')} --copy"
-            found.append(f"{path}: a price of {page.platform} was read {age} days ago ({oldest}), more than {days}; {mend}")
+            hint = f"compare, then write yours: mltrainer guide {path.removesuffix('.md')} --copy"
+            found.append(f"{path}: a price of {page.platform} was read {age} days ago ({oldest}), more than {days}; {hint}")
     return found
 
 

@@ -42,7 +42,7 @@ def extrapolate(tools: Tools, run: str | None = None, *, seeds: int = SEEDS) -> 
     run = find_run(project, run)
     found = result_of(project, run)
     if found is None:
-        raise InputError(f"run {run} has no result", mend="mltrainer run")
+        raise InputError(f"run {run} has no result", hint="mltrainer run")
     require_one_trainer(project, "extrapolation")
     result = partial(RunResult, found)
     # No checkpoint and no signal is needed: only the metrics of these trainings are looked at.

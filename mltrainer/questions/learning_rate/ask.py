@@ -27,7 +27,7 @@ def lr_find(tools: Tools, *, set: Changes | None = None, steps: int = STEPS, low
         InputError: `low` is not below `high`.
     """
     if not low < high:
-        raise InputError(f"--from {low:g} is not below --to {high:g}", mend="mltrainer lr-find --from 1e-7 --to 10")
+        raise InputError(f"--from {low:g} is not below --to {high:g}", hint="mltrainer lr-find --from 1e-7 --to 10")
     with exploring(tools, "lr_find", set) as exploration:
         test = RangeTest.model_validate(exploration.ask(Asked(steps=steps, low=low, high=high)))
         command = None if test.suggestion is None else exploration.command({"optimizer.lr": test.suggestion})

@@ -77,7 +77,7 @@ def best_checkpoint(project: Project, run: str) -> CheckpointRow:
         raise InputError(f"run {run} was trained by a program: only it can load what it left, and measure its loss")
     best = result.best_checkpoint
     if best is None:
-        raise InputError(f"run {run} has no verified best checkpoint", mend="mltrainer run")
+        raise InputError(f"run {run} has no verified best checkpoint", hint="mltrainer run")
     if not (project.root / best.path).is_dir():
-        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, mend="bring it back")
+        raise InputError("the checkpoint is not here: weights stay out of git", where=best.path, hint="bring it back")
     return best

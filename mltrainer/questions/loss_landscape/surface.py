@@ -40,7 +40,7 @@ def load_checkpoint(session: Session, folder: Path, expected: dict[str, str]) ->
         session.model.load_state_dict(delivered(tree), strict=True)
     except RuntimeError as error:
         what = f"the task's model has other tensors: {error}"
-        raise InputError(what, where=str(folder), mend="bring code and data back") from error
+        raise InputError(what, where=str(folder), hint="bring code and data back") from error
     session.task.strategies.release(session.model)  # of adapters, beside which all that is delivered is held
 
 

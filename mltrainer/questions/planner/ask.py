@@ -52,7 +52,7 @@ def plan(
         config = exploration.config
         if config.task.is_opaque:
             what = "the task is a program that trains by itself: what it holds in memory is its own affair"
-            raise InputError(what, where="task.script", mend="write it as a task of your own (task.use)")
+            raise InputError(what, where="task.script", hint="write it as a task of your own (task.use)")
         count = config.processes if processes is None else processes
         config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
         traced = Traced.model_validate(exploration.ask(Asked(variants=variants(config), again=True)))

@@ -81,7 +81,7 @@ def _fetch(trainer: Trainer) -> None:
         trainer.recorder.fetch(trainer.stepper.may_overflow())
     except NonFiniteError as error:
         raise InputError(
-            str(error), where="optimizer.lr", mend="lower it, or see `mltrainer guide diagnostics/nan_loss`"
+            str(error), where="optimizer.lr", hint="lower it, or see `mltrainer guide diagnostics/nan_loss`"
         ) from error
 
 

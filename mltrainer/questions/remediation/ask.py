@@ -227,7 +227,7 @@ def apply_fix(tools: Tools, changes: Mapping[str, Any] | None = None, *, run: st
         plan = _present(tools)
         texts = {file: text for file, text in _rewritten(project, plan, changes).items() if text != file.old}
         if not texts:
-            raise InputError("nothing to apply: the files hold the proposed values already", mend="mltrainer phase run planning")
+            raise InputError("nothing to apply: the files hold the proposed values already", hint="mltrainer phase run planning")
         # Asked only now: a file that would not change may hold whatever it likes.
         _require_committed(project, [file.path for file in texts if not file.is_new])
         for file, text in texts.items():
@@ -287,7 +287,7 @@ def _with_values(file: _File, changes: Mapping[str, Any]) -> str:
     # The training config is written by planning, so it may be written anew; the other files hold a person's comments.
     text = edited(file.old, values) or (config_text(values) if file.kind == "config" else None)
     if text is None:
-        raise InputError("its layout does not let single keys be changed", where=file.path, mend=command(changes))
+        raise InputError("its layout does not let single keys be changed", where=file.path, hint=command(changes))
     return text
 
 
@@ -306,7 +306,7 @@ def _require_committed(project: Project, paths: list[str]) -> None:
         files = ", ".join(line[3:] for line in dirty.splitlines())
         raise InputError(
             f"{files}: changes that are not committed would mix with the proposed one; nothing was written",
-            mend="commit or undo them, then type the same command again",
+            hint="commit or undo them, then type the same command again",
         )
 
 

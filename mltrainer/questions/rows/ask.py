@@ -177,7 +177,7 @@ def _question(
     """
     if [step, epoch, finding].count(None) + (not hardest) + (not mislabelled) != 4:
         what = "one of step, epoch, finding, hardest and mislabelled was expected"
-        raise InputError(what, mend=f"mltrainer rows {run} --hardest")
+        raise InputError(what, hint=f"mltrainer rows {run} --hardest")
     if finding is not None:
         return of_finding(project, run, finding)
     if hardest or mislabelled:
@@ -193,14 +193,14 @@ def of_finding(project: Project, run: str, finding: str) -> tuple[Question, str]
     """
     row = next((one for one in diagnoses_of(project, run) if one.id == finding), None)
     if row is None:
-        raise InputError(f"there is no diagnostic {finding!r}", where="--finding", mend=f"mltrainer diagnose {run}")
+        raise InputError(f"there is no diagnostic {finding!r}", where="--finding", hint=f"mltrainer diagnose {run}")
     if row.state != "fired":
-        raise InputError(f"{finding} did not fire: {row.reason}", where="--finding", mend=f"mltrainer diagnose {run}")
+        raise InputError(f"{finding} did not fire: {row.reason}", where="--finding", hint=f"mltrainer diagnose {run}")
     if finding in OF_RUN:
         return Question(OF_RUN[finding]), row.reason
     if (step := _step_of(row)) is None:
-        mend = f"mltrainer rows {run} --hardest, or name a step: mltrainer rows {run} --step N"
-        raise InputError(f"{finding} is about the whole run, not about some of its samples", where="--finding", mend=mend)
+        hint = f"mltrainer rows {run} --hardest, or name a step: mltrainer rows {run} --step N"
+        raise InputError(f"{finding} is about the whole run, not about some of its samples", where="--finding", hint=hint)
     return Question("step", step), row.reason
 
 

@@ -186,7 +186,7 @@ def _within(number: int | None, most: int, what: str) -> int:
     """
     if number is None or not 1 <= number <= most:
         raise InputError(
-            f"the run's plan has no {what} {number}: it has {most}", where=f"--{what}", mend=f"name one from 1 to {most}"
+            f"the run's plan has no {what} {number}: it has {most}", where=f"--{what}", hint=f"name one from 1 to {most}"
         )
     return number
 

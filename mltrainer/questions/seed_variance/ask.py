@@ -84,7 +84,7 @@ def _require_seeded(project: Project, config: TrainingConfig) -> None:
         require_one_trainer(project, "training on several seeds")
     elif not config.task.is_seeded:
         told = "the program is given no seed, and would do the same each time"
-        raise InputError(told, where="task.script", mend='give it one, as in "python train.py --seed {seed}", then mltrainer run')
+        raise InputError(told, where="task.script", hint='give it one, as in "python train.py --seed {seed}", then mltrainer run')
 
 
 def deviation_of(values: Sequence[float]) -> float | None:

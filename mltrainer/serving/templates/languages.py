@@ -41,7 +41,7 @@ def sql_literal(text: str) -> str:
         InputError: It holds NUL, which PostgreSQL cannot.
     """
     if "\0" in text:
-        raise InputError("PostgreSQL holds no text with the character NUL", where=repr(text), mend="rename the column or class")
+        raise InputError("PostgreSQL holds no text with the character NUL", where=repr(text), hint="rename the column or class")
     return "'" + text.replace("'", "''") + "'"
 
 

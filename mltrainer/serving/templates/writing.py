@@ -48,7 +48,7 @@ def _place(project: Project, kind: Kind, folder: str) -> Place:
     record = sound_record(project, "planning")
     if record is None:
         what = "there is no sound record of planning, which has the packages and their versions"
-        raise InputError(what, where=project.relative(project.phase_dir("planning")), mend="mltrainer phase run planning")
+        raise InputError(what, where=project.relative(project.phase_dir("planning")), hint="mltrainer phase run planning")
     environment = record.evidence.environment
     return Place(folder, time, environment.python.version, requirements_file(environment))
 

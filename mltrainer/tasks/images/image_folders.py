@@ -68,7 +68,7 @@ def image_paths(folder: Path, place: str) -> list[Path]:
         }
     if not folders:
         raise InputError(
-            "a folder per class was expected, found none", where=place, mend="put the images of each class in a folder of its own"
+            "a folder per class was expected, found none", where=place, hint="put the images of each class in a folder of its own"
         )
     empty = [f.name for f, paths in found.items() if not paths]
     if empty:
@@ -80,7 +80,7 @@ def _decode(data: bytes, name: str) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise InputError("reading images needs Pillow", where=name, mend='pip install "mltrainer[images]"') from error
+        raise InputError("reading images needs Pillow", where=name, hint='pip install "mltrainer[images]"') from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # Pillow warns of a decompression bomb before it refuses one
@@ -106,5 +106,5 @@ def _refuse_unequal(images: list[Any], rows: list[FileRow]) -> None:
             raise InputError(
                 f"{c}x{d} pixels, but {rows[0].path} has {a}x{b}; all images must be of one size",
                 where=row.path,
-                mend="name a size in mltrainer.yaml, to which all are brought: data: {image: {size: [64, 64]}}",
+                hint="name a size in mltrainer.yaml, to which all are brought: data: {image: {size: [64, 64]}}",
             )

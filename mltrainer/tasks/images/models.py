@@ -28,7 +28,7 @@ def image_layers(config: ResNet | Vit, shape: Sequence[int]) -> tuple[OrderedDic
     """
     if len(shape) != 3:
         what = f"{config.name} needs images [channels, height, width]; a sample has shape {list(shape)}"
-        raise InputError(what, where="model.name", mend="model: {name: mlp}")
+        raise InputError(what, where="model.name", hint="model: {name: mlp}")
     layers, width = _resnet(config, shape) if isinstance(config, ResNet) else _vit(config, shape)
     if config.dropout and isinstance(config, ResNet):
         layers.update(dropout=nn.Dropout(config.dropout))
@@ -42,7 +42,7 @@ def _resnet(config: ResNet, shape: Sequence[int]) -> tuple[OrderedDict[str, nn.M
     smallest = min(shape[1:]) // config.stem
     if smallest < 2 ** (config.stages - 1):
         what = f"images of {shape[1]}x{shape[2]} pixels are too small for a stem of {config.stem} and {config.stages} stages"
-        raise InputError(what, where="model.stages", mend="fewer stages, or a smaller stem")
+        raise InputError(what, where="model.stages", hint="fewer stages, or a smaller stem")
     # A stem of 1 stands for a plain 3x3 convolution, which keeps every pixel's place.
     stem, padding = (config.stem, 0) if config.stem > 1 else (3, 1)
     # Without a bias, here and below: the norm that follows takes any constant away.
@@ -104,7 +104,7 @@ class Mean(nn.Module):
 def _vit(config: Vit, shape: Sequence[int]) -> tuple[OrderedDict[str, nn.Module], int]:
     if any(side % config.patch for side in shape[1:]):
         what = f"images of {shape[1]}x{shape[2]} pixels cannot be cut into patches of {config.patch}"
-        raise InputError(what, where="model.patch", mend="another patch, or another data.image.size")
+        raise InputError(what, where="model.patch", hint="another patch, or another data.image.size")
     count = (shape[1] // config.patch) * (shape[2] // config.patch)
     blocks = [Block(config.width, config.heads, config.dropout) for _ in range(config.depth)]
     layers: OrderedDict[str, nn.Module] = OrderedDict(

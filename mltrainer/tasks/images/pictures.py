@@ -28,7 +28,7 @@ from mltrainer.tasks.content import Arrays
 from mltrainer.tasks.images.image_folders import fault_of, image_paths
 from mltrainer.workspace import PROJECT_FILE, Project, digest, folder_sha256, machine_faults, write_atomic
 
-NEEDED = InputError("reading images needs Pillow", mend='pip install "mltrainer[images]"')
+NEEDED = InputError("reading images needs Pillow", hint='pip install "mltrainer[images]"')
 ONE_BY_ONE = 1000  # files that records list one by one
 AT_ONCE = 64  # pictures that a thread takes at a time
 SHOWN = 5  # damaged files named in a message
@@ -131,7 +131,7 @@ def _mark(path: Path, name: str) -> list[int]:
         try:
             stat = path.stat()
         except FileNotFoundError as error:
-            raise InputError("no such file", where=name, mend="bring it there, or take it out of the table") from error
+            raise InputError("no such file", where=name, hint="bring it there, or take it out of the table") from error
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
@@ -141,7 +141,7 @@ def _refusal(listed: PictureList, faults: dict[int, str]) -> InputError:
     return InputError(
         f"{len(faults)} of {len(listed.names)} files are not readable as images: {'; '.join(shown)}{more}",
         where=listed.place,
-        mend="remove or repair them, or leave them out: data: {image: {damaged: leave_out}}",
+        hint="remove or repair them, or leave them out: data: {image: {damaged: leave_out}}",
     )
 
 
@@ -319,7 +319,7 @@ def list_pictures(path: Path, place: str, column: str | None, target: str | None
         return PictureList(paths, names, labels, place, (path, place))
     if path.suffix.lower() not in TABLES:
         what = f"data.image belongs to a folder of pictures or a table of paths ({', '.join(TABLES)})"
-        raise InputError(what, where=place, mend="remove data.image from mltrainer.yaml")
+        raise InputError(what, where=place, hint="remove data.image from mltrainer.yaml")
     return _listed_in_table(path, place, column, target)
 
 
@@ -349,7 +349,7 @@ def _columns(rows: list[dict[str, str]], place: str, column: str | None, target:
     for key, found in (("data.image.column", paths), ("data.target", labels)):
         if len(found) != 1 or found[0] not in names:
             what = f"{', '.join(map(repr, found)) or 'no column'} as {key}; the table has {', '.join(names) or 'no rows'}"
-            raise InputError(what, where=place, mend=f"name one column with {key}")
+            raise InputError(what, where=place, hint=f"name one column with {key}")
     return paths[0], labels[0]
 
 
@@ -360,7 +360,7 @@ def names_pictures(rows: list[dict[str, str]], name: str) -> bool:
 
 def _refuse_path(cell: str, label: str, folder: Path, place: str) -> None:
     if not cell or "\0" in cell:
-        raise InputError(f"{cell!r} is no path, beside the label {label!r}", where=place, mend="name a file, or remove the row")
+        raise InputError(f"{cell!r} is no path, beside the label {label!r}", where=place, hint="name a file, or remove the row")
     if not Path(cell).is_absolute() and not Path(os.path.normpath(folder / cell)).is_relative_to(folder):
-        mend = "move the pictures below the table's folder, or give absolute paths"
-        raise InputError(f"{cell!r} leads out of the table's folder", where=place, mend=mend)
+        hint = "move the pictures below the table's folder, or give absolute paths"
+        raise InputError(f"{cell!r} leads out of the table's folder", where=place, hint=hint)

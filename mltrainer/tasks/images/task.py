@@ -43,7 +43,7 @@ class ImageClassification(Classification):
             raise InputError(
                 f"image_classification needs images, found {found}",
                 where="task.kind",
-                mend="task: {kind: tabular_classification}",
+                hint="task: {kind: tabular_classification}",
             )
         self._config, self._x, self._notes = config, content.x, source.notes
         self._place, self._names = content.place, content.names

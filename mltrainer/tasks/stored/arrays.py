@@ -45,8 +45,8 @@ class ArrayFile:
         self._row = math.prod(self.shape[1:]) * self.type.itemsize
         if self._begins + self._row * self.shape[0] != manifest.size:
             what = f"{manifest.size} bytes do not hold {list(self.shape)} numbers of {self.type}"
-            mend = WHOLE if name.endswith(".npy") else f"{WHOLE}, or say its type: data: {{tokens: {{type: uint32}}}}"
-            raise InputError(what, where=name, mend=mend)
+            hint = WHOLE if name.endswith(".npy") else f"{WHOLE}, or say its type: data: {{tokens: {{type: uint32}}}}"
+            raise InputError(what, where=name, hint=hint)
 
     def rows(self, start: int, count: int) -> np.ndarray:
         """Return some rows, as an array of one's own."""
@@ -73,18 +73,18 @@ def _header(file: StoredFile, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
     size = file.manifest.size
     start = file.read(0, min(size, 12))
     if len(start) < 12 or start[:6] != MAGIC:
-        raise InputError("not readable as .npy", where=name, mend=AS_ROWS)
+        raise InputError("not readable as .npy", where=name, hint=AS_ROWS)
     form, begins = ("<H", 10) if start[6] == 1 else ("<I", 12)
     (length,) = struct.unpack_from(form, start, 8)
     try:
         header = _Header(**ast.literal_eval(file.read(begins, min(length, size - begins, MOST_HEADER)).decode("latin1")))
         kind, shape = np.dtype(header.descr), tuple(map(operator.index, header.shape))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(f"not readable as .npy: {error}", where=name, mend=AS_ROWS) from error
+        raise InputError(f"not readable as .npy: {error}", where=name, hint=AS_ROWS) from error
     if not _is_plain(kind) or header.fortran_order or min(shape, default=0) < 1:
         order = ", column by column" if header.fortran_order else ""
         what = f"an array {list(shape)} of {kind}{order}; rows of numbers were expected"
-        raise InputError(what, where=name, mend=AS_ROWS)
+        raise InputError(what, where=name, hint=AS_ROWS)
     return kind, shape, begins + length
 
 
@@ -115,7 +115,7 @@ class ArrayRows(Records):
         lengths = {one.shape[0] for one in self._arrays}
         if len(lengths) > 1:
             what = f"{' and '.join(one.location.name for one in files)} have {' and '.join(map(str, sorted(lengths)))} rows"
-            raise InputError(what, where="data.source", mend="give every sample a label")
+            raise InputError(what, where="data.source", hint="give every sample a label")
 
     @property
     def holding_samples(self) -> list[FileManifest]:
@@ -160,7 +160,7 @@ class TokenWindows(Records):
         name = files[0].location.name
         if self._array.type.kind not in "iu" or len(self._array.shape) != 1:
             what = f"an array {list(self._array.shape)} of {self._array.type}; one row of token ids was expected"
-            raise InputError(what, where=name, mend="np.save(file, ids)")
+            raise InputError(what, where=name, hint="np.save(file, ids)")
         self.block = block or (0, self._array.shape[0])
 
     @property

@@ -80,12 +80,12 @@ class LocalFile:
             with machine_faults(self.name):
                 found = os.stat(self.path)
         except FileNotFoundError as error:
-            raise InputError("no such file", where=self.name, mend=BRING) from error
+            raise InputError("no such file", where=self.name, hint=BRING) from error
         except (OSError, ValueError) as error:  # links in a circle, a name that is too long or has a zero byte
             reason = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"no such file: {reason}", where=self.name, mend=BRING) from error
+            raise InputError(f"no such file: {reason}", where=self.name, hint=BRING) from error
         if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for whoever writes to it
-            raise InputError("a pipe or a device; a file was expected", where=self.name, mend="write what comes of it to a file")
+            raise InputError("a pipe or a device; a file was expected", where=self.name, hint="write what comes of it to a file")
         return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
     def beside(self, name: str) -> LocalFile:
@@ -185,12 +185,12 @@ def located(source: str, root: Path, suffixes: tuple[str, ...]) -> list[Location
     count = math.prod(max(0, int(last) - int(first) + 1) for first, last in NUMBERS.findall(source))
     if count > MOST_FILES:
         what = f"{source!r} names {count:,} files; {MOST_FILES:,} were expected at most"
-        raise InputError(what, where="data.source", mend="name those that are there, with *")
+        raise InputError(what, where="data.source", hint="name those that are there, with *")
     named: list[Location] = []
     for name in _numbered(source):
         named += _in_store(name, suffixes) if is_remote(name) else _here(name, root, suffixes)
     if not named:
-        raise InputError(f"no file is found by {source!r}", where="data.source", mend="a path is relative to the project")
+        raise InputError(f"no file is found by {source!r}", where="data.source", hint="a path is relative to the project")
     return named
 
 

@@ -121,7 +121,7 @@ def _manifest(location: Location, kept: _Row | None, slots_of: Callable[[StoredF
             pieces += [piece_digest(data[low : low + PIECE]) for low in range(0, len(data), PIECE)]
             size += len(data)
     if not size:
-        raise InputError("the file is empty", where=location.name, mend="bring the whole file, or leave it out of data.source")
+        raise InputError("the file is empty", where=location.name, hint="bring the whole file, or leave it out of data.source")
     made = FileManifest(location, mark, size, whole.hexdigest(), b"".join(pieces), [])
     # Read through the manifest itself: a file that changes between the two readings is noticed.
     return replace(made, slots=slots_of(StoredFile(made)))
@@ -177,7 +177,7 @@ class StoredFile:
             if found != self.manifest.pieces[piece * DIGEST : (piece + 1) * DIGEST]:
                 low = piece * PIECE
                 what = f"{self._name} changed: bytes {low} to {low + PIECE - 1} are not those of its manifest"
-                raise InputError(what, where=self._name, mend=BRING_BACK)
+                raise InputError(what, where=self._name, hint=BRING_BACK)
         return data
 
     def _open(self) -> None:

@@ -262,5 +262,5 @@ def refuse_columns(split: Split) -> None:
     """
     asked = [key for key in ("folds", "group", "time", "column") if getattr(split, key)]
     if asked:
-        mend = "give the splits files of their own: data: {validation: ..., test: ...}"
-        raise InputError("records that stay in their files are not split by it", where=f"split.{asked[0]}", mend=mend)
+        hint = "give the splits files of their own: data: {validation: ..., test: ...}"
+        raise InputError("records that stay in their files are not split by it", where=f"split.{asked[0]}", hint=hint)

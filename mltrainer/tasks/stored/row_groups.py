@@ -29,12 +29,12 @@ def _parquet(file: StoredFile) -> Any:
         from pyarrow import parquet
     except ImportError as error:
         raise InputError(
-            "Parquet is read by row groups with pyarrow, which is not installed", where=name, mend=INSTALL
+            "Parquet is read by row groups with pyarrow, which is not installed", where=name, hint=INSTALL
         ) from error
     try:
         return parquet.ParquetFile(Readable(file), pre_buffer=False)
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"not readable as Parquet: {error}", where=name, mend="bring the whole file") from error
+        raise InputError(f"not readable as Parquet: {error}", where=name, hint="bring the whole file") from error
 
 
 def row_group_slots(file: StoredFile) -> Slots:
@@ -87,7 +87,7 @@ class RowGroups(Records):
             table = file.read_row_group(group, columns=wanted, use_threads=False)
         except (pyarrow.ArrowException, OSError) as error:
             what = f"row group {group} is not readable as Parquet: {error}"
-            raise InputError(what, where=name, mend="bring the whole file, or write it anew") from error
+            raise InputError(what, where=name, hint="bring the whole file, or write it anew") from error
         return {column: _cells(table.column(column).combine_chunks()) for column in wanted}
 
     def _file(self, number: int) -> Any:
@@ -104,14 +104,14 @@ class RowGroups(Records):
         self._refuse_twice(found.schema_arrow.names, name)
         if not found.schema_arrow.equals(self._schema):
             what = f"its columns are {_listed(found.schema_arrow)}; {_listed(self._schema)} were expected, as of the others"
-            raise InputError(what, where=name, mend="give all files the same columns")
+            raise InputError(what, where=name, hint="give all files the same columns")
         return found
 
     def _refuse_twice(self, columns: Sequence[str], name: str) -> None:
         twice = next((one for one in columns if columns.count(one) > 1 and one not in self._ignore), None)
         if twice is not None:
-            mend = f"rename one of them, or leave them out: data: {{ignore: [{twice}]}}"
-            raise InputError(f"two columns are called {twice!r}", where=name, mend=mend)
+            hint = f"rename one of them, or leave them out: data: {{ignore: [{twice}]}}"
+            raise InputError(f"two columns are called {twice!r}", where=name, hint=hint)
 
 
 def _listed(schema: Any) -> str:

@@ -74,7 +74,7 @@ def _refuse_shared(sources: dict[str, Records]) -> None:
             if key != name:
                 same = "" if path == one.location.name else f", as {path}"
                 what = f"{one.location.name} is also in data.{key}{same}: a model would be tested on what it was trained on"
-                raise InputError(what, where=f"data.{name}", mend="give each split files of its own")
+                raise InputError(what, where=f"data.{name}", hint="give each split files of its own")
 
 
 def _bases(parts: BySplit[Part]) -> BySplit[int]:
@@ -90,7 +90,7 @@ def _refuse_empty(parts: BySplit[Part], config: TrainingConfig) -> None:
     for name in SPLITS if config.split.test else SPLITS[:2]:
         if not len(parts[name]):
             sizes = ", ".join(f"{one} {len(part)}" for one, part in parts.items())
-            raise InputError(f"a split is empty: {sizes}", where="split", mend="bring more data, or set larger shares")
+            raise InputError(f"a split is empty: {sizes}", where="split", hint="bring more data, or set larger shares")
 
 
 def records_of(data: Data, root: Path) -> Records:
@@ -112,18 +112,18 @@ def records_of(data: Data, root: Path) -> Records:
         return _arrays(data, files, root)
     found = ", ".join(sorted(suffixes)) or "files without an ending"
     what = f"{data.source!r} holds {found}; records are read from files of one kind: {', '.join(KNOWN)}"
-    raise InputError(what, where="data.source", mend="name files of one kind, or write samples(self) or dataset(self, split)")
+    raise InputError(what, where="data.source", hint="name files of one kind, or write samples(self) or dataset(self, split)")
 
 
 def _arrays(data: Data, files: list[Location], root: Path) -> Records:
     if len(files) > 1:
         what = f"{data.source!r} names {len(files)} arrays; one was expected"
-        raise InputError(what, where="data.source", mend="join them in one")
+        raise InputError(what, where="data.source", hint="join them in one")
     if data.tokens is not None:
         return TokenWindows(manifest_of(files, root, "arrays", array_slots), data.tokens.length, data.tokens.type)
     if files[0].name.endswith(".bin"):
-        mend = "data: {tokens: {length: 256, type: uint16}}"
-        raise InputError("a .bin file of tokens needs the number of those of a sample", where="data.tokens", mend=mend)
+        hint = "data: {tokens: {length: 256, type: uint16}}"
+        raise InputError("a .bin file of tokens needs the number of those of a sample", where="data.tokens", hint=hint)
     return ArrayRows(manifest_of([*files, *_labels(files[0])], root, "arrays", array_slots))
 
 
@@ -140,6 +140,6 @@ def _labels(file: Location) -> list[Location]:
     try:
         other.mark()
     except InputError as error:
-        mend = f"bring {other.name}, or give the array another name, such as rows.npy"
-        raise InputError(f"its labels are expected beside it: {error.message}", where=other.name, mend=mend) from error
+        hint = f"bring {other.name}, or give the array another name, such as rows.npy"
+        raise InputError(f"its labels are expected beside it: {error.message}", where=other.name, hint=hint) from error
     return [other]

@@ -18,19 +18,19 @@ def store_of(address: str) -> tuple[Any, str]:
         InputError: fsspec, or what it needs for this kind of address, is not installed, or it has no such address.
     """
     if "::" in address:
-        mend = "name the file itself, or bring it here"
-        raise InputError("an address of several steps, joined by `::`; one step was expected", where=address, mend=mend)
+        hint = "name the file itself, or bring it here"
+        raise InputError("an address of several steps, joined by `::`; one step was expected", where=address, hint=hint)
     try:
         import fsspec
     except ImportError as error:
-        mend = "pip install 'mltrainer[data]'"
-        raise InputError("an address is reached by fsspec, which is not installed", where=address, mend=mend) from error
+        hint = "pip install 'mltrainer[data]'"
+        raise InputError("an address is reached by fsspec, which is not installed", where=address, hint=hint) from error
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
         package = backend_of(address)
-        mend = f"pip install {package}" if package else "install what it names"
-        raise InputError(f"not reachable by fsspec: {error}", where=address, mend=mend) from error
+        hint = f"pip install {package}" if package else "install what it names"
+        raise InputError(f"not reachable by fsspec: {error}", where=address, hint=hint) from error
     except Exception as error:
         raise _unanswered(error, address) from error
     return found
@@ -53,11 +53,11 @@ def answering(address: str, bring: str = BRING) -> Iterator[None]:
     except MltrainerError:
         raise
     except FileNotFoundError as error:
-        raise InputError("no such file", where=address, mend=bring) from error
+        raise InputError("no such file", where=address, hint=bring) from error
     except Exception as error:
         raise _unanswered(error, address) from error
 
 
 def _unanswered(error: Exception, address: str) -> InputError:
-    mend = "check the address, the network and what the store asks for, such as keys in the environment, then type it again"
-    return InputError(f"fsspec failed with {type(error).__name__}: {error}", where=address, mend=mend)
+    hint = "check the address, the network and what the store asks for, such as keys in the environment, then type it again"
+    return InputError(f"fsspec failed with {type(error).__name__}: {error}", where=address, hint=hint)

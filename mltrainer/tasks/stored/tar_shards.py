@@ -37,18 +37,18 @@ def index_of(file: StoredFile) -> Index:
                     found.append((key, {}))
                 if ending in found[-1][1]:
                     raise InputError(
-                        f"two files {ending!r} of the sample {key!r}", where=name, mend="give each sample its own name"
+                        f"two files {ending!r} of the sample {key!r}", where=name, hint="give each sample its own name"
                     )
                 found[-1][1][ending] = (member.offset_data, member.size)
             _require_end(file, archive.offset)
     except tarfile.TarError as error:
         raise InputError(
-            f"not readable as a plain tar file: {error}", where=name, mend="unpack it, or bring the whole file"
+            f"not readable as a plain tar file: {error}", where=name, hint="unpack it, or bring the whole file"
         ) from error
     ends = max((first + size for _, parts in found for first, size in parts.values()), default=0)
     if not found or ends > file.manifest.size:
         what = "holds no file with an ending" if not found else f"is cut off: a sample ends at byte {ends}"
-        raise InputError(what, where=name, mend="bring the whole file")
+        raise InputError(what, where=name, hint="bring the whole file")
     return found
 
 
@@ -66,7 +66,7 @@ def _members(archive: tarfile.TarFile, name: str) -> Iterator[tuple[str, str, ta
         if not member.isreg() or member.issparse():
             kind = "a sparse file" if member.isreg() else "a link or a device"
             what = f"{member.name!r} is {kind}; files with their content were expected"
-            raise InputError(what, where=name, mend="pack it anew: tar --dereference --hard-dereference -cf FILE ...")
+            raise InputError(what, where=name, hint="pack it anew: tar --dereference --hard-dereference -cf FILE ...")
         yield (f"{folder}/{stem}" if folder else stem), ending, member
 
 
@@ -83,13 +83,13 @@ def _require_end(file: StoredFile, at: int) -> None:
     name, rest = file.manifest.location.name, Readable(file)
     rest.seek(at)
     if len(end := rest.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE:
-        raise InputError(f"is cut off: no end of the archive at byte {at}", where=name, mend="bring the whole file")
+        raise InputError(f"is cut off: no end of the archive at byte {at}", where=name, hint="bring the whole file")
     if any(end):
-        raise InputError(f"is damaged: no header of a file at byte {at}", where=name, mend="bring the whole file")
+        raise InputError(f"is damaged: no header of a file at byte {at}", where=name, hint="bring the whole file")
     while data := rest.read(READ):
         if any(data):
             what = f"holds more after its end at byte {at}, as tar files that were joined do"
-            raise InputError(what, where=name, mend="keep each tar file apart, or pack it anew")
+            raise InputError(what, where=name, hint="keep each tar file apart, or pack it anew")
 
 
 def tar_slots(file: StoredFile) -> Slots:

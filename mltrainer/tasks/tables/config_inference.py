@@ -191,7 +191,7 @@ def _columns(table: Table, target: str, plain: Mapping[str, Column]) -> _Columns
     ids = _without_use(features, [name for name in kinds if name not in codes], plain[target])
     if features and len(ids) == len(features):
         what = f"no column is left that could tell {target!r}: {'; '.join(f'{name!r}: {why}' for name, why in ids.items())}"
-        raise InputError(what, where=table.place, mend="bring columns that tell the target")
+        raise InputError(what, where=table.place, hint="bring columns that tell the target")
     return _Columns(plain, {name: kind for name, kind in kinds.items() if name not in ids}, ids)
 
 

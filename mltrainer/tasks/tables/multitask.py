@@ -298,7 +298,7 @@ def _told(column: Column, config: TrainingConfig) -> tuple[str, bool]:
     said = config.data.columns.get(column.name) if config.data else None
     if column.kind in NO_TARGETS:
         what = f"column {column.name!r} is read as {column.kind}, of which a model can learn and which it cannot predict"
-        raise InputError(what, where="data.columns", mend=f"{column.name}: category, or leave it out of data.targets")
+        raise InputError(what, where="data.columns", hint=f"{column.name}: category, or leave it out of data.targets")
     if said in QUANTITIES:
         return f"target {column.name!r} is predicted as a quantity, as data.columns says {said}", True
     task, what = task_of(column)
@@ -319,5 +319,5 @@ def _word(name: str, taken: list[str], where: str) -> str:
     word = re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")
     if not word or word in taken:
         fault = f"the names of another target's, such as loss_{word}" if word else "no name in letters from a to z and digits"
-        raise InputError(f"the metrics of {name!r} would have {fault}", where=where, mend="rename the column in the file")
+        raise InputError(f"the metrics of {name!r} would have {fault}", where=where, hint="rename the column in the file")
     return word

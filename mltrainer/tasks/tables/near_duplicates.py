@@ -38,8 +38,8 @@ def near_duplicates(columns: Sequence[Column], train: np.ndarray, held_out: np.n
         return []
     count, how = max(found)
     text = f"{count} of {len(rows)} validation rows equal a training row {how}"
-    mend = "are they copies? Then split by what they share: split: {group: COLUMN}"
-    return [Finding("warning", f"{text}: {mend}")]
+    hint = "are they copies? Then split by what they share: split: {group: COLUMN}"
+    return [Finding("warning", f"{text}: {hint}")]
 
 
 def _but_one(

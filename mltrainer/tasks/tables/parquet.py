@@ -23,7 +23,7 @@ def read_parquet(data: bytes, place: str) -> Table:
     try:
         frame = polars.read_parquet(io.BytesIO(data))
     except (polars.exceptions.PolarsError, OSError, ValueError) as error:
-        raise InputError(f"not readable as Parquet: {error}", where=place, mend=WHOLE_FILE) from error
+        raise InputError(f"not readable as Parquet: {error}", where=place, hint=WHOLE_FILE) from error
     if frame.height == 0:
         raise InputError(f"a table with {frame.width} columns, but no rows", where=place)
     count = frame.height

@@ -106,8 +106,8 @@ def schema_of(
     targets = [target, *beside]
     names = [name for name in table.columns if name not in targets and name not in ignore]
     if not names:
-        mend = "name fewer columns in data.ignore, or bring data with more of them"
-        raise InputError(f"no feature is left beside the target {target!r}", where=table.place, mend=mend)
+        hint = "name fewer columns in data.ignore, or bring data with more of them"
+        raise InputError(f"no feature is left beside the target {target!r}", where=table.place, hint=hint)
     columns = [_parsed_column(table, name, kinds.get(name), known or {}) for name in [*names, *targets]]
     for column in columns:
         if wrong == "stop":
@@ -141,8 +141,8 @@ def _used_rows(table: Table, targets: list[Column], dropped: np.ndarray) -> tupl
     without = np.flatnonzero(missing & ~is_dropped)
     kept = np.flatnonzero(~(missing | is_dropped))
     if not len(kept):
-        mend = "data: {wrong_cells: missing} keeps more rows"
-        raise InputError(f"no row is left of {len(table)}", where=table.place, mend=mend)
+        hint = "data: {wrong_cells: missing} keeps more rows"
+        raise InputError(f"no row is left of {len(table)}", where=table.place, hint=hint)
     return kept, without
 
 
@@ -178,7 +178,7 @@ def refuse_unknown(table: Table, names: Iterable[str], key: str) -> None:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         columns = ", ".join(list(table.columns)[:12])
         what = f"{table.place} has no column {unknown[0]!r}{hint}"
-        raise InputError(what, where=key, mend=f"name some of its columns: {columns}")
+        raise InputError(what, where=key, hint=f"name some of its columns: {columns}")
 
 
 def _refuse_wrong(table: Table, column: Column, is_target: bool) -> None:
@@ -190,14 +190,14 @@ def _refuse_wrong(table: Table, column: Column, is_target: bool) -> None:
         raise InputError(
             f"column {column.name!r} holds {value}, which is not finite as float32; {_lines(table, column.wrong)}",
             where=table.where(row),
-            mend=f"fix these cells, leave them empty where the value is not known, {choice}",
+            hint=f"fix these cells, leave them empty where the value is not known, {choice}",
         )
     leave = "" if is_target else "name the column in data.ignore, "
     raise InputError(
         f"column {column.name!r} holds {_PLURAL.get(column.kind, column.kind)}, but {table.columns[column.name][row]!r} here; "
         f"{len(column.wrong)} such cell{'s' if len(column.wrong) > 1 else ''} in {_lines(table, column.wrong)}",
         where=table.where(row),
-        mend=f"fix these cells, leave them empty where the value is not known, {leave}{choice}",
+        hint=f"fix these cells, leave them empty where the value is not known, {leave}{choice}",
     )
 
 
@@ -220,7 +220,7 @@ def _wrong_cells(table: Table, column: Column) -> str:
 def _refuse_empty(table: Table, column: Column, is_target: bool) -> None:
     if column.missing.all():
         what = f"column {column.name!r} has no value in any of {len(table)} rows"
-        raise InputError(what, where=table.place, mend="predict another column" if is_target else "name it in data.ignore")
+        raise InputError(what, where=table.place, hint="predict another column" if is_target else "name it in data.ignore")
 
 
 def _lines(table: Table, rows: np.ndarray) -> str:
@@ -244,13 +244,13 @@ def labels_of(schema: Schema, target: Column | None = None) -> tuple[np.ndarray,
         raise InputError(
             f"the target {target.name!r} holds {target.values[fractions[0]]}; a class was expected",
             where=schema.where(int(fractions[0])),
-            mend="task: {kind: tabular_regression} predicts a quantity",
+            hint="task: {kind: tabular_regression} predicts a quantity",
         )
     values, labels = np.unique(target.values, return_inverse=True)
     names = _class_names(target, values)
     if len(names) < 2:
         what = f"the target {target.name!r} has one class only: {names[0]!r} in all {len(labels)} rows"
-        raise InputError(what, where=schema.table.place, mend="; or ".join([TWO_CLASSES, *schema.table.notes]))
+        raise InputError(what, where=schema.table.place, hint="; or ".join([TWO_CLASSES, *schema.table.notes]))
     return labels.astype(np.int64), names
 
 
@@ -276,7 +276,7 @@ def quantities_of(schema: Schema) -> np.ndarray:
         raise InputError(
             f"the target {schema.target.name!r} holds {schema.target.shown(0)}; a number was expected",
             where=schema.where(0),
-            mend="task: {kind: tabular_classification} predicts a class",
+            hint="task: {kind: tabular_classification} predicts a class",
         )
     return schema.target.values
 

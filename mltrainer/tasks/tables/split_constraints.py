@@ -66,7 +66,7 @@ def _column(rows: Rows, name: str, key: str, kind: ColumnKind | None) -> Column:
     table = rows.table
     if name not in table.columns:
         columns = ", ".join(list(table.columns)[:12])
-        raise InputError(f"{table.place} has no column {name!r}", where=key, mend=f"name one of its columns: {columns}")
+        raise InputError(f"{table.place} has no column {name!r}", where=key, hint=f"name one of its columns: {columns}")
     return column_of(table, name, kind).take_rows(rows.used)
 
 
@@ -82,7 +82,7 @@ def _times(rows: Rows, name: str, kind: ColumnKind | None) -> np.ndarray:
         raise InputError(
             f"{int(bad.sum())} of {len(rows)} rows have no time in column {name!r}, by which the rows are split",
             where=rows.where(row),
-            mend=f"fix these cells, or say what they are: data: {{columns: {{{name}: date_day_first}}}}",
+            hint=f"fix these cells, or say what they are: data: {{columns: {{{name}: date_day_first}}}}",
         )
     return column.values
 
@@ -96,6 +96,6 @@ def _given(rows: Rows, column: Column) -> np.ndarray:
         raise InputError(
             f"{len(wrong)} rows of column {column.name!r} name no split; train, validation and test are known",
             where=rows.where(int(wrong[0])),
-            mend="fix these cells, or split by something else",
+            hint="fix these cells, or split by something else",
         )
     return named

@@ -354,7 +354,7 @@ def _refuse_empty_in_training(columns: list[Column], train: np.ndarray) -> None:
     for column in columns:
         if column.missing[train].all():
             raise InputError(
-                f"column {column.name!r} has no value in any of {len(train)} training rows", mend="name it in data.ignore"
+                f"column {column.name!r} has no value in any of {len(train)} training rows", hint="name it in data.ignore"
             )
 
 
@@ -373,7 +373,7 @@ def refuse_constant(target: Column, values: np.ndarray, where: str) -> None:
         raise InputError(
             f"the target {target.name!r} is {values.mean():g} in all {len(values)} training rows",
             where=where,
-            mend="predict another column, or bring data in which it varies",
+            hint="predict another column, or bring data in which it varies",
         )
 
 

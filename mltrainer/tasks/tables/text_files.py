@@ -46,11 +46,11 @@ def decode(data: bytes, place: str) -> str:
     """
     start = next((len(mark) for mark in (BOM, *UTF16) if data.startswith(mark)), 0)
     if not data[start:].strip():
-        raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
+        raise InputError("the file is empty", where=place, hint=WHOLE_FILE)
     nul = -1 if wide_encoding(data) else data.find(b"\0")
     if nul >= 0:
         raise InputError(
-            f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}", mend=WHOLE_FILE
+            f"NUL byte at byte offset {nul}; a text file was expected", where=f"{place}:{_line(data, nul)}", hint=WHOLE_FILE
         )
     try:
         return decoded(data)
@@ -60,7 +60,7 @@ def decode(data: bytes, place: str) -> str:
         raise InputError(
             f"{'not UTF-8' if is_utf8 else 'neither UTF-8 nor Windows-1252'}: byte 0x{data[offset]:02x} at byte offset {offset}",
             where=f"{place}:{_line(data, offset)}",
-            mend="save the file as UTF-8 (for cp1251: iconv -f cp1251 -t utf-8)",
+            hint="save the file as UTF-8 (for cp1251: iconv -f cp1251 -t utf-8)",
         ) from error
 
 
@@ -102,12 +102,12 @@ def read_csv(data: bytes, place: str, header: bool = True, skip_lines: int = 0) 
         return replace(table, notes=[*notes, *table.notes])
     lines = list(_records(text, place, header, skip_lines))
     if not lines:
-        raise InputError(f"no line is left below the {skip_lines} that are skipped", where=place, mend="skip fewer lines")
+        raise InputError(f"no line is left below the {skip_lines} that are skipped", where=place, hint="skip fewer lines")
     names = _names(lines[0][1], header)
     body = lines[1:] if header else lines
     _refuse_ragged(names, body, place)
     if not body:
-        raise InputError(f"a header with {len(names)} columns, but no rows", where=place, mend=WHOLE_FILE)
+        raise InputError(f"a header with {len(names)} columns, but no rows", where=place, hint=WHOLE_FILE)
     notes += _same_names(lines[0][1]) if header else []
     return replace(_table(names, [cells for _, cells in body], [line for line, _ in body], place), notes=notes)
 
@@ -154,7 +154,7 @@ def _records(text: str, place: str, header: bool, skipped: int) -> Any:
         unclosed = "unexpected end" in str(error)
         what = "a quote that opens in this record is never closed" if unclosed else f"not readable as CSV: {error}"
         raise InputError(
-            what, where=f"{place}:{begins}", mend="fix this record; a quote inside a cell is written twice"
+            what, where=f"{place}:{begins}", hint="fix this record; a quote inside a cell is written twice"
         ) from error
 
 
@@ -178,7 +178,7 @@ def _refuse_ragged(header: list[str], body: list[tuple[int, list[str]]], place: 
     raise InputError(
         f"{len(bad)} of {len(body)} rows do not have the header's {len(header)} cells: {shown}{more}",
         where=f"{place}:{bad[0][0]}",
-        mend=_hint_for_ragged(header, body, bad, Path(place).name),
+        hint=_hint_for_ragged(header, body, bad, Path(place).name),
     )
 
 
@@ -224,7 +224,7 @@ def read_jsonl(data: bytes, place: str) -> Table:
     objects = [_json_object(line, f"{place}:{nr}") for nr, line in numbered]
     names = list(dict.fromkeys(name for item in objects for name in item))
     if not names:
-        raise InputError("no line has a value", where=place, mend=WHOLE_FILE)
+        raise InputError("no line has a value", where=place, hint=WHOLE_FILE)
     rows = [[item.get(name, "") for name in names] for item in objects]
     return _table(names, rows, [nr for nr, _ in numbered], place)
 
@@ -238,9 +238,9 @@ def read_json(data: bytes, place: str) -> Table:
     try:
         rows = json.loads(decode(data, place))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not readable as JSON: {error}", where=place, mend=WHOLE_FILE) from error
+        raise InputError(f"not readable as JSON: {error}", where=place, hint=WHOLE_FILE) from error
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise InputError("a JSON list of objects was expected, one for each row", where=place, mend=WHOLE_FILE)
+        raise InputError("a JSON list of objects was expected, one for each row", where=place, hint=WHOLE_FILE)
     objects = [_cells(row, f"{place}:{number}") for number, row in enumerate(rows, 1)]
     names = list(dict.fromkeys(name for item in objects for name in item))
     cells = [[item.get(name, "") for name in names] for item in objects]
@@ -280,7 +280,7 @@ def _cells(value: dict[str, Any], where: str) -> dict[str, str]:
     found = {name: _cell(item) for name, item in flattened(value).items()}
     half = next((name for name, cell in found.items() if HALF_CHARACTER.search(name + cell)), None)
     if half is not None:
-        raise InputError(f"{half!r} holds half a character (a lone surrogate)", where=where, mend="fix this text, or remove it")
+        raise InputError(f"{half!r} holds half a character (a lone surrogate)", where=where, hint="fix this text, or remove it")
     return found
 
 

@@ -32,7 +32,7 @@ def read_workbook(data: bytes, place: str, header: bool = True, skip_lines: int 
     cells, body = cells[filled], filled[int(header) :]
     if not body:
         what = f"sheet {sheet or sheets[0]!r} holds no rows; the workbook has {', '.join(map(repr, sheets))}"
-        raise InputError(what, where=place, mend=CHOOSE)
+        raise InputError(what, where=place, hint=CHOOSE)
     names = names_of(list(cells.row(0)) if header else [""] * cells.width)
     columns = {name: column[int(header) :] for name, column in zip(names, cells, strict=True)}
     return Table(columns, lambda: np.array(body) + skip_lines + 1, place, notes=_other_sheets(sheets, sheet))
@@ -49,11 +49,11 @@ def sheet_cells(data: bytes, place: str, sheet: str | None, skip_lines: int = 0)
     except InvalidInputError as error:
         is_missing = isinstance(error.__cause__, ImportError)
         what = str(error).partition(":")[0] if is_missing else str(error)
-        mend = INSTALL if is_missing else CHOOSE if "no sheet" in what else WHOLE_FILE
-        raise InputError(what, where=place, mend=mend) from error
+        hint = INSTALL if is_missing else CHOOSE if "no sheet" in what else WHOLE_FILE
+        raise InputError(what, where=place, hint=hint) from error
     if sheet is not None and sheet not in sheets:
         what = f"there is no sheet {sheet!r}; the workbook has {', '.join(map(repr, sheets))}"
-        raise InputError(what, where=place, mend=CHOOSE)
+        raise InputError(what, where=place, hint=CHOOSE)
     return sheets, cells
 
 

@@ -58,7 +58,7 @@ def read_corpus(path: Path, place: str, root: Path) -> tuple[Corpus, list[FileRo
     paths = text_files(path) if path.is_dir() else [path]
     rows = [file_row(each, Path(os.path.relpath(each, root)).as_posix()) for each in paths]
     if not sum(row.size for row in rows):
-        raise InputError("the file is empty", where=place, mend=WHOLE_FILE)
+        raise InputError("the file is empty", where=place, hint=WHOLE_FILE)
     for each, row in zip(paths, rows, strict=True):
         _refuse_wide(each, row.path)
     sha256 = digest([row.sha256 for row in rows])
@@ -116,7 +116,7 @@ def _refuse_wide(path: Path, place: str) -> None:
         wide = wide_encoding(file.read(SAMPLE))
     if wide is not None:
         command = f"iconv -f {wide} -t utf-8 {shlex.quote(path.name)} > NEW.txt"
-        raise InputError(f"the text is {wide.upper()}, and UTF-8 was expected", where=place, mend=f"save it as UTF-8: {command}")
+        raise InputError(f"the text is {wide.upper()}, and UTF-8 was expected", where=place, hint=f"save it as UTF-8: {command}")
 
 
 def _decoded(corpus: Corpus, data: bytes, position: int) -> str:
@@ -125,7 +125,7 @@ def _decoded(corpus: Corpus, data: bytes, position: int) -> str:
     except UnicodeDecodeError as error:
         offset = position + error.start
         what = f"not UTF-8: byte 0x{data[error.start]:02x} at byte offset {offset} of the text"
-        raise InputError(what, where=corpus.place, mend="save it as UTF-8 (for cp1252: iconv -f cp1252 -t utf-8)") from error
+        raise InputError(what, where=corpus.place, hint="save it as UTF-8 (for cp1252: iconv -f cp1252 -t utf-8)") from error
 
 
 def _character(data: bytes, place: int) -> int:

@@ -40,13 +40,13 @@ class TextGeneration(BuiltinTask):
         assert config.data is not None
         if not isinstance(source.content, Corpus):
             what = "text_generation needs a text file or a folder of some, found a table, arrays or texts by class"
-            raise InputError(what, where="data.source", mend="data: {source: FILE.txt}")
+            raise InputError(what, where="data.source", hint="data: {source: FILE.txt}")
         self._config, self._source, self._tokens = config, source, config.data.tokens or Tokens()
         data_findings.refuse_unknown_metric(config.metric.name, METRICS)
         # Here a model writes, so its tokens must give back the text that they were made from.
         if self._tokens.kind == "word" and self._tokens.file is None:
-            mend = "data: {tokens: {kind: char}} (or bpe)"
-            raise InputError("words in lower case cannot be turned back into a text", where="data.tokens.kind", mend=mend)
+            hint = "data: {tokens: {kind: char}} (or bpe)"
+            raise InputError("words in lower case cannot be turned back into a text", where="data.tokens.kind", hint=hint)
         self._bounds = blocks(source.content, config.split)
         self._file = token_file(source.content, self._tokens, source.tokenizer, self._bounds)
         self._tokenizer = tokenizing.load(self._file.tokenizer, TOKENIZER_FILE)
@@ -63,7 +63,7 @@ class TextGeneration(BuiltinTask):
         for split in SPLITS if self._config.split.test else SPLITS[:2]:
             if not self._windows[split]:
                 what = f"the {split} block has {self._file.counts[split]} tokens, fewer than one sample of {self._tokens.length}"
-                raise InputError(what, where="data.tokens.length", mend="bring more text, or take shorter samples")
+                raise InputError(what, where="data.tokens.length", hint="bring more text, or take shorter samples")
 
     def split_constraints(self, split: Split) -> SplitConstraints:
         """Return the windows of each block: the text is cut in three, so that no window is in two of them."""

@@ -42,7 +42,7 @@ def read_texts(folder: Path, place: str) -> tuple[Table, list[FileRow]]:
         found = {inner.name: text_files(inner) for inner in _folders(folder)}
     empty = [name for name, paths in found.items() if not paths]
     if empty:
-        raise InputError(f"no {SUFFIX} files in {', '.join(empty)}", where=place, mend="remove the folder, or bring its texts")
+        raise InputError(f"no {SUFFIX} files in {', '.join(empty)}", where=place, hint="remove the folder, or bring its texts")
     texts, labels, rows = [], [], []
     for label, paths in found.items():
         for path in paths:
@@ -78,11 +78,11 @@ def text_column(table: Table, named: str | None, target: str, ignore: Sequence[s
     name = named or (others[0] if len(others) == 1 else None)
     if name is None or name not in table.columns:
         what = f"no column {named!r}" if named else "more than one column beside the target"
-        mend = f"data: {{text: COLUMN}}, one of {', '.join(others[:12])}"
-        raise InputError(f"{table.place} has {what}; the one with the texts is needed", where="data.text", mend=mend)
+        hint = f"data: {{text: COLUMN}}, one of {', '.join(others[:12])}"
+        raise InputError(f"{table.place} has {what}; the one with the texts is needed", where="data.text", hint=hint)
     if table.columns[name].dtype == np.float64 or name == target:
         what = "is the target" if name == target else "holds numbers"
-        raise InputError(f"column {name!r} {what}; texts were expected", where="data.text", mend="data: {text: COLUMN}")
+        raise InputError(f"column {name!r} {what}; texts were expected", where="data.text", hint="data: {text: COLUMN}")
     return name
 
 

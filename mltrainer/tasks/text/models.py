@@ -58,7 +58,7 @@ def language_model(config: ModelConfig | None, vocabulary: int, length: int) -> 
     else:
         name = config.name if config is not None else "null"
         raise InputError(
-            f"{name} does not predict the next token", where="model.name", mend="model: {name: transformer} (or gru)"
+            f"{name} does not predict the next token", where="model.name", hint="model: {name: transformer} (or gru)"
         )
     return nn.Sequential(OrderedDict(reader=reader, dropout=nn.Dropout(config.dropout), output=nn.Linear(width, vocabulary)))
 

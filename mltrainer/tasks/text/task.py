@@ -39,7 +39,7 @@ class TextClassification(Classification):
         if not isinstance(source.content, Table):
             what = "text_classification needs texts with their classes, found arrays"
             raise InputError(
-                what, where="task.kind", mend="bring a CSV, Parquet or JSONL file, or a folder of .txt files per class"
+                what, where="task.kind", hint="bring a CSV, Parquet or JSONL file, or a folder of .txt files per class"
             )
         table, self._target = table_of(source.content, config.data.target or folder_target(source.content))
         self._column = text_column(table, config.data.text, self._target, config.data.ignore)

@@ -31,7 +31,7 @@ def _library() -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise InputError("texts need the package tokenizers", where="task.kind", mend='pip install "mltrainer[text]"') from error
+        raise InputError("texts need the package tokenizers", where="task.kind", hint='pip install "mltrainer[text]"') from error
     return tokenizers
 
 
@@ -101,7 +101,7 @@ def load(data: bytes, place: str) -> Tokenizer:
         tokenizer: Tokenizer = lib.Tokenizer.from_buffer(data)
     except Exception as error:  # the library raises Exception itself
         raise InputError(
-            f"not readable as a tokenizer.json: {error}", where=place, mend="data: {tokens: {file: null}}"
+            f"not readable as a tokenizer.json: {error}", where=place, hint="data: {tokens: {file: null}}"
         ) from error
     tokenizer.no_truncation()
     if _padding(tokenizer) is None:

@@ -107,7 +107,7 @@ def check(root: Path, project: str, options: Wandb) -> None:
     try:
         wandb.Api(timeout=max(1, int(options.wait_s / 2))).viewer  # noqa: B018 - a request
     except wandb.errors.UsageError as error:
-        raise InputError(str(error), where="tracking.wandb", mend="wandb login, or export WANDB_API_KEY=...") from None
+        raise InputError(str(error), where="tracking.wandb", hint="wandb login, or export WANDB_API_KEY=...") from None
 
 
 def _own_folder(root: Path, options: Wandb) -> Path:

@@ -58,12 +58,12 @@ def _checked(given: Any, job: TrainingJob, entry_point: str) -> Trained:
     except ValidationError as error:
         first = faults_of(error)[0]
         raise InputError(
-            f"it returned {first.place}: {first.msg}", where=f"{entry_point}:work", mend="return a mltrainer.tools.own.Trained"
+            f"it returned {first.place}: {first.msg}", where=f"{entry_point}:work", hint="return a mltrainer.tools.own.Trained"
         ) from error
     steps, most = len(found.losses), job.max_steps or found.planned_steps
     if steps > most or found.history[-1].step != steps:
         told = f"{steps} losses, the last evaluation after step {found.history[-1].step}, and at most {most} steps to make"
-        raise InputError(f"it returned {told}", where=f"{entry_point}:work", mend="evaluate after the last step, then end")
+        raise InputError(f"it returned {told}", where=f"{entry_point}:work", hint="evaluate after the last step, then end")
     parts.require_planned_data(job, found.data.sha256)
     return found
 
@@ -99,8 +99,8 @@ def completed(job: TrainingJob, found: Trained, root: Path, seconds: float) -> d
         if job.purpose == "probe":  # which sealing does not look at: of our own trainers it is sound
             parsed_result(whole, ProbeResult)
     except MltrainerError as error:
-        mend = "give `more` keys of a run's result, as mltrainer.records.run.Run declares them"
-        raise InputError(f"it returned {error.message}", where=f"tool {job.tool}, more", mend=mend) from error
+        hint = "give `more` keys of a run's result, as mltrainer.records.run.Run declares them"
+        raise InputError(f"it returned {error.message}", where=f"tool {job.tool}, more", hint=hint) from error
     return whole
 
 
@@ -158,7 +158,7 @@ def _quality(job: TrainingJob, found: Trained) -> parts.Quality:
     lists: dict[str, Any] = {"layer_norms": [], "update_ratios": []}
     history = [{**row.model_dump(), "grad_norm": unknown, **lists, **unmeasured} for row in found.history]
     if any(metric.name not in row.validation for row in found.history):
-        raise InputError(f"an evaluation has no {metric.name}", where="metric.name", mend="measure it, or name another metric")
+        raise InputError(f"an evaluation has no {metric.name}", where="metric.name", hint="measure it, or name another metric")
     best = history[found.history.index(best)] if (best := best_row(found.history, metric)) else None
     return parts.Quality(history=history, best=best, last=history[-1], first_loss=found.losses[0], parameters=found.parameters)
 

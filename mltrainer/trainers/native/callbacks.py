@@ -64,8 +64,8 @@ class Callbacks:
         """
         if self._participants and stepper.parallel.splits:
             what = f"{self._participants[0].use} takes part in the steps of a model that lies split among processes"
-            mend = "tensor_parallel: 1, and launch.parallel: zero1, which keeps the model whole"
-            raise InputError(what, where="callbacks", mend=mend)
+            hint = "tensor_parallel: 1, and launch.parallel: zero1, which keeps the model whole"
+            raise InputError(what, where="callbacks", hint=hint)
         self._model, self._optimizer = stepper.model, stepper.optimizer
         if self._participants:
             stepper.before_step = self._before_step
@@ -129,7 +129,7 @@ class Callbacks:
             raise InputError(
                 f"{own.use} changed {' and '.join(changed)} in {event}, where a callback may only watch",
                 where="callbacks",
-                mend="change them in on_before_step, and give the class state_dict and load_state_dict",
+                hint="change them in on_before_step, and give the class state_dict and load_state_dict",
             )
 
     # --- state ---
@@ -150,7 +150,7 @@ class Callbacks:
                 f"the checkpoint has the state of {', '.join(found) or 'no callback'}; "
                 f"the config's callbacks with state are {', '.join(expected) or 'none'}",
                 where="callbacks",
-                mend="name the callbacks that the checkpoint was made with, or train a new run",
+                hint="name the callbacks that the checkpoint was made with, or train a new run",
             )
         for own, state in zip(self._participants, states, strict=True):
             self._of_user(own, "load_state_dict", state["state"])
@@ -186,7 +186,7 @@ def _adapter(number: int, given: Callback, root: Path) -> _Own:
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
         raise InputError(f"{module.__name__} has no class {name!r}; its classes are: {', '.join(classes) or 'none'}", where=where)
     if (fault := misfit(kind)) is not None:
-        raise InputError(f"{given.use} {fault}", where=where, mend="see mltrainer.callbacks for the events and what each gets")
+        raise InputError(f"{given.use} {fault}", where=where, hint="see mltrainer.callbacks for the events and what each gets")
     if given.watch and hasattr(kind, "state_dict"):
         raise InputError(f"{given.use} takes part in training, and may not be declared to watch only", where=where)
     # Before the class is made: a TypeError out of its constructor would not tell a wrong option from a fault of its code.

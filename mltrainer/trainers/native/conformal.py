@@ -67,7 +67,7 @@ def calibrated(task: Task, model: nn.Module, config: TrainingConfig, samples: Sa
     threshold = float(np.sort(fits(answers, score))[::-1][place - 1])
     if not math.isfinite(threshold):
         what = f"a coverage of {coverage:g} needs finite outputs of {place} of {len(samples)} validation samples"
-        raise InputError(what, where=KEY, mend="train a model whose outputs are finite, or ask for less coverage")
+        raise InputError(what, where=KEY, hint="train a model whose outputs are finite, or ask for less coverage")
     bound = -threshold if score == RESIDUAL else threshold
     return Conformal(coverage=coverage, score=score, threshold=bound, samples=len(samples), rank=place)
 
@@ -98,7 +98,7 @@ def require(
         handle.remove()
     if not seen or not _is_as_delivered(told, seen[0], score):
         what = "forward() of your task returns other outputs than its model gives, which are what inference.py reads"
-        raise InputError(what, where=KEY, mend="move what forward() does with them into the model, or leave conformal out")
+        raise InputError(what, where=KEY, hint="move what forward() does with them into the model, or leave conformal out")
     return score, place
 
 
@@ -126,10 +126,10 @@ def score_of(config: TrainingConfig, interface: Mapping[str, Any]) -> str:
         raise InputError(
             "conformal needs outputs that are logits of classes or one value, and your task does not say that they are",
             where=KEY,
-            mend='return {"output": "logits", "classes": [...]} or {"output": "value"} in inference() of your task',
+            hint='return {"output": "logits", "classes": [...]} or {"output": "value"} in inference() of your task',
         )
     if asked is not None:
-        raise InputError(f"{asked} makes sets of classes, and the outputs are values", where=f"{KEY}.score", mend="leave it out")
+        raise InputError(f"{asked} makes sets of classes, and the outputs are values", where=f"{KEY}.score", hint="leave it out")
     return RESIDUAL
 
 
@@ -142,7 +142,7 @@ def require_samples(coverage: float, samples: int) -> int:
     place = rank(coverage, samples)
     if place > samples:
         what = f"a coverage of {coverage:g} needs at least {fewest_samples(coverage)} validation samples, found {samples}"
-        raise InputError(what, where=f"{KEY}.coverage", mend="raise split.validation, or ask for less coverage")
+        raise InputError(what, where=f"{KEY}.coverage", hint="raise split.validation, or ask for less coverage")
     return place
 
 
@@ -180,7 +180,7 @@ def _table(found: Any, count: int, what: str) -> np.ndarray:
     """Return a tensor as float64 [samples, numbers]."""
     if not isinstance(found, Tensor) or not found.dim() or len(found) != count:
         shape = f"a tensor of shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise InputError(f"conformal needs one row of {what} for each of {count} samples, found {shape}", where=KEY, mend=_MEND)
+        raise InputError(f"conformal needs one row of {what} for each of {count} samples, found {shape}", where=KEY, hint=_MEND)
     return np.asarray(found.to(torch.float64).numpy().reshape(count, -1))
 
 
@@ -191,7 +191,7 @@ def _refuse(found: str, classes: list[Any]) -> None:
     wanted = (
         f"logits of {len(classes)} classes, with the class's number as target" if classes else "one value, with one as target"
     )
-    raise InputError(f"conformal expected for each sample {wanted}, as inference() says; found {found}", where=KEY, mend=_MEND)
+    raise InputError(f"conformal expected for each sample {wanted}, as inference() says; found {found}", where=KEY, hint=_MEND)
 
 
 def fits(answers: Answers, score: str) -> np.ndarray:

@@ -197,14 +197,14 @@ def as_numbers(given: Any, method: str = "metrics(self, outputs, targets)") -> d
     Raises:
         InputError: It is not a dict of numbers by name.
     """
-    name_of, mend = method.partition("(")[0], MEND.format(method=method)
+    name_of, hint = method.partition("(")[0], MEND.format(method=method)
     if not isinstance(given, Mapping):
-        raise InputError(f"{name_of} gave {type(given).__name__}; a dict of numbers by name was expected", mend=mend)
+        raise InputError(f"{name_of} gave {type(given).__name__}; a dict of numbers by name was expected", hint=hint)
     for name, value in given.items():
         single = value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, numbers.Real)
         if not (isinstance(name, str) and single):
             what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else shortened(repr(value), 80)
-            raise InputError(f"{name_of} gave {what} for {name!r}; a number was expected", mend=mend)
+            raise InputError(f"{name_of} gave {what} for {name!r}; a number was expected", hint=hint)
     return {_without_secrets(name): float(value) for name, value in given.items()}
 
 
@@ -228,7 +228,7 @@ def _together(parts: list[Any], what: str) -> Any:
         raise InputError(
             f"the {what} of a split's batches differ in shape, and metrics reads them as one: {error}",
             where="task.use",
-            mend="write accumulate(self, state, outputs, targets) and compute(self, state) in place of metrics and evaluation",
+            hint="write accumulate(self, state, outputs, targets) and compute(self, state) in place of metrics and evaluation",
         ) from error
 
 

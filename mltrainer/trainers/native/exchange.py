@@ -252,4 +252,4 @@ def others_may_be_lost(is_told: Callable[[Exception], bool] = lambda _error: Tru
         if not is_told(error):
             raise
         time.sleep(PATIENCE_S)
-        raise KilledError(f"another process of this training was lost: {error}", mend="type the same command again") from error
+        raise KilledError(f"another process of this training was lost: {error}", hint="type the same command again") from error

@@ -146,7 +146,7 @@ def fit(
     config = validate_values(TrainingConfig, values, "fit")
     if config.tracking is not None:
         raise InputError(
-            "fit leaves nothing behind, so that trackers have nothing to read", where="tracking", mend="leave it out"
+            "fit leaves nothing behind, so that trackers have nothing to read", where="tracking", hint="leave it out"
         )
     return train(config, Path.cwd(), given, tell)
 

@@ -43,7 +43,7 @@ def work(job: TrainingJob, root: Path, events: Events) -> int:
         place = f"step {result.steps} of {result.planned_steps}" + ("; the state is saved" if is_saved else "")
         then = "to go on" if is_saved else "to start afresh"
         raise StoppedError(
-            f"stopped by {cause} at {place}", exit_code=EXIT_CODES[cause], mend=f"type the same command again {then}"
+            f"stopped by {cause} at {place}", exit_code=EXIT_CODES[cause], hint=f"type the same command again {then}"
         )
     return 0
 

@@ -80,7 +80,7 @@ def require_mean(task: Task, model: nn.Module, samples: Samples, config: Trainin
     if config.accumulate > 1:
         large = config.batch_size * config.accumulate
         told = f"{what}: accumulate: {config.accumulate} would not train what a batch of {large} does"
-        raise InputError(told, where="accumulate", mend=_way_out(found, config))
+        raise InputError(told, where="accumulate", hint=_way_out(found, config))
     rests = "accumulate above 1 and several processes are refused, and the loss that evaluations report depends on their batches"
     return [Finding("warning", f"{what}: {rests}; {_way_out(found, config)}")]
 

@@ -147,10 +147,10 @@ def _compile(model: nn.Module, device: str) -> None:
             return compiled(*args, **kwargs)
         except torch._dynamo.exc.FailOnRecompileLimitHit as error:
             what = f"batches came in more than {COMPILED_SHAPES} shapes, and each is compiled by itself"
-            raise InputError(what, where="compile", mend=f"make your samples of one shape, or: {WITHOUT}") from error
+            raise InputError(what, where="compile", hint=f"make your samples of one shape, or: {WITHOUT}") from error
         except torch._dynamo.exc.TorchDynamoException as error:
             what = f"the model cannot be compiled: {str(error).strip().partition(chr(10))[0]}"
-            raise InputError(what, where="compile", mend=WITHOUT) from error
+            raise InputError(what, where="compile", hint=WITHOUT) from error
 
     model.forward = forward
 
@@ -176,10 +176,10 @@ def _refuse_without_compiler(device: str) -> None:
         from torch.utils._triton import has_triton
     if device == "cuda" and not has_triton():
         raise InputError(
-            "compile: true needs Triton, which is not installed", where="compile", mend=f"pip install triton, or: {WITHOUT}"
+            "compile: true needs Triton, which is not installed", where="compile", hint=f"pip install triton, or: {WITHOUT}"
         )
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
-        mend = f"install one (Debian, Ubuntu: apt-get install g++), or name it in the variable CXX, or: {WITHOUT}"
-        raise InputError("compile: true needs a C++ compiler, and none was found", where="compile", mend=mend) from error
+        hint = f"install one (Debian, Ubuntu: apt-get install g++), or name it in the variable CXX, or: {WITHOUT}"
+        raise InputError("compile: true needs a C++ compiler, and none was found", where="compile", hint=hint) from error

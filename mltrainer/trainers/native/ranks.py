@@ -235,18 +235,18 @@ def _take_gpu(place: int, size: int) -> None:
     """
     count = torch.cuda.device_count()
     if size > count:
-        mend = f"--processes {1 << (count.bit_length() - 1)}" if count else "device: cpu"
-        raise InputError(f"{size} processes need a GPU each, and this machine has {count}", where="processes", mend=mend)
+        hint = f"--processes {1 << (count.bit_length() - 1)}" if count else "device: cpu"
+        raise InputError(f"{size} processes need a GPU each, and this machine has {count}", where="processes", hint=hint)
     torch.cuda.set_device(place)
 
 
-def require_alike(ranks: Ranks, facts: Mapping[str, Any], mend: str) -> None:
+def require_alike(ranks: Ranks, facts: Mapping[str, Any], hint: str) -> None:
     """Refuse that processes differ in something that decides the bits.
 
     Args:
         ranks: The processes.
         facts: Of this process, by name.
-        mend: What to do about a difference.
+        hint: What to do about a difference.
 
     Raises:
         InputError: Naming the first rank that differs from rank 0, and in what.
@@ -256,7 +256,7 @@ def require_alike(ranks: Ranks, facts: Mapping[str, Any], mend: str) -> None:
         for name, value in first.items():
             if other.get(name) != value:
                 what = f"{name} of process {rank} is {other.get(name)}, of process 0 {value}"
-                raise InputError(what, where="processes", mend=mend)
+                raise InputError(what, where="processes", hint=hint)
 
 
 def require_no_synchronized_norm(ranks: Ranks, model: nn.Module) -> None:
@@ -267,12 +267,12 @@ def require_no_synchronized_norm(ranks: Ranks, model: nn.Module) -> None:
     """
     names = [name for name, module in model.named_modules() if isinstance(module, nn.SyncBatchNorm)]
     if names and ranks.size > 1:
-        mend = (
+        hint = (
             "use nn.BatchNorm1d, 2d or 3d, and leave out convert_sync_batchnorm: its statistics are those of each micro-batch of "
             "batch_size samples, whatever the number of processes; or train in one process: launch.processes: 1, or --processes 1"
         )
         raise InputError(
-            f"{names[0]} is a SyncBatchNorm, whose results depend on the number of processes", where="model", mend=mend
+            f"{names[0]} is a SyncBatchNorm, whose results depend on the number of processes", where="model", hint=hint
         )
 
 

@@ -253,7 +253,7 @@ class Recorder:
                 f"the checkpoint continues gradient norms of digest {gradients_sha256[:12]}, "
                 f"the file has {self.gradients_sha256[:12]}",
                 where=str(self.folder / GRADIENTS_FILE),
-                mend="bring the file back, or remove the run's folder to train it again",
+                hint="bring the file back, or remove the run's folder to train it again",
             )
         self.head, self.interval = head, interval
 

@@ -230,7 +230,7 @@ class Checkpoints:
             reasons = "; ".join(f"{row.folder.name}: {row.reason}" for row in skipped)
             raise GateError(
                 f"every checkpoint of run {self.run} is damaged: {reasons}",
-                mend=f"remove .mltrainer/runs/{self.run} to train it again from the start",
+                hint=f"remove .mltrainer/runs/{self.run} to train it again from the start",
             )
         return load(found, None) if found is not None else None
 
@@ -249,7 +249,7 @@ class Checkpoints:
         if changes:
             raise GateError(
                 "the checkpoint was made under another contract:\n  " + "\n  ".join(changes),
-                mend="restore what changed (threads, instruction set, code, data), or plan anew: mltrainer phase run planning",
+                hint="restore what changed (threads, instruction set, code, data), or plan anew: mltrainer phase run planning",
             )
 
     def load(self, step: int) -> tuple[Tree, Manifest]:

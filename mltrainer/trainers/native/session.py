@@ -351,7 +351,7 @@ class Session:
             raise InputError(
                 f"a new model does not have the tensors of the trained one: {', '.join(others[:3])}",
                 where="task.use",
-                mend="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
+                hint="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
             )
         self.trainer.restore(tree)
 
@@ -381,19 +381,19 @@ class Session:
             raise InputError(
                 f"step {step} of the parent leaves nothing to train: the config ends after epoch {self.plan.epochs}",
                 where="epochs",
-                mend=f"fork with more epochs, such as --set epochs={2 * epoch}, or with an earlier --step",
+                hint=f"fork with more epochs, such as --set epochs={2 * epoch}, or with an earlier --step",
             )
         if step >= self.plan.steps or epoch != manifest.epoch:
             raise InputError(
                 f"step {step} lay in epoch {manifest.epoch} of the parent and would lie in epoch {epoch} of "
                 f"{self.plan.epochs} here: number of samples, batch size and accumulation must be the parent's",
-                mend="fork with the parent's batch_size and accumulate, or train a new run",
+                hint="fork with the parent's batch_size and accumulate, or train a new run",
             )
         try:
             self.trainer.take_over(tree)
         except (RuntimeError, ValueError, KeyError) as error:
             raise InputError(
-                f"the parent's checkpoint does not fit this config: {error}", mend="fork without changing that"
+                f"the parent's checkpoint does not fit this config: {error}", hint="fork without changing that"
             ) from error
         self.events.send("note", text=f"begins with step {step} of run {manifest.run}")
 
@@ -602,17 +602,17 @@ def _refuse_other_team(planned: int, found: int) -> None:
     """
     if planned not in (1, found):
         what = f"the model is computed by {planned} processes together, and here by {found}, which gives other bits"
-        mend = "train it as a run (baseline, finalization, reproduce): searches, ablations and explorations have one process each"
-        raise InputError(what, where="tensor_parallel", mend=mend)
+        hint = "train it as a run (baseline, finalization, reproduce): searches, ablations and explorations have one process each"
+        raise InputError(what, where="tensor_parallel", hint=hint)
 
 
 def _refuse_unmeasured(key: str, wanted: list[str], known: list[str]) -> None:
     for name in wanted:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            mend = f"change {key} in mltrainer.yaml"
-            raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{hint}", where=key, mend=mend)
+            nearest = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"change {key} in mltrainer.yaml"
+            raise InputError(f"the task measures {', '.join(sorted(known))}, not {name!r}{nearest}", where=key, hint=hint)
 
 
 def _first_difference(expected: Initial, found: Initial) -> str | None:

@@ -26,8 +26,8 @@ def single_samples_named(samples: int, batch_size: int) -> Iterator[None]:
         if not is_of_one_sample(error):
             raise
         what = f"a batch of one sample, which your model's normalization cannot train on: {left_over(samples, batch_size)}"
-        mend = f"take batch_size {fitting(samples, batch_size)}, which leaves no single sample over (no batch is dropped here)"
-        raise InputError(what, where="batch_size", mend=mend) from error
+        hint = f"take batch_size {fitting(samples, batch_size)}, which leaves no single sample over (no batch is dropped here)"
+        raise InputError(what, where="batch_size", hint=hint) from error
 
 
 def left_over(samples: int, batch_size: int) -> str:

@@ -118,7 +118,7 @@ def _require_own_packages(found: Observed, command: str) -> None:
     if found.judged.prefix and Path(found.judged.prefix).resolve() != Path(sys.prefix).resolve():
         told = f"it ran on the packages of {found.judged.prefix}; those of {sys.prefix}, where mltrainer is, are what is recorded"
         raise InputError(
-            told, where=command, mend="install mltrainer where the program runs, or type `python` for its interpreter"
+            told, where=command, hint="install mltrainer where the program runs, or type `python` for its interpreter"
         )
 
 
@@ -208,7 +208,7 @@ def _ended_by(stop: Callable[[], str | None]) -> Callable[[], None]:
 
     def go_on() -> None:
         if (cause := stop()) is not None:
-            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], mend=AFRESH)
+            raise StoppedError(f"stopped by {cause}", exit_code=EXIT_CODES[cause], hint=AFRESH)
 
     return go_on
 

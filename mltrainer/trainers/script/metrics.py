@@ -45,8 +45,8 @@ def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
     try:
         text = path.read_text("utf-8")
     except (OSError, ValueError) as error:
-        mend = "let the program write its metrics there, or name the file that it writes in task.metrics"
-        raise InputError(f"the program left no metrics that can be read ({error})", where=name, mend=mend) from error
+        hint = "let the program write its metrics there, or name the file that it writes in task.metrics"
+        raise InputError(f"the program left no metrics that can be read ({error})", where=name, hint=hint) from error
     written = _mappings(text, name)
     rows = [told_of(row, f"{name}:{line}") for line, row in written]
     if not rows or metric not in rows[-1].validation:
@@ -54,7 +54,7 @@ def read_metrics(path: Path, name: str, metric: str) -> list[Told]:
         raise InputError(
             f"the last evaluation holds no number {metric}; it holds {found or 'nothing'}",
             where=name,
-            mend="write it there as a number, not within another mapping, or name another metric",
+            hint="write it there as a number, not within another mapping, or name another metric",
         )
     return rows
 
@@ -92,7 +92,7 @@ def told_alone(told: list[Told], metric: str) -> list[Told]:
         raise InputError(
             f"no file of metrics is named, and no callback told {metric} at last; it told {found or 'nothing'}",
             where="task.metrics",
-            mend="name the file that the program writes its metrics to, or tell them (mltrainer.integrations.reporting)",
+            hint="name the file that the program writes its metrics to, or tell them (mltrainer.integrations.reporting)",
         )
     return told
 
@@ -114,8 +114,8 @@ def _mappings(text: str, name: str) -> Sequence[tuple[int, Any]]:
             try:
                 rows.append((number, json.loads(line)))
             except ValueError as error:
-                mend = "write one mapping of JSON, or one on each line"
-                raise InputError(f"no JSON: {error}", where=f"{name}:{number}", mend=mend) from error
+                hint = "write one mapping of JSON, or one on each line"
+                raise InputError(f"no JSON: {error}", where=f"{name}:{number}", hint=hint) from error
     return rows
 
 

@@ -194,6 +194,6 @@ def data_of(found: Subject, declared: Sequence[str], root: Path) -> list[FileRow
 def _declared(name: str, root: Path) -> list[str]:
     path = Path(os.path.normpath(root / name))  # as it was seen to be opened: else it would be recorded twice
     if not path.exists():
-        raise InputError(f"{name} is not there", where="task.reads", mend="bring it, or take the name away")
+        raise InputError(f"{name} is not there", where="task.reads", hint="bring it, or take the name away")
     files = sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]
     return [str(file.relative_to(root) if file.is_relative_to(root) else file) for file in files]

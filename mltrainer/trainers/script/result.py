@@ -153,8 +153,8 @@ def _require_output(place: Path, name: str) -> None:
     if not (place / name).is_file():
         is_folder = (place / name).is_dir()
         told = f"the program left a folder {name}" if is_folder else f"the program left no file {name}"
-        mend = "name each of its files" if is_folder else "let it write the file, or take the name away"
-        raise InputError(told, where="task.outputs", mend=mend)
+        hint = "name each of its files" if is_folder else "let it write the file, or take the name away"
+        raise InputError(told, where="task.outputs", hint=hint)
 
 
 def _contracted(job: TrainingJob, opened: list[FileRow], root: Path) -> list[FileRow]:

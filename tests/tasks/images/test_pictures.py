@@ -163,7 +163,7 @@ def test_damaged_files_are_named_and_left_out_on_request(folder: Path, opened: A
 def test_unequal_sizes_without_the_key_ask_for_it(folder: Path, config: Any) -> None:
     with pytest.raises(InputError) as caught:
         open_task(config(task={"kind": "image_classification"}, data={"source": "pics"}), folder)
-    assert "data: {image: {size: [64, 64]}}" in caught.value.mend
+    assert "data: {image: {size: [64, 64]}}" in caught.value.hint
 
 
 def test_lost_colours_are_told(folder: Path, opened: Any) -> None:

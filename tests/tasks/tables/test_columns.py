@@ -198,7 +198,7 @@ def test_a_wrong_cell_is_a_choice(wrong, values):
     table = table_of(n=["1"] * 20 + ["12 kg", "3"], t=["a", "b"] * 11)
     with pytest.raises(InputError) as refused:
         schema_of(table, "t", [])
-    assert "data: {wrong_cells: missing}" in refused.value.mend
+    assert "data: {wrong_cells: missing}" in refused.value.hint
     schema = schema_of(table, "t", [], wrong=wrong)
     assert np.array_equal(schema.features[0].values, values, equal_nan=True)
     assert schema.wrong == ["in column 'n', 1 of 22 cells holds no numbers that can be used (line 22)"]

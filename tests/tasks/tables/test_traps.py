@@ -195,7 +195,7 @@ def test_a_table_of_ids_alone_is_refused_with_the_reason_of_each():
 def test_an_empty_target_is_not_to_be_ignored():
     with pytest.raises(InputError) as refused:
         inferred(repeated("n,t", lambda i: f"{i % 7},"))
-    assert refused.value.mend == "predict another column"
+    assert refused.value.hint == "predict another column"
 
 
 def test_a_name_that_repeats_suggests_groups():

@@ -121,7 +121,7 @@ def test_a_sheet_that_cannot_be_read_is_told_with_those_there_are(tmp_path: Path
     path = write_workbook(tmp_path / "w.xlsx", {"A": [["x", "y"], [1, 2]], "B": []})
     with pytest.raises(InputError, match=message) as refused:
         infer_project({"train": path}, "y", Reading(sheet=sheet))
-    assert refused.value.mend == "--sheet NAME at init, or data.sheet, chooses another one"
+    assert refused.value.hint == "--sheet NAME at init, or data.sheet, chooses another one"
 
 
 def test_new_rows_come_on_the_sheet_of_that_name_or_on_the_only_one(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path: Path, monk
     path = write_workbook(tmp_path / "w.xlsx", {"A": [["x", "y"], [1, 2]]})
     with pytest.raises(InputError, match="reading a workbook needs fastexcel") as refused:
         infer_project({"train": path}, "y")
-    assert refused.value.mend == "pip install 'mltrainer[excel]'"
+    assert refused.value.hint == "pip install 'mltrainer[excel]'"
 
 
 @pytest.mark.parametrize(("key", "value"), [("sheet", "A"), ("skip_lines", 2)])

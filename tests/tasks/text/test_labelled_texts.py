@@ -77,7 +77,7 @@ def test_the_only_column_beside_the_target_holds_the_texts():
 def test_a_column_of_texts_that_is_none_is_refused(named, message):
     with pytest.raises(InputError, match=message) as error:
         text_column(table(n=[1.0], said=["a b"], y=["0"]), named, "y", [])
-    assert "said" in error.value.mend or "data: {text: COLUMN}" in error.value.mend
+    assert "said" in error.value.hint or "data: {text: COLUMN}" in error.value.hint
 
 
 def test_classes_are_numbered_by_value_and_not_by_their_first_letter():

@@ -75,7 +75,7 @@ def test_what_compute_gave_is_told_by_its_name(samples: Samples) -> None:
     task.compute = lambda state: {"mae": "small"}  # type: ignore[method-assign, assignment, return-value, dict-item]
     with pytest.raises(InputError, match="compute gave 'small' for 'mae'") as caught:
         evaluate(task, nn.Linear(1, 1), CONFIG, samples, "validation")
-    assert "compute(self, state)" in str(caught.value.mend)
+    assert "compute(self, state)" in str(caught.value.hint)
 
 
 class Structured(Measuring):
@@ -112,4 +112,4 @@ class Ragged(Measuring):
 def test_outputs_that_cannot_be_held_as_one_are_told_with_the_way_out(samples: Samples) -> None:
     with pytest.raises(InputError, match="differ in shape") as caught:
         evaluate(Ragged(), nn.Linear(1, 1), CONFIG, samples, "validation")
-    assert "accumulate" in str(caught.value.mend)
+    assert "accumulate" in str(caught.value.hint)

@@ -197,7 +197,7 @@ def test_a_norm_that_two_stages_use_is_refused() -> None:
 def test_a_model_without_stages_is_refused_with_what_there_is(model: nn.Module, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         stages_of(model, 2)
-    assert "fsdp" in str(caught.value.mend)
+    assert "fsdp" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("count", "ahead", "most"), [(4, 1, 2), (4, 3, 4), (1, 3, 1), (8, 0, 1)])

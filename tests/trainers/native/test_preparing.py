@@ -133,7 +133,7 @@ def test_compiling_without_a_compiler_is_refused() -> None:
     no_compiler = torch._inductor.config.patch({"cpp.cxx": (None, "/nowhere/g++")})
     with no_compiler, pytest.raises(InputError, match=r"needs a C\+\+ compiler") as caught:
         prepare_model(nn.Linear(1, 1), config(compile=True))
-    assert "compile=false" in str(caught.value.mend)
+    assert "compile=false" in str(caught.value.hint)
 
 
 def test_more_shapes_than_are_compiled_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

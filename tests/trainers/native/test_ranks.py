@@ -247,7 +247,7 @@ def test_a_buffer_that_a_forward_pass_changes_is_refused_by_name(tmp_path: Path)
     with pytest.raises(InputError) as caught:
         train_on(root, 2, task={"use": "digits_task:Digits", "options": {"model": "own norm"}}, batch_size=6)
     assert "1.running_mean of process 1 is" in caught.value.message
-    assert "--processes 1" in str(caught.value.mend)
+    assert "--processes 1" in str(caught.value.hint)
     assert not (root / ".mltrainer/runs/run/result.json").exists()
 
 
@@ -257,7 +257,7 @@ def test_a_norm_over_all_processes_is_refused_by_name() -> None:
     ranks.size = 2
     with pytest.raises(InputError, match="1 is a SyncBatchNorm") as caught:
         require_no_synchronized_norm(ranks, model)
-    assert "BatchNorm" in str(caught.value.mend)
+    assert "BatchNorm" in str(caught.value.hint)
 
 
 SYNCHRONIZED = """
@@ -301,19 +301,19 @@ def test_a_fault_of_the_users_code_in_a_later_process_is_reported_as_such(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("numbers", "message", "mend"),
+    ("numbers", "message", "hint"),
     [
         ((3, 4, 16), "3 processes", "take 2 or 4"),
         ((4, 1, 64), "accumulate: 1 gives fewer", "mltrainer phase run planning --set accumulate=4 --set batch_size=16"),
     ],
 )
 def test_a_number_that_cannot_share_steps_is_refused_with_what_to_type(
-    numbers: tuple[int, int, int], message: str, mend: str
+    numbers: tuple[int, int, int], message: str, hint: str
 ) -> None:
     require_shared_steps(4, 3, 16)
     with pytest.raises(InputError, match=message) as caught:
         require_shared_steps(*numbers)
-    assert mend in str(caught.value.mend)
+    assert hint in str(caught.value.hint)
 
 
 def test_a_wrong_number_is_refused_though_nothing_is_left_to_train(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_phase_without_a_shared_run_takes_no_number_of_processes(tmp_path: Pat
     write_rings(tmp_path)
     with pytest.raises(InputError, match="planning trains no run in several processes") as caught:
         mltrainer.Project(tmp_path).phase("planning", processes=2)
-    assert "--set launch.processes=2" in str(caught.value.mend)
+    assert "--set launch.processes=2" in str(caught.value.hint)
 
 
 def test_an_executor_that_starts_one_process_is_not_given_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,13 +370,13 @@ def summed(parts: Any) -> list[torch.Tensor]:
     return tree.total()
 
 
-@pytest.mark.parametrize(("gpus", "mend"), [(3, "--processes 2"), (0, "device: cpu")])
-def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch, gpus: int, mend: str) -> None:
+@pytest.mark.parametrize(("gpus", "hint"), [(3, "--processes 2"), (0, "device: cpu")])
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch, gpus: int, hint: str) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     of_machine = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}  # there are eight, on two machines
     with pytest.raises(InputError, match=f"this machine has {gpus}") as caught:
         joined("cuda", {"RANK": "5", "WORLD_SIZE": "8", "MLTRAINER_RENDEZVOUS": "none", **of_machine}).__enter__()
-    assert caught.value.mend == mend
+    assert caught.value.hint == hint
 
 
 def test_a_count_is_padded_to_a_power_of_two() -> None:
@@ -388,7 +388,7 @@ def test_a_workflow_that_torchrun_starts_is_told_what_to_type(tmp_path: Path, mo
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError) as caught, tools_of(Project(tmp_path), lambda _: None):
         pass
-    assert "--processes 2" in str(caught.value.mend)
+    assert "--processes 2" in str(caught.value.hint)
 
 
 @pytest.mark.slow
@@ -413,5 +413,5 @@ def test_weights_that_go_apart_in_one_process_are_named_before_they_are_saved(tm
     task.write_text(text[:place] + body)
     with pytest.raises(InputError, match=r"of process 1 is \S+, of process 0") as caught:
         train_on(root, 2, launch={"parallel": parallel})
-    assert "every process must do the same to the weights" in str(caught.value.mend)
+    assert "every process must do the same to the weights" in str(caught.value.hint)
     assert not [*root.glob(".mltrainer/runs/run/checkpoints/step-*")]

@@ -508,7 +508,7 @@ class Penalized(Lively):
 def test_where_observing_fails_the_code_is_not_blamed() -> None:
     with pytest.raises(InputError, match=r"observing the model for the diagnostics failed: RuntimeError.*") as error:
         of(Penalized())
-    assert "--set signals=false" in str(error.value.mend)
+    assert "--set signals=false" in str(error.value.hint)
 
 
 # --- classes in other forms -----------------------------------------------------------------------

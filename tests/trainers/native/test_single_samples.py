@@ -32,7 +32,7 @@ def test_fit_says_where_one_sample_comes_from_and_the_size_that_it_names_trains(
     keys: dict[str, Any] = {"epochs": 1, "split": {"validation": 0.2, "test": 0.1}, "clip": None}
     with pytest.raises(InputError, match="a batch of one sample") as caught:
         mltrainer.fit(Line(), batch_size=batch_size, **keys)
-    said = f"{caught.value} {caught.value.mend}"
+    said = f"{caught.value} {caught.value.hint}"
     assert f"21 training samples in batches of {batch_size}" in said
     assert caught.value.where == "batch_size"
     assert mltrainer.fit(Line(), batch_size=fitting(21, batch_size), **keys).state == "finished"

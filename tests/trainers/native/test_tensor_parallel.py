@@ -133,7 +133,7 @@ def test_a_plan_that_is_not_the_models_is_refused(tmp_path: Path, kind: str, sai
     changes["task"]["use"] = "digits_task:Penalizing" if kind == "penalized" else "digits_task:Digits"
     with pytest.raises(InputError, match=said) as caught:
         train_on(root, None, **changes)
-    assert "--set tensor_parallel=1" in str(caught.value.mend)
+    assert "--set tensor_parallel=1" in str(caught.value.hint)
     assert not (root / ".mltrainer/runs/run/result.json").exists()
 
 
@@ -267,7 +267,7 @@ def test_a_size_that_processes_do_not_divide_is_refused_with_the_parameters_name
     model[2] = nn.Linear(95, 32)
     with pytest.raises(InputError, match=r"2.weight is \[32, 95\], and 2 processes do not divide its dimension 1") as caught:
         TensorParallel(model, team)
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 # --- a model of Hugging Face, by the plan that it comes with ----------------------------------------

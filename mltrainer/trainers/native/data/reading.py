@@ -131,10 +131,10 @@ class _Fault:
     kind: type[MltrainerError]
     message: str
     where: str | None
-    mend: str
+    hint: str
 
     def error(self) -> MltrainerError:
-        return self.kind(self.message, where=self.where, mend=self.mend)
+        return self.kind(self.message, where=self.where, hint=self.hint)
 
 
 class _Addressed(Dataset[Any]):
@@ -149,7 +149,7 @@ class _Addressed(Dataset[Any]):
             with user_code(self.samples.root, f"sample {int(self.samples.ids[position])} of your data set"):
                 return self.samples.read(self.seed, self.purpose, epoch, position)
         except InputError as error:
-            return _Fault(InputError, error.message, error.where, error.mend or f"fix your code, {AGAIN}")
+            return _Fault(InputError, error.message, error.where, error.hint or f"fix your code, {AGAIN}")
         except OSError as error:  # the machine's
             return _Fault(MachineError, error.strerror or str(error), str(error.filename or ""), f"check the disk, {AGAIN}")
 

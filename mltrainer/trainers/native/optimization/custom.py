@@ -106,7 +106,7 @@ def _metric(name: str, row: Mapping[str, Any]) -> float:
     measured = {**{f"train_{key}": value for key, value in row["train"].items()}, **row["validation"]}
     if name not in measured:
         what = f"a scheduler goes by {name!r}, which no evaluation measures; there are {', '.join(sorted(measured))}"
-        raise InputError(what, where=USE, mend="name one of them as what the scheduler monitors")
+        raise InputError(what, where=USE, hint="name one of them as what the scheduler monitors")
     return float(measured[name])
 
 
@@ -119,9 +119,9 @@ def own_updates(task: Task, model: nn.Module, config: TrainingConfig, length: Le
     if config.optimizer.name != "own":
         return None
     if type(task).updates is Task.updates:
-        mend = "write updates(self, model, length) in your class, or: mltrainer phase run planning --set optimizer.name=adamw"
+        hint = "write updates(self, model, length) in your class, or: mltrainer phase run planning --set optimizer.name=adamw"
         raise InputError(
-            f"{type(task).__name__} makes no optimizer of its own", where=USE, mend=f"{mend} --set schedule.name=cosine"
+            f"{type(task).__name__} makes no optimizer of its own", where=USE, hint=f"{hint} --set schedule.name=cosine"
         )
 
     def make() -> Updates:

@@ -44,7 +44,7 @@ def refuse_unmatched(pattern: str, names: list[str], what: str, key: str) -> Non
     raise InputError(
         f"no {what}'s name matches {pattern!r}; the names are: {shown or 'none'}",
         where=key,
-        mend=f"mltrainer phase run planning --set {key.partition('[')[0]}=[...]",
+        hint=f"mltrainer phase run planning --set {key.partition('[')[0]}=[...]",
     )
 
 

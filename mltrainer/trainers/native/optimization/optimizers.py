@@ -105,9 +105,9 @@ def _import(module: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        mend = 'pip install "mltrainer[eightbit]", or choose another optimizer.name'
+        hint = 'pip install "mltrainer[eightbit]", or choose another optimizer.name'
         raise InputError(
-            f"the optimizer {name} needs {module.partition('.')[0]}: {error}", where="optimizer.name", mend=mend
+            f"the optimizer {name} needs {module.partition('.')[0]}: {error}", where="optimizer.name", hint=hint
         ) from error
 
 

@@ -174,7 +174,7 @@ class FSDP(Parallelism):
         places = self.partition.places(place)
         if len({*places}) > 1:
             what = "some blocks are computed for some micro-batches alone, and cannot be split among processes"
-            raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
+            raise InputError(what, where="launch.parallel: fsdp", hint=WHOLE)
 
     # --- a block ---
 
@@ -228,7 +228,7 @@ class FSDP(Parallelism):
         """
         if any(isinstance(t, Tensor) and self._is_of(block, t) for t in tree_leaves(outputs)):
             what = f"{block.name} returns a view of its own parameters, which are let go of after its forward pass"
-            raise InputError(what, where="launch.parallel: fsdp", mend=WHOLE)
+            raise InputError(what, where="launch.parallel: fsdp", hint=WHOLE)
 
     def _is_of(self, block: Block, tensor: Tensor) -> bool:
         """Return True if a tensor lies in the memory of a block's parameters, which are whole."""

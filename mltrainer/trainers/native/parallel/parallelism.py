@@ -157,7 +157,7 @@ class Parallelism:
         found = dict.fromkeys(types for types in self.ranks.gather(objective.types) if types is not None)
         if len(found) > 1:
             what = f"the losses of some micro-batches are of other types: {', '.join(str(loss) for loss, _ in found)}"
-            raise InputError(what, where="loss", mend="return a loss of one type, whatever the batch")
+            raise InputError(what, where="loss", hint="return a loss of one type, whatever the batch")
         (objective.types,) = found
         self._types_are_agreed = True
 

@@ -206,7 +206,7 @@ class TensorParallel(Parallelism):
         for one, other in zip(outputs, split_outputs, strict=True):
             if one.shape != other.shape:
                 what = f"split by its plan, the model gives {list(other.shape)}, where whole it gives {list(one.shape)}"
-                raise InputError(what, where=PLAN, mend=f"let the last module gather: colwise_gather_output; {MEND}")
+                raise InputError(what, where=PLAN, hint=f"let the last module gather: colwise_gather_output; {MEND}")
             _require_near("its output", one, other, 0.0, objective.lowers)
         # Outputs alone show no part that is multiplied by zero at first, and no term of the loss that they do not hold.
         total = math.hypot(*(float(gradient.norm()) for gradient in expected.values()))
@@ -314,17 +314,17 @@ def _styles(model: nn.Module) -> dict[str, str]:
     plan = plan() if callable(plan) else plan
     if not isinstance(plan, Mapping) or not plan:
         what = f"the model has no plan by which it could be split: {PLAN} of {type(model).__name__} is {plan!r:.60}"
-        mend = f'in its class, write such as {PLAN} = {{"layers.*.up": "colwise", "layers.*.down": "rowwise"}}'
-        raise InputError(what, where=KEY, mend=mend)
+        hint = f'in its class, write such as {PLAN} = {{"layers.*.up": "colwise", "layers.*.down": "rowwise"}}'
+        raise InputError(what, where=KEY, hint=hint)
     found: dict[str, str] = {}
     for pattern, style in plan.items():
         matching = re.compile(re.escape(str(pattern)).replace(r"\*", "[^.]+")).fullmatch
         names = [name for name, _ in model.named_modules() if name and matching(name)]
         if style not in STYLES:
-            raise InputError(f"{style!r} of {pattern} is none of {', '.join(STYLES)}", where=PLAN, mend=MEND)
+            raise InputError(f"{style!r} of {pattern} is none of {', '.join(STYLES)}", where=PLAN, hint=MEND)
         if not names:
             shown = ", ".join([name for name, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Embedding))][:5])
-            raise InputError(f"{pattern!r} matches no module; there are {shown}, ...", where=PLAN, mend=MEND)
+            raise InputError(f"{pattern!r} matches no module; there are {shown}, ...", where=PLAN, hint=MEND)
         found |= dict.fromkeys(names, style)
     return found
 
@@ -340,7 +340,7 @@ def _stand_in(path: str, module: nn.Module) -> nn.Module:
     if isinstance(module, nn.Embedding) and not module.sparse and module.max_norm is None and module.padding_idx is None:
         return nn.Embedding(module.num_embeddings, module.embedding_dim, device="meta")
     what = f"{path} is a {type(module).__name__}; Linear is split, and Embedding without sparse, max_norm and padding_idx"
-    raise InputError(what, where=PLAN, mend=MEND)
+    raise InputError(what, where=PLAN, hint=MEND)
 
 
 def _refuse_shared(model: nn.Module, planned: Mapping[str, str]) -> None:
@@ -353,7 +353,7 @@ def _refuse_shared(model: nn.Module, planned: Mapping[str, str]) -> None:
     for name, p in model.named_parameters(remove_duplicate=False):
         other = names.setdefault(id(p), name)
         if other != name and not planned.keys().isdisjoint({name.rpartition(".")[0], other.rpartition(".")[0]}):
-            raise InputError(f"{name} is {other} at the same time, and each module is split by itself", where=PLAN, mend=MEND)
+            raise InputError(f"{name} is {other} at the same time, and each module is split by itself", where=PLAN, hint=MEND)
 
 
 def _refuse_uneven(name: str, whole: Tensor, place: Placement, size: int) -> None:
@@ -364,7 +364,7 @@ def _refuse_uneven(name: str, whole: Tensor, place: Placement, size: int) -> Non
     """
     if isinstance(place, Shard) and whole.shape[place.dim] % size:
         what = f"{name} is {list(whole.shape)}, and {size} processes do not divide its dimension {place.dim}"
-        raise InputError(what, where=KEY, mend=f"take a number of processes that divides it, or leave it out of {PLAN}")
+        raise InputError(what, where=KEY, hint=f"take a number of processes that divides it, or leave it out of {PLAN}")
 
 
 def _part(owner: nn.Module, key: str, whole: nn.Parameter, place: Placement, mesh: DeviceMesh) -> Part:
@@ -388,7 +388,7 @@ def _require_near(what: str, one: Tensor, other: Tensor, least: float, lowers: b
     off = _distance(one, other, least)
     if not off <= (CLOSE_LOWERED if lowers else CLOSE):
         said = f"split by its plan, the model computes something else: {what}, which is off by {off:.2g} of its norm"
-        raise InputError(said, where=PLAN, mend=MEND)
+        raise InputError(said, where=PLAN, hint=MEND)
 
 
 def _distance(one: Tensor, other: Tensor, least: float) -> float:
@@ -422,5 +422,5 @@ def _explained(compute: Callable[[], tuple[Any, Tensor]]) -> tuple[Any, Tensor]:
     except Exception as error:
         what = f"split by its plan, the model cannot be computed: {type(error).__name__}: {error!s:.300}"
         sizes = "let modules take sizes from what they are given: x.view(*x.shape[:-1], -1, self.head_size)"
-        mend = f"let the last module gather (colwise_gather_output), and {sizes}; {MEND}"
-        raise InputError(what, where=PLAN, mend=mend) from error
+        hint = f"let the last module gather (colwise_gather_output), and {sizes}; {MEND}"
+        raise InputError(what, where=PLAN, hint=hint) from error

@@ -275,7 +275,7 @@ def _as_added(root: Path) -> Iterator[None]:
         raise InputError(
             f"observing the model for the diagnostics failed: {type(error).__name__}: {error}",
             where=user_frame(error, root),
-            mend="it calls forward and loss in evaluation and in training mode, without gradients but those of several losses; "
+            hint="it calls forward and loss in evaluation and in training mode, without gradients but those of several losses; "
             "to train without it: mltrainer phase run planning --set signals=false",
         ) from error
 

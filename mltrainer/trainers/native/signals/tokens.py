@@ -224,8 +224,8 @@ def _padded(asked: Asked) -> list[Finding]:
         return []
     token = int(asked.targets[places][0])
     what = f"{share:.0%} of the targets are padding (token {token} at the samples' ends), and the loss counts them"
-    mend = f"leave them out, as cross_entropy(outputs, targets, ignore_index={token}) does, in the metrics too"
-    return [Finding("warning", f"{what}: {mend}; where it also ends a text, count its first place")]
+    hint = f"leave them out, as cross_entropy(outputs, targets, ignore_index={token}) does, in the metrics too"
+    return [Finding("warning", f"{what}: {hint}; where it also ends a text, count its first place")]
 
 
 def _is_padding(asked: Asked, targets: Tensor) -> Tensor:

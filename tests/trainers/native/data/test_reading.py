@@ -180,4 +180,4 @@ def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
     found = explained(caught.value, tmp_path, tmp_path)
     assert isinstance(found, InputError)
     assert "a process that loads your samples ended" in str(found)
-    assert "loader.workers=0" in str(found.mend)
+    assert "loader.workers=0" in str(found.hint)

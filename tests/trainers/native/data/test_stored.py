@@ -174,7 +174,7 @@ def test_an_id_for_which_the_model_has_no_row_is_no_fault_of_ours(tmp_path: Path
     found = explained(caught.value, tmp_path, tmp_path)
     assert found.exit_code == 1
     assert "the model does not fit the data: forward raised IndexError: index out of range" in found.message
-    assert "such as ids for which an embedding has no row; the traceback is in crash.txt" in str(found.mend)
+    assert "such as ids for which an embedding has no row; the traceback is in crash.txt" in str(found.hint)
     assert "embedding" in (tmp_path / "crash.txt").read_text()
 
 
@@ -209,10 +209,10 @@ def test_a_file_that_changes_under_a_run_is_named_and_not_trained(tmp_path: Path
         file.write(b"\x01")
     with pytest.raises(InputError, match=r"tokens\.bin changed: bytes 0 to 262143") as caught:
         samples.read(0, "sample", 0, 0)
-    assert "planning" in str(caught.value.mend)
+    assert "planning" in str(caught.value.hint)
     with pytest.raises(InputError, match=r"tokens\.bin changed") as caught:
         list(training_steps(samples, plan_for(config(TOKENS), len(samples)), config(TOKENS), 0))
-    assert "planning" in str(caught.value.mend)
+    assert "planning" in str(caught.value.hint)
 
 
 def test_a_file_that_was_changed_before_has_another_digest(tmp_path: Path, opened: Any) -> None:

@@ -51,11 +51,11 @@ def stages_of(model: nn.Module, size: int) -> Stages:
         counts = [f"{name or 'the model'} with {len(module)}" for name, module in model.named_modules() if _is_numbered(module)]
         there = f"there is {', '.join(counts[:3])}" if counts else "there is none"
         what = f"a model is cut between the entries of an nn.Sequential or nn.ModuleList of {size} or more; {there}"
-        raise InputError(what, where=WHERE, mend=f"fewer processes, or {MEND}")
+        raise InputError(what, where=WHERE, hint=f"fewer processes, or {MEND}")
     best = min(found, key=lambda stages: (bool(_norms_outside(model, stages)), _largest(model, stages)))
     for name in _norms_outside(model, best):
         what = f"{name} keeps running statistics and lies outside of {best.container or 'the model'}, or in several of its stages"
-        raise InputError(what, where=WHERE, mend=MEND)
+        raise InputError(what, where=WHERE, hint=MEND)
     return best
 
 

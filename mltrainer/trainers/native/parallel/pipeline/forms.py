@@ -55,7 +55,7 @@ def form_of(name: str, outputs: Any, inputs: Any) -> Form:
             found.append(torch.empty(0, dtype=leaf.dtype))
         elif not isinstance(leaf, PLAIN) and id(leaf) not in places:
             what = f"{name} hands on a {type(leaf).__name__}, of which it is not known what the next stage needs"
-            raise InputError(what, where=WHERE, mend=f"tuples, lists, dicts or dataclasses of tensors; or {MEND}")
+            raise InputError(what, where=WHERE, hint=f"tuples, lists, dicts or dataclasses of tensors; or {MEND}")
         else:
             found.append(leaf if isinstance(leaf, PLAIN) else Given(places[id(leaf)]))
     return Form(spec, found)

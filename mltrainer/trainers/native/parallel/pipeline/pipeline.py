@@ -210,7 +210,7 @@ class Pipeline(Zero1):
         self._require_called(len(self.stages.entries))
         if not self._is_last:
             what = f"the model goes on where the stage that ends before {self.stages.name(self._end)} raises its end"
-            raise InputError(what, where=WHERE, mend=f"name the exceptions of each `except` around the blocks; or {MEND}")
+            raise InputError(what, where=WHERE, hint=f"name the exceptions of each `except` around the blocks; or {MEND}")
         return self._pass, found
 
     def _backward(self, passed: Pass, objective: Tensor | None) -> None:
@@ -244,7 +244,7 @@ class Pipeline(Zero1):
                 found[name] = torch.zeros_like(p) if p.grad is None else dense(p.grad)
             elif p.grad is not None:
                 raise InputError(
-                    f"{name} has a gradient in two stages, and had none in one of them at first", where=WHERE, mend=MEND
+                    f"{name} has a gradient in two stages, and had none in one of them at first", where=WHERE, hint=MEND
                 )
             p.grad = None
         return found
@@ -292,7 +292,7 @@ class Pipeline(Zero1):
         if found.spec != noted.spec or repr(found.leaves) != repr(noted.leaves):
             name = self.stages.name(number)
             what = f"{name} hands on other values than tensors, and not the same for each micro-batch"
-            raise InputError(what, where=WHERE, mend=f"tensors; or {MEND}")
+            raise InputError(what, where=WHERE, hint=f"tensors; or {MEND}")
 
     def _require_called(self, number: int) -> None:
         """Refuse that an entry is called, or the forward pass over, before all entries before it were called.
@@ -303,7 +303,7 @@ class Pipeline(Zero1):
         if number != self._next:
             names = [*self.stages.entries, "the end"]
             what = f"the model comes to {names[number]} where {names[self._next]} was expected: stages are called once, in order"
-            raise InputError(what, where=WHERE, mend=MEND)
+            raise InputError(what, where=WHERE, hint=MEND)
 
     def _passed_over(self, number: int, args: Any, kwargs: Any) -> Any:
         """Return something in the form of an entry's outputs: nobody reads it, as what is read comes from the stage before.
@@ -315,7 +315,7 @@ class Pipeline(Zero1):
         tensors = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
         if not tensors:
             what = f"{self.stages.name(number)} is given no tensor that can be found"
-            raise InputError(what, where=WHERE, mend=f"hand on tuples, lists, dicts or dataclasses of tensors; or {MEND}")
+            raise InputError(what, where=WHERE, hint=f"hand on tuples, lists, dicts or dataclasses of tensors; or {MEND}")
         return tree_unflatten([stand_in(leaf, inputs, tensors) for leaf in form.leaves], form.spec)
 
     def _send_on(self, args: Any, kwargs: Any) -> None:
@@ -341,7 +341,7 @@ class Pipeline(Zero1):
         if count != len(leaves):
             name = self.stages.name(self._first)
             what = f"{name} is given {len(leaves)} values here and {count} where the entry before it was computed"
-            raise InputError(what, where=WHERE, mend=MEND)
+            raise InputError(what, where=WHERE, hint=MEND)
         taken = [
             self._pass.asking(tensor) if asks and tensor is not None else tensor
             for tensor, asks in zip(tensors, asking, strict=True)
@@ -480,7 +480,7 @@ class Pipeline(Zero1):
 
 def _computes_something_else(what: str) -> InputError:
     found = f"in stages the model computes something else: {what}, which a value that goes around a stage may change"
-    return InputError(found, where=WHERE, mend=MEND)
+    return InputError(found, where=WHERE, hint=MEND)
 
 
 @contextlib.contextmanager
@@ -494,7 +494,7 @@ def _differentiated() -> Iterator[None]:
         yield
     except RuntimeError as error:
         what = f"in stages the model cannot be differentiated: {str(error).partition('.')[0]}"
-        raise InputError(what, where=WHERE, mend=MEND) from error
+        raise InputError(what, where=WHERE, hint=MEND) from error
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
