@@ -70,7 +70,7 @@ def test_the_record_of_a_planning_that_stopped_at_its_data_is_judged_as_any_othe
     project, what, _said = planned
     gate = check_gates(project)[0]
     assert gate.first_failing.id == "data_valid"
-    assert what in gate.first_failing.hint
+    assert what in gate.first_failing.mend
     assert not gate.stale
     (project.root / (row := next(row.path for row in gate.content.inputs if row.role in ("data", "code")))).write_text("x = 1\n")
     assert any(row in reason for reason in check_gates(project)[0].stale)

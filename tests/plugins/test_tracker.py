@@ -100,8 +100,8 @@ def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
     assert tried(tmp_path / "project", "[lines]").state == "ready"
     row = tried(tmp_path / "project", "{lines: {options: {fil: a}}}")
     assert (row.state, row.reason) == ("failed", "tracking.lines.options: lines has no option 'fil'; its options: file")
-    assert row.hint is not None
-    assert row.hint.startswith("fix `tracking.lines` in mltrainer.yaml, or in phases/01_planning/training_config.yaml where ")
+    assert row.mend is not None
+    assert row.mend.startswith("fix `tracking.lines` in mltrainer.yaml, or in phases/01_planning/training_config.yaml where ")
 
 
 def test_a_value_of_an_option_is_refused_in_one_line_as_a_built_in_tracker_refuses_it(tmp_path: Path, lines: Path) -> None:

@@ -29,7 +29,7 @@ def main() -> None:
         if do == "hang" and tries <= job["times"]:
             time.sleep(600)
         if do == "full":
-            say(event="error", exit_code=MachineError.exit_code, message="no space left", where="disk", hint="make room")
+            say(event="error", exit_code=MachineError.exit_code, message="no space left", where="disk", mend="make room")
             sys.exit(MachineError.exit_code)
         say(event="beat", **job.get("beat", {}))
         time.sleep(job.get("sleep", 0))

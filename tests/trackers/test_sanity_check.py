@@ -43,8 +43,8 @@ def test_a_file_where_the_folder_should_be_is_told_with_what_to_do_next(tmp_path
     row, (note,) = tried(tmp_path, folder="mltrainer.yaml/board")
     assert row.state == "failed"
     assert row.reason == "tracking.tensorboard.folder: the folder mltrainer.yaml/board cannot be written: Not a directory"
-    assert row.hint.endswith("tracking.tensorboard.folder in mltrainer.yaml, then mltrainer phase run planning")
-    assert note == f"tensorboard would show nothing: {row.reason}; training is as without it; next: {row.hint}"
+    assert row.mend.endswith("tracking.tensorboard.folder in mltrainer.yaml, then mltrainer phase run planning")
+    assert note == f"tensorboard would show nothing: {row.reason}; training is as without it; next: {row.mend}"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_who_hangs_or_dies_is_waited_for_as_long_as_agreed(
     row, _ = tried(tmp_path, wait_s=4)
     assert (row.state, row.reason) == ("failed", why)
     places = "in mltrainer.yaml, or in phases/01_planning/training_config.yaml where it was changed there or by --set"
-    assert row.hint == f"fix `tracking.tensorboard` {places}, or take it out, then mltrainer phase run planning"
+    assert row.mend == f"fix `tracking.tensorboard` {places}, or take it out, then mltrainer phase run planning"
 
 
 def test_who_is_killed_after_the_time_agreed_is_told_to_be_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_package_that_is_not_installed_has_a_row_too(tmp_path: Path, monkeypat
     monkeypatch.setitem(ADAPTERS, "tensorboard", Adapter("mltrainer.trackers.sinks.tensorboard", "no_such_package"))
     row, notes = tried(tmp_path)
     way = "pip install 'mltrainer[tensorboard]'"
-    assert row == Tracker(name="tensorboard", state="not_installed", reason="tensorboard is not installed", hint=way)
+    assert row == Tracker(name="tensorboard", state="not_installed", reason="tensorboard is not installed", mend=way)
     assert notes == [f"tensorboard is not installed, so that it shows nothing: {way}"]
 
 
