@@ -16,6 +16,9 @@ PUBLIC := build/public_tables
 DRAWING := build/drawing
 JOBS   ?= 2
 
+# Python keeps what it compiled, whatever the shell says: each process that a test starts would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types suite coverage slow long bench bench-peers bench-serving bench-tables bench-public-tables bench-traps diagnostics-bench scorecard scorecard-processes scorecard-builtin scorecard-strategies trackio-test services test-services wheel-test mutations docs pictures kept schemas clean
 

@@ -36,7 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 
 
 # Made within 5 to 25 s: whole trainings, other frameworks in a process of their own, the site, a mounted disk.
-SLOW_FIXTURES = {"disk", "folded", "heard", "neighbour", "optimized", "site"}
+SLOW_FIXTURES = {"disk", "folded", "heard", "missed_once", "neighbour", "optimized", "rings_once", "site"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses by marks

@@ -101,6 +101,7 @@ def all_imports(path: Path) -> set[str]:
     return names & set(modules()) - {"mltrainer"}
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle() -> None:
     order = graphlib.TopologicalSorter({name: all_imports(path) for name, path in modules().items()})
     assert set(order.static_order()) >= set(modules())
@@ -179,6 +180,7 @@ def _writes(call: ast.Call) -> bool:
     return opens or name in ("write_atomic", "write_bytes") or (name == "write_text" and isinstance(call.func, ast.Attribute))
 
 
+@pytest.mark.slow
 def test_nothing_is_written_past_the_redaction_but_for_a_reason() -> None:
     found = {
         path.relative_to(PACKAGE).as_posix(): sum(
@@ -213,6 +215,7 @@ def docstrings(path: Path) -> list[str]:
     return [doc for node in nodes if (doc := ast.get_docstring(node))]
 
 
+@pytest.mark.slow
 def test_a_docstring_says_the_noun_that_is_returned() -> None:
     found = [doc for path in modules().values() for doc in docstrings(path)]
     assert not [doc for doc in found if CLAUSE.match(doc) and not doc.startswith(HELP_TEXTS)]

@@ -102,6 +102,7 @@ def assert_whole(case: Case) -> None:
     assert sum(one.numel() for one in task.model().parameters()) < 200_000
 
 
+@pytest.mark.slow
 def test_planning_s_checks_are_asked_of_the_data():
     assert "LEAKAGE" in checked(case_of("F125"))
     assert "ONE_CLASS" in checked(case_of("F144"))

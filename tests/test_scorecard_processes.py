@@ -150,6 +150,7 @@ def test_the_page_has_the_place_of_the_table() -> None:
     assert placed(page, "new", PROCESSES_MARKS)
 
 
+@pytest.mark.slow
 def test_a_run_that_hangs_is_killed_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "LIMIT_S", 2)
     program = (

@@ -52,6 +52,7 @@ class TwoInputs(nn.Module):
         return self.layer(x), {"sum": (x + y).sum(1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_several_inputs_and_outputs_are_compared(name: str, tmp_path: Path) -> None:
     row = export_one(TwoInputs(), name, tmp_path, (X, 2 * X))
@@ -69,6 +70,7 @@ class Named(nn.Module):
         return {"logits": self.layer(x), "aux": x.sum(1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_outputs_by_name_are_compared(name: str, tmp_path: Path) -> None:
     row = export_one(Named(), name, tmp_path)
@@ -154,6 +156,7 @@ def poison(model: nn.Module) -> None:
         model[-1].bias[0] = math.nan  # type: ignore[index, operator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_an_export_that_differs_is_reported(name: str, model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(name, shift, monkeypatch)

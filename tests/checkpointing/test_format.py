@@ -80,6 +80,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(trees)
 def test_plain_values_of_any_nesting_come_back_with_their_types(tmp_path_factory: pytest.TempPathFactory, tree: Any) -> None:
@@ -285,6 +286,7 @@ def test_files_and_folders_are_synced_before_the_name_appears(tmp_path: Path, mo
 # --- damage -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*STATE_FILES, MANIFEST_FILE])
 def test_every_flipped_bit_is_found_and_its_file_named(name: str, saved: Path) -> None:
     data = (saved / name).read_bytes()

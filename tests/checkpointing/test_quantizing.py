@@ -58,6 +58,7 @@ def operators(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_it_answers_about_as_the_trained_model_and_is_told_beside_it(name: str, mlp: nn.Module, tmp_path: Path) -> None:
     row = export_one(mlp, name, tmp_path)
@@ -84,6 +85,7 @@ def test_weights_are_rounded_channel_by_channel_to_seven_bits(name: str, mlp: nn
     assert 2 * 255 * np.abs(held).max() <= 2**15 - 1
 
 
+@pytest.mark.slow
 def test_ranges_are_those_of_the_rows_that_calibrate(mlp: nn.Module, tmp_path: Path) -> None:
     export_one(mlp, STATIC, tmp_path)
     found = tensors(tmp_path / FORMATS[STATIC].file)
@@ -135,6 +137,7 @@ def convolutions() -> nn.Module:
     ).eval()
 
 
+@pytest.mark.slow
 def test_convolutions_are_quantized_statically(tmp_path: Path) -> None:
     pictures = torch.randn(20, 1, 8, 8, generator=DRAW)
     row = export_one(convolutions(), STATIC, tmp_path, pictures, [(pictures,)])
@@ -202,6 +205,7 @@ class Distances(nn.Module):
         return (x @ x.T).sum(1, keepdim=True) if False else torch.matmul(x[:, :, None], x[:, None, :]).flatten(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "name", "told"),
     [
@@ -224,6 +228,7 @@ def test_a_model_with_nothing_to_quantize_is_named_with_its_operators(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_where_the_other_format_would_do_it_is_named(tmp_path: Path) -> None:
     row = export_one(convolutions(), DYNAMIC, tmp_path, torch.randn(4, 1, 8, 8))
     assert "or try onnx_int8_static, which quantizes Conv" in (row.reason or "")
@@ -238,6 +243,7 @@ def test_one_whose_metric_fell_too_far_does_not_agree(name: str, mlp: nn.Module,
     assert export_one(mlp, name, tmp_path, value=float("nan")).agrees is False
 
 
+@pytest.mark.slow
 def test_the_metric_is_that_of_the_file_and_not_of_the_model(mlp: nn.Module, tmp_path: Path) -> None:
     seen: list[list[Tensor]] = []
 
@@ -251,6 +257,7 @@ def test_the_metric_is_that_of_the_file_and_not_of_the_model(mlp: nn.Module, tmp
         assert float((seen[0][0] - mlp(X)).abs().max()) > 1e-4
 
 
+@pytest.mark.slow
 def test_of_an_untrained_model_no_metric_is_measured(mlp: nn.Module, tmp_path: Path) -> None:
     row = export_one(mlp, STATIC, tmp_path, value=None)
     assert (row.agrees, row.reason) == (True, None)

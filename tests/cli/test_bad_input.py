@@ -248,6 +248,7 @@ TOLD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", TOLD)
 @pytest.mark.usefixtures("tools_here")
 def test_what_can_be_chosen_about_is_told_by_init_and_asked_by_planning(tmp_path: Path, cli: Cli, fault: str) -> None:

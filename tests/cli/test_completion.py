@@ -44,6 +44,7 @@ def completed(folder: Path, *words: str, shell: str = "bash") -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_the_shell_is_told_commands_and_options() -> None:
     told = completed(Path(), "run")
     assert told == ["run", "runs"]
@@ -66,6 +67,7 @@ def test_phases_are_completed(line: str) -> None:
     assert told == list(PHASES)
 
 
+@pytest.mark.slow
 def test_a_run_is_completed_by_its_phase_and_its_id(project: Project) -> None:
     assert completion.runs(context(project), "") == [*PHASES[1:], RUN]
     assert completion.runs(context(project), "01") == [RUN]
@@ -82,6 +84,7 @@ def test_a_key_of_the_config_is_completed_with_the_value_that_holds_now(project:
     assert completion.config_keys(context(project), "") == ["epochs=7", "model.hidden=[8,9]"]
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_offers_nothing_and_does_not_fail(project: Project) -> None:
     project.file.write_text("a: [1\n")
     assert "epochs=20" in completion.config_keys(context(project), "")
@@ -106,6 +109,7 @@ def test_outside_a_project_nothing_is_offered(tmp_path: Path) -> None:
     assert completion.runs(outside, "") == completion.config_keys(outside, "") == []
 
 
+@pytest.mark.slow
 def test_completing_imports_nothing_heavy(project: Project) -> None:
     code = (
         "import sys, typer\n"

@@ -433,6 +433,7 @@ def test_a_mistake_in_what_was_given_is_exit_1(project: Project, cli: Cli, monke
     assert not (project.root / "other").exists()
 
 
+@pytest.mark.slow
 def test_a_locked_phase_and_a_gate_that_does_not_hold_are_exit_4(digits: Project, cli: Cli) -> None:
     (digits.phase_dir("planning") / "reproducibility_manifest.md").write_text("fine\n")
     assert cli("gate", "check", "--project", digits.root).code == 4
@@ -520,6 +521,7 @@ TAKERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", TAKERS)
 def test_odd_arguments_are_refused_in_plain_text(project: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.chdir(project.root.parent if "--project" in line else project.root)

@@ -218,6 +218,7 @@ def test_a_project_in_a_subfolder_is_recorded_with_the_commit_around_it(tmp_path
     assert held(project.root) == before
 
 
+@pytest.mark.slow
 def test_init_in_a_users_repository_commits_nothing_there(tmp_path: Path, cli: Cli) -> None:
     versioned(tmp_path / "top")
     before = held(tmp_path / "top")

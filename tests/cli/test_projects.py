@@ -32,6 +32,7 @@ def rows(cli: Cli, *arguments: str | Path) -> tuple[int, list[dict[str, object]]
     return said.code, said.json["projects"]
 
 
+@pytest.mark.slow
 def test_each_project_is_judged_as_by_itself(many: list[Path], cli: Cli) -> None:
     code, found = rows(cli, *many)
     assert code == 4
@@ -45,6 +46,7 @@ def test_each_project_is_judged_as_by_itself(many: list[Path], cli: Cli) -> None
     assert rows(cli, *many[:-1])[0] == 0
 
 
+@pytest.mark.slow
 def test_a_project_has_a_line_with_what_holds_and_the_first_that_does_not(many: list[Path], cli: Cli) -> None:
     said = cli("gate", "check", "--projects", *many)
     *lines, last = said.out.splitlines()
@@ -59,6 +61,7 @@ def test_verdicts_that_are_read_from_a_record_are_counted() -> None:
     assert line(found, 4) == "holds   p     planning, baseline; 2 verdicts by its own checks, not recomputed"
 
 
+@pytest.mark.slow
 def test_a_phase_that_is_named_is_the_one_that_is_asked_for(many: list[Path], cli: Cli) -> None:
     said = cli("gate", "check", "planning", "--projects", *many, "--json")
     assert said.code == 0
@@ -105,6 +108,7 @@ def test_what_is_about_one_project_is_refused_with_many(many: list[Path], cli: C
     assert cli("gate", "check", "--projects").code == 2
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported(many: list[Path]) -> None:
     program = (
         "import sys; from mltrainer.cli.main import run; "

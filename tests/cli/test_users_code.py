@@ -141,6 +141,7 @@ class Late(nn.Linear):
 """
 
 
+@pytest.mark.slow
 def test_a_buffer_that_only_training_makes_is_named_where_a_run_goes_on(tmp_path: Path, cli: Cli) -> None:
     said = plan(cli, write_rings(tmp_path, TASK.replace("nn.Linear(2, 32)", "Late()") + LATE).root)
     assert (said.code, said.out, "Traceback" in said.err) == (1, "", False), said.err

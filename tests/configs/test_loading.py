@@ -240,6 +240,7 @@ def test_a_key_below_a_plain_value_is_refused() -> None:
 GROUPS = st.dictionaries(st.text("xyz", min_size=1), st.integers(), min_size=1)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers() | GROUPS))
 def test_flattened_values_can_be_put_together_again(value: dict[str, object]) -> None:
     assert assign({}, flatten(value).items()) == value

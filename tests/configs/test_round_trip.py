@@ -128,6 +128,7 @@ def read_back(model: type[BaseModel], values: Any) -> list[BaseModel]:
     return [model.model_validate(found or {}) for found in (as_yaml, json.loads(canonical(values)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -23,6 +23,7 @@ def schemas(tmp_path: Path) -> dict[str, Any]:
     return {path.stem: json.loads(path.read_bytes()) for path in (tmp_path / FOLDER).iterdir()}
 
 
+@pytest.mark.slow
 def test_a_valid_project_and_config_fit_their_schemas(schemas: dict[str, Any]) -> None:
     jsonschema.validate(ProjectConfig.model_validate(BASE).model_dump(), schemas["mltrainer"])
     jsonschema.validate(TrainingConfig.model_validate(BASE).model_dump(), schemas["training_config"])

@@ -254,6 +254,7 @@ def test_whole_numbers_stay_whole(healthy):
     assert changes(healthy, "resource_inefficiency") == {"loader.workers": "auto", "batch_size": 128}
 
 
+@pytest.mark.slow
 def test_the_room_imports_no_numerics_library():
     code = "import sys, mltrainer.diagnostics.rules; print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -146,6 +146,7 @@ def test_a_run_is_lost_as_often_as_it_happens(machines: Machines, workers: Repea
     assert len(noted(root, "one", "begun")) == 5
 
 
+@pytest.mark.slow
 def test_workers_that_are_stopped_save_and_the_next_search_goes_on(machines: Machines, root: Path, said: list[str]) -> None:
     job = run(root, "one", waits_at=2)
     with machines.pool(root, study_job(), 30.0, said.append) as workers:
@@ -236,6 +237,7 @@ def test_a_job_that_was_taken_and_not_confirmed_trains_nothing_beside_its_succes
     assert len(noted(root, "one", "tries")) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_began_since_the_last_look_saves_when_it_is_stopped(root: Path, said: list[str]) -> None:
     with Repeating(remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK), said.append) as workers:
         workers.begin(1, run(root, "one", waits_at=2))
@@ -278,6 +280,7 @@ def test_an_attempt_that_was_taken_for_lost_may_come_first(deaf: tuple[Repeating
     assert read_json(root / ".mltrainer/runs/one/result.json")["steps"] == 3
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_away_is_waited_for(root: Path, said: list[str]) -> None:
     engine = Here()
     engine.refused = [EngineAwayError("it restarts")] * 2
@@ -329,6 +332,7 @@ def test_the_jobs_of_a_search_that_was_killed_stop_by_themselves_and_the_next_on
     engine.close()
 
 
+@pytest.mark.slow
 def test_machines_that_compute_other_bits_are_refused(root: Path, said: list[str]) -> None:
     write_json(root / ".mltrainer/studies/study/numerics.json", {"numerics_class": "avx2", "machine": "old"})
     pool = remote_pool.RemotePool(root, study_job(), Here(), 2, 60.0, QUICK)

@@ -136,6 +136,7 @@ def test_when_its_server_is_killed_it_counts_as_killed_and_the_next_one_has_a_ne
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_the_process_that_started_it_however_that_one_ends(server: ForkServers, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from tests.executors.test_fork_server import ForkServers, start\n"

@@ -112,6 +112,7 @@ def goes_by(seconds: float, clock: Clock, process: gang.Gang, alive: list[int]) 
         until(lambda step=step: process.poll() is not None or all(process._signed[rank] > step for rank in alive))
 
 
+@pytest.mark.slow
 def test_one_that_shows_no_sign_of_life_is_named_and_ends_the_others(tmp_path: Path, clock: Clock) -> None:
     process = started(tmp_path, ALIVE)
     numbers = pids(process)
@@ -131,6 +132,7 @@ COMPUTES = "while True: sum(range(10_000))"
 SLEEPS = "import time\ntime.sleep(600)"
 
 
+@pytest.mark.slow
 def test_one_that_computes_without_a_sign_of_life_goes_on(tmp_path: Path, clock: Clock) -> None:
     process = started(tmp_path, COMPUTES, processes=2)
     late = clock.monotonic() + 60
@@ -143,6 +145,7 @@ def test_one_that_computes_without_a_sign_of_life_goes_on(tmp_path: Path, clock:
     process.close()
 
 
+@pytest.mark.slow
 def test_one_that_sleeps_for_ever_is_named_and_ends_the_others(tmp_path: Path, clock: Clock) -> None:
     process = started(tmp_path, f"import os\nif os.environ['RANK'] == '1':\n    {SLEEPS.replace(chr(10), '; ')}\n{ALIVE}")
     goes_by(90, clock, process, [0, 2])
@@ -161,6 +164,7 @@ def test_a_supervisor_that_was_kept_waiting_counts_a_second_for_each_look(tmp_pa
     process.close()
 
 
+@pytest.mark.slow
 def test_whoever_was_stopped_with_them_does_not_take_them_for_lost(tmp_path: Path, clock: Clock) -> None:
     process = started(tmp_path, ALIVE)
     goes_by(30, clock, process, [0, 1, 2])

@@ -103,6 +103,7 @@ def test_what_runs_on_another_machine_ends_when_this_side_is_gone(tmp_path: Path
     process.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_machines")
 @pytest.mark.parametrize("code", [ALIVE, COMPUTES], ids=["by signs", "by CPU time"])
 def test_the_other_machine_says_which_of_its_processes_live(tmp_path: Path, code: str) -> None:

@@ -39,6 +39,7 @@ def test_a_signal_is_the_shells_exit_code() -> None:
     assert run(python("import os; os.kill(os.getpid(), 15)")) == -15
 
 
+@pytest.mark.slow
 def test_what_a_command_started_is_killed_with_it_when_its_time_is_over(tmp_path: Path) -> None:
     code = (
         "import pathlib, subprocess, sys, time\n"

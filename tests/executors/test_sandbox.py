@@ -182,6 +182,7 @@ def _command(path: Path) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "limits"),
     [

@@ -87,6 +87,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_checkpoint_becomes_a_folder_that_can_be_deployed(job: dict[str, Any]) -> None:
     result = export_run(job)
     assert [(row["state"], row["agrees"], row["samples"]) for row in result["exports"]] == [("written", True, 10)] * 3
@@ -95,6 +96,7 @@ def test_a_checkpoint_becomes_a_folder_that_can_be_deployed(job: dict[str, Any])
     assert names >= {"model.safetensors", "model.pt2", "model.pt", "inference.py", "inference.json", "config.yaml", "SHA256SUMS"}
 
 
+@pytest.mark.slow
 def test_the_manifest_binds_the_model_to_its_run(job: dict[str, Any]) -> None:
     result = export_run(job)
     manifest = read_json(Path(job["out"]) / "manifest.json")
@@ -355,6 +357,7 @@ def test_without_the_key_nothing_is_said_of_sets(job: dict[str, Any]) -> None:
     assert "set" not in asked_of(Path(job["out"]), ["3,red"])[0]
 
 
+@pytest.mark.slow
 def test_the_test_split_takes_no_part_in_the_calibration(job: dict[str, Any]) -> None:
     sealed = export_run({**with_doubt(job), "test": None})
     assert "coverage" not in sealed["test"]

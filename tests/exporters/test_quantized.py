@@ -47,6 +47,7 @@ def test_where_there_are_fewer_rows_all_calibrate(job: dict[str, Any]) -> None:
     assert row.samples == row.of == len(task.split("train")) == sum(len(batch[0]) for batch in batches)
 
 
+@pytest.mark.slow
 def test_a_stream_is_refused_with_what_to_take_instead(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mltrainer.tasks.samples.Samples.is_stream", True)
     result = rehearse({**job, **ASKED, "checkpoint": None})
@@ -55,6 +56,7 @@ def test_a_stream_is_refused_with_what_to_take_instead(job: dict[str, Any], monk
     assert static["reason"].endswith("take onnx_int8_dynamic in place of onnx_int8_static: it needs none")
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_in_8_bits_and_measured_beside_its_model(job: dict[str, Any]) -> None:
     result = export_run({**job, **ASKED})
     task = opened(job)
@@ -94,6 +96,7 @@ def test_one_whose_metric_fell_too_far_leaves_the_test_split_sealed(job: dict[st
     assert result["test"]["sealed"] == "onnx_int8_static cannot be delivered"
 
 
+@pytest.mark.slow
 def test_a_metric_that_needs_gradients_is_named(job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """As of inputs that are attacked, which a strategy measures beside the task's metrics."""
     monkeypatch.setattr(quantizing, "evaluate", lambda *_: Evaluated({"loss": 1.0}, None, None))

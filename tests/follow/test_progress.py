@@ -196,6 +196,7 @@ def test_the_loss_of_each_split_is_named() -> None:
     assert progress_parts(row) == ["step 3/8", "train loss 2.71", "validation loss 3.03"]
 
 
+@pytest.mark.slow
 def test_the_library_of_the_bar_is_loaded_for_a_terminal_only() -> None:
     code = "import sys, mltrainer.cli.phases, mltrainer.follow.progress as p; p.Progress(); sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
@@ -217,6 +218,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interruption_leaves_a_terminal_clean(tmp_path: Path, number: int, code: int) -> None:
     ours, theirs = pty.openpty()

@@ -61,6 +61,7 @@ def page_of(**changes: Any) -> PhasePage:
     return PhasePage(title="", phase="baseline", tool="training_orchestrator", artifacts=[], items=[item(**changes)])
 
 
+@pytest.mark.slow
 def test_what_the_function_says_counts(tmp_path: Path) -> None:
     held = judged(tmp_path)
     assert (held.verdict, held.evidence, held.mend) == ("pass", {"accuracy": 0.9, "kind": "Baseline"}, None)
@@ -116,6 +117,7 @@ def test_a_module_that_is_not_the_projects_own_is_none(tmp_path: Path) -> None:
     assert found.evidence == {"own_check": "there is no module 'json' in the project"}
 
 
+@pytest.mark.slow
 def test_the_shells_secrets_are_not_handed_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVICE_TOKEN", "abcdefgh12345678")
     code = "import os\ndef good_enough(e, s):\n    return {'verdict': 'pass', 'evidence': {'names': sorted(os.environ)}}"
@@ -237,6 +239,7 @@ def test_a_verdict_binds_evidence_settings_and_code(done: Project, cli: Cli, wha
     assert f"{reason}; next: mltrainer phase run diagnostics" in edit_record(done, change)
 
 
+@pytest.mark.slow
 def test_what_a_check_imports_and_opens_of_the_project_is_bound_with_it(own: Project, cli: Cli) -> None:
     (own.root / "our_gates.py").write_text(
         "import our_limits\n" + CODE.replace("    value", "    open('limit.txt')\n    value", 1)
@@ -262,6 +265,7 @@ def again(project: Project, cli: Cli, *words: str) -> Said:
     return cli("gate", "check", "diagnostics", "--custom-checks", *words, "--project", project.root)
 
 
+@pytest.mark.slow
 def test_a_check_that_is_run_again_and_says_the_same_is_recomputed(done: Project, cli: Cli) -> None:
     said = again(done, cli)
     assert (said.code, said.out.splitlines()[-1]) == (0, "all gates hold")
@@ -305,6 +309,7 @@ def test_a_phase_says_that_a_check_runs_as_the_user_where_no_process_can_be_clos
     assert check_gates(own)[2].items[0].verdict == "pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 7)])
 def test_where_no_process_can_be_closed_off_a_person_at_the_terminal_is_asked(
     done: Project, cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, code: int

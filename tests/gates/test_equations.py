@@ -34,6 +34,7 @@ def change(project: Project, phase: str, place: str, value: Any) -> None:
     path.write_bytes(pretty_json(seal(put(record, keys, value))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "place", "value", "named"),
     [
@@ -154,6 +155,7 @@ def unnamed(root: Path, part: int, parts: int) -> list[tuple[str, float, float]]
     ]
 
 
+@pytest.mark.slow
 def test_a_gate_names_whatever_number_was_changed(digits_once: Path) -> None:
     assert unnamed(digits_once, 0, QUICK) == []
 

@@ -213,6 +213,7 @@ VALUES: dict[str, tuple[str, Callable[[str], str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", NO_VALUES)
 def test_an_edit_that_changes_no_value_makes_nothing_stale_and_is_noted(digits: Project, edit: str) -> None:
     name, change = NO_VALUES[edit]
@@ -224,6 +225,7 @@ def test_an_edit_that_changes_no_value_makes_nothing_stale_and_is_noted(digits: 
     assert f"{name}: edited since, to the same values" in check_gates(digits)[0].notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", VALUES)
 def test_an_edit_of_a_value_makes_planning_stale(digits: Project, edit: str) -> None:
     name, change = VALUES[edit]
@@ -235,6 +237,7 @@ def test_an_edit_of_a_value_makes_planning_stale(digits: Project, edit: str) -> 
     assert f"{name} (" in stale_reasons(digits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["signals", "augment"])
 def test_a_key_that_was_deleted_is_named_as_missing_whatever_its_value(digits: Project, key: str) -> None:
     path = digits.root / CONFIG
@@ -245,6 +248,7 @@ def test_a_key_that_was_deleted_is_named_as_missing_whatever_its_value(digits: P
 FILES_OF_RUNS = ["checkpoints/*/state.safetensors", "result.json", "chain.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [f".mltrainer/runs/*/{name}" for name in FILES_OF_RUNS])
 def test_a_changed_checkpoint_result_or_chain_is_caught(digits: Project, pattern: str) -> None:
     for path in digits.root.glob(pattern):
@@ -254,6 +258,7 @@ def test_a_changed_checkpoint_result_or_chain_is_caught(digits: Project, pattern
     assert holding(digits) == ["planning"]
 
 
+@pytest.mark.slow
 def test_a_file_that_was_put_beside_the_delivered_model_is_caught_but_not_what_python_leaves_there(digits: Project) -> None:
     folder = digits.phase_dir("finalization") / "final_model"
     (folder / "__pycache__").mkdir()
@@ -265,6 +270,7 @@ def test_a_file_that_was_put_beside_the_delivered_model_is_caught_but_not_what_p
     assert "final_model/tokenizer/README.md was not delivered with the model; next: move it elsewhere" in stale_reasons(digits)
 
 
+@pytest.mark.slow
 def test_a_fresh_clone_without_runs_holds_and_says_what_is_not_here(digits: Project, tmp_path: Path, cli: Cli) -> None:
     commit(digits.root)
     clone = tmp_path / "clone"

@@ -206,6 +206,7 @@ def test_a_person_is_asked_about_each_item_that_another_run_would_only_fail_agai
         assert (item.id, found.asks) == (item.id, ASKING.get(item.id) == phase)
 
 
+@pytest.mark.slow
 def test_a_file_that_planning_did_not_bind_leads_back_to_planning_unasked() -> None:
     found = advice(states(passed("planning"), failed("baseline", "inputs_planned", unplanned=["late.txt"])))
     assert found is not None

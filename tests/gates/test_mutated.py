@@ -171,6 +171,7 @@ def shown(path: Place) -> str:
     return ".".join("*" if isinstance(part, int) else part for part in path if part != "evidence")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_what_decides_an_item_is_what_it_is_said_to_look_at(
     phase: str, digits_once: Path, monkeypatch: pytest.MonkeyPatch

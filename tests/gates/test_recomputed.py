@@ -61,6 +61,7 @@ def add_noise(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_nothing_is_told_of_a_record_that_is_only_rendered_again(digits: Project) -> None:
     assert forge(digits, lambda record: None) == ""
     assert bind_anew(digits) == ""
@@ -81,6 +82,7 @@ def test_delivered_weights_that_are_no_tensors_are_told(digits: Project) -> None
     assert f"{path} cannot be read as the weights that were delivered" in bind_anew(digits, path)
 
 
+@pytest.mark.slow
 def test_a_weights_digest_that_fits_replaced_weights_is_not_the_checkpoints(digits: Project) -> None:
     from mltrainer.checkpointing.tensors import file_weights_sha256
 
@@ -242,6 +244,7 @@ def test_another_digest_of_the_weights_than_the_chains_is_told(digits: Project, 
     assert f"chain.txt: weights_tree_sha256 is {value}, the chain has " in forge(digits, change, phase)
 
 
+@pytest.mark.slow
 def test_a_digest_over_chunks_that_the_delivered_weights_do_not_have_is_told(digits: Project, cli: Cli) -> None:
     found = forge(digits, lambda record: other_delivered(record["evidence"]))
     assert f"{MODEL}/model.safetensors holds other weights than those that were measured: sha256 {'0' * 12}" in found
@@ -272,6 +275,7 @@ def test_weights_and_chain_that_would_take_a_look_too_long_are_noted(digits: Pro
     assert [Path(path).name for path in told] == ["chain.txt", "model.safetensors", "state.safetensors"]
 
 
+@pytest.mark.slow
 def test_reports_that_a_clone_says_were_compared_already_are_rendered_all_the_same(digits: Project, tmp_path: Path) -> None:
     check_gates(digits)
     cache = digits.state_dir / "cache" / "digests.json"
@@ -362,6 +366,7 @@ def test_a_record_without_its_ledger_is_told(digits: Project) -> None:
     assert "test_openings.json is missing, which holds the openings of the test split" in unbound
 
 
+@pytest.mark.slow
 def test_an_opening_that_was_committed_and_is_on_record_no_more_is_told(digits: Project, tmp_path: Path) -> None:
     ledger = json.loads((digits.root / FINAL / "test_openings.json").read_bytes())
     put_ledger(digits, second(digits))
@@ -395,6 +400,7 @@ def with_commit(commit: str) -> Callable[[Record], None]:
     return lambda record: record["source"].update(commit=commit)
 
 
+@pytest.mark.slow
 def test_a_commit_that_the_repository_does_not_hold_is_told(digits: Project, tmp_path: Path) -> None:
     told = "commit 000000000000, which the record names, is not in this repository: rebased, squashed away, or never there"
     assert told in forge(digits, with_commit("0" * 40))
@@ -407,6 +413,7 @@ def test_a_commit_that_the_repository_does_not_hold_is_told(digits: Project, tmp
     assert "commit 000000000000 is not here: a shallow clone, whose older history was not fetched" in notes
 
 
+@pytest.mark.slow
 def test_a_commit_that_holds_other_code_than_ran_is_told(digits: Project) -> None:
     (digits.root / "task.py").write_text("x = 1\n")
     commit(digits.root)
@@ -419,6 +426,7 @@ def test_a_commit_that_holds_other_code_than_ran_is_told(digits: Project) -> Non
         assert (f"commit {named[:12]} does not hold task.py as it ran" in found) == told
 
 
+@pytest.mark.slow
 def test_a_waiver_in_the_name_of_somebody_who_did_not_commit_it_is_told(digits: Project, cli: Cli) -> None:
     put_ledger(digits, second(digits))
     commit(digits.root)
@@ -463,6 +471,7 @@ def told_impossible(cli: Cli, project: Project) -> list[Record]:
     return found
 
 
+@pytest.mark.slow
 def test_another_machines_arithmetic_may_bring_other_bits(digits: Project, cli: Cli) -> None:
     commit(digits.root)
 
@@ -508,6 +517,7 @@ def test_a_record_that_hides_a_file_which_planning_did_not_bind_is_told(digits: 
     assert f"planning did not bind: {words}; its run opened: late.txt" in forge(digits, hide, "baseline")
 
 
+@pytest.mark.slow
 def test_a_record_that_names_the_file_fails_by_its_item(digits: Project) -> None:
     def tell(record: Record) -> None:
         opens_late(record)

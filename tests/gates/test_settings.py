@@ -215,6 +215,7 @@ def test_a_setting_that_means_nothing_is_refused_by_name(phase: str, old: str, n
         phase_page(phase, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_weaker_number_that_is_legal_is_told_by_the_gate(digits: Project) -> None:
     path = page_path("baseline")
     write_page(digits.root, "baseline", "min_percent: 60", "min_percent: 50")
@@ -260,6 +261,7 @@ def removals(model: BaseModel, path: tuple[Any, ...] = ()) -> list[tuple[Any, ..
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_every_field_that_is_taken_out_of_a_record_is_named(phase: str) -> None:
     paths = removals(typed(kept(phase)))

@@ -38,6 +38,7 @@ def test_it_is_not_gone_on_with(by_hand: Path, tmp_path: Path, state: str) -> No
     assert has_ended(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_record_of_it_holds_no_gate(digits: Project) -> None:
     path = digits.root / "phases/05_finalization/record.json"
     record = json.loads(path.read_bytes())

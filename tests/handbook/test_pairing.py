@@ -78,6 +78,7 @@ DECLARED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DECLARED)
 def test_every_setting_of_a_page_is_declared_there_and_read(path: str) -> None:
     model, declared = DECLARED[path]

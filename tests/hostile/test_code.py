@@ -223,6 +223,7 @@ def good_enough(evidence, settings):
 """
 
 
+@pytest.mark.slow
 @SHUT
 def test_a_check_that_is_run_on_purpose_learns_and_changes_nothing(tmp_path: Path) -> None:
     import socket

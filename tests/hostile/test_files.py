@@ -306,6 +306,7 @@ def test_without_git_a_link_out_of_the_project_is_not_followed(place: Place, cli
     assert look(cli, place, ("status",)).code == 1
 
 
+@pytest.mark.slow
 def test_a_project_that_is_reached_through_a_link_is_like_any_other(place: Place, cli: Cli) -> None:
     (place.outside / "link").symlink_to(place.root)
     assert cli("status", "--project", place.outside / "link").code == 0

@@ -146,6 +146,7 @@ def test_a_project_laid_out_as_a_bare_repository_starts_nothing(
     assert "is a bare git repository" in cli("doctor").out
 
 
+@pytest.mark.slow
 def test_what_the_users_own_git_variables_name_is_not_run(
     digits: Project, canary: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +171,7 @@ def test_the_canary_of_these_tests_sings_where_git_is_asked_without_care(digits:
     assert (canary.parent / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_work_tree_elsewhere_is_not_looked_at(
     digits: Project, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

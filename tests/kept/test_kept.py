@@ -36,6 +36,7 @@ def test_each_kind_of_project_is_kept() -> None:
     assert {name.partition("/")[2] for name in KEPT} == set(PROJECTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_a_finished_project_keeps_its_verdicts(name: str, unpacked: Callable[[str], Project], cli: Cli) -> None:
     project, expected = unpacked(name), json.loads((HERE / f"{name}.json").read_bytes())
@@ -71,6 +72,7 @@ def _of_no_page(record: dict[str, Any]) -> None:
     record["handbook"] = {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [_weaker, _of_another_page, _of_another_version, _of_no_page])
 def test_a_record_of_another_policy_is_stale(change: Callable[[dict[str, Any]], None], unpacked: Any) -> None:
     project = unpacked("0.9/digits")

@@ -168,6 +168,7 @@ def test_a_run_that_left_an_error_failed(tmp_path: Path) -> None:
     assert Scene(project).runs()[0].state == "failed"
 
 
+@pytest.mark.slow
 def test_gates_show_as_they_come_true(digits: Project) -> None:
     scene = Scene(digits)
     assert [phase.state for phase in scene.look().phases] == ["passed", "passed", "passed", "skipped", "passed"]
@@ -226,6 +227,7 @@ def test_a_running_study_shows_with_its_trials(tmp_path: Path) -> None:
         assert json.loads(sent(Scene(project).look()))["study"] == {**told, "text": "3 of 8 trials; 1 min left"}
 
 
+@pytest.mark.slow
 def test_nothing_of_the_project_is_written(digits: Project) -> None:
     def state() -> dict[str, tuple[int, int, bytes]]:
         files = [path for path in digits.root.rglob("*") if path.is_file()]
@@ -270,6 +272,7 @@ def latencies(project: Project, training: Training, events: int) -> list[float]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_a_step_reaches_who_waits_for_it_within_a_tenth_of_a_second(tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     training = Training(project)
@@ -282,6 +285,7 @@ def test_a_step_reaches_who_waits_for_it_within_a_tenth_of_a_second(tmp_path: Pa
     )  # the 99th percentile is measured by tests/benchmarks/bench_monitor.py, where nothing else runs
 
 
+@pytest.mark.slow
 def test_following_costs_next_to_nothing(tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     training = Training(project)
@@ -294,6 +298,7 @@ def test_following_costs_next_to_nothing(tmp_path: Path) -> None:
     assert share < 0.2
 
 
+@pytest.mark.slow
 def test_no_torch_is_imported_by_looking(tmp_path: Path) -> None:
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
@@ -331,6 +336,7 @@ def test_a_damaged_file_of_one_run_hides_no_other(tmp_path: Path, damage: bytes)
         assert found[names[0]].rows[0].validation["accuracy"] == 0.5
 
 
+@pytest.mark.slow
 def test_a_record_is_read_again_only_where_it_changed(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(digits)
     read: list[bytes] = []

@@ -53,6 +53,7 @@ async def until(pilot: Any, true: Callable[[], bool]) -> None:
         await pilot.pause(0.02)
 
 
+@pytest.mark.slow
 def test_a_run_is_seen_as_it_goes_on(tmp_path: Path) -> None:
     training = Training(empty_project(tmp_path))
     training.epoch(0.5)
@@ -121,6 +122,7 @@ def test_gates_are_a_key_away(digits: Project) -> None:
     look(digits, work)
 
 
+@pytest.mark.slow
 def test_reports_are_a_key_away(tmp_path: Path) -> None:
     project = empty_project(tmp_path)
     for phase, title in (("planning", "One"), ("baseline", "Other")):

@@ -11,6 +11,7 @@ from tests.mutations.__main__ import Met, asked_for, holds, table
 from tests.mutations.fault import TOP, Fault, faults, planted_text, read, replaced
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", sorted({fault.room for fault in faults()}))
 def test_the_faults_of_a_room_can_be_planted_and_tested(room: str) -> None:
     said = [line for fault in faults() if fault.room == room for line in out_of_date(fault)]

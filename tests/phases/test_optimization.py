@@ -179,6 +179,7 @@ def test_the_phases_name_stands_for_its_best_trial(optimized: Project, cli: Cli)
     assert phases[3]["run"] == shown["id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("assignment", ["trials=-1", "trials=3"])
 def test_a_change_of_a_search_that_is_skipped_is_refused(digits: Project, cli: Cli, assignment: str) -> None:
     said = cli("phase", "run", "optimization", "--set", assignment, "--project", digits.root)
@@ -367,6 +368,7 @@ def test_what_the_rest_of_the_config_does_not_go_with_is_not_searched() -> None:
     assert [note.partition(": ")[2] for note in told] == ["model.width of 32", "model.heads of 7"]
 
 
+@pytest.mark.slow
 def test_a_trial_that_does_not_fit_is_named_before_any_is_trained(missed: Project, cli: Cli) -> None:
     before = results(missed)
     wrong, inapplicable = "space.optimizer.lr={choice: [-1.0]}", "space.optimizer.momentum={uniform: [0.1, 0.9]}"

@@ -314,6 +314,7 @@ def found_secrets(project: Project) -> list[dict[str, Any]]:
     return list(record["evidence"]["secrets"]["found"])
 
 
+@pytest.mark.slow
 def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path, task={"use": "my_task:Rings", "options": {"n": 200, "cloud": KEY}})
     said = cli("phase", "run", "planning", "--project", tmp_path)
@@ -330,6 +331,7 @@ def test_a_secret_among_the_options_is_named_and_written_nowhere(tmp_path: Path,
     assert found_secrets(project)[0] == {"path": "mltrainer.yaml", "line": line, "kind": "AWS access key"}
 
 
+@pytest.mark.slow
 def test_a_secret_on_the_command_line_is_written_nowhere(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path)
     said = cli("phase", "run", "planning", "--project", tmp_path, "--set", f"task.options.cloud={KEY}")
@@ -338,6 +340,7 @@ def test_a_secret_on_the_command_line_is_written_nowhere(tmp_path: Path, cli: Cl
     assert found_secrets(project)[0]["path"] == "record.json"
 
 
+@pytest.mark.slow
 def test_a_secret_in_a_comment_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
     project = write_rings(tmp_path)
     template = cli("guide", "--raw", "configs/baseline_template.yaml").out

@@ -87,6 +87,7 @@ def test_targets_that_are_all_the_same_are_nothing_to_a_loss_that_looks_at_none(
     assert [found["what"] for found in evidence["data"]["findings"] if "targets" in found["what"]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"no picture", b"\x89PNG\r\n\x1a\n torn"])
 def test_a_damaged_picture_is_named_by_its_path(tmp_path: Path, cli: Cli, damage: bytes) -> None:
     for number in range(40):

@@ -128,6 +128,7 @@ NAN = TASK.replace(
 )
 
 
+@pytest.mark.slow
 def test_a_baseline_that_is_not_finite_leads_back_to_planning_with_page_and_change(tmp_path: Path, cli: Cli) -> None:
     project = quick(tmp_path, NAN, acceptance={})
     assert cli("phase", "run", "planning", "--set", "epochs=1", "--project", tmp_path).code == 0

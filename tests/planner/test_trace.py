@@ -57,6 +57,7 @@ def traced(folder: Path, layers: str, monkeypatch: pytest.MonkeyPatch, **changes
     return trace.traced(job_of(folder, layers, monkeypatch, **changes), folder, events)
 
 
+@pytest.mark.slow
 def test_bytes_are_those_that_are_counted_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, "nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2)", monkeypatch)
     numbers = 2 * 64 + 64 + 64 * 2 + 2
@@ -81,6 +82,7 @@ def test_blocks_that_are_computed_again_hold_less_and_compute_more(tmp_path: Pat
     assert again.rows[-1].flops > own.rows[-1].flops
 
 
+@pytest.mark.slow
 def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = "type('Looks', (nn.Module,), {'forward': lambda self, x: x * float(x.mean().item() > 0)})()"
     found = traced(tmp_path, f"nn.Linear(2, 2), {looks}", monkeypatch)
@@ -89,11 +91,13 @@ def test_a_model_that_looks_at_a_number_is_not_known_with_its_reason(tmp_path: P
     assert "DataDependentOutputException" in str(variant.not_known)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_converted_while_it_is_made_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = traced(tmp_path, "nn.Linear(2, 64).to(torch.bfloat16).to(torch.float32), nn.Linear(64, 2)", monkeypatch)
     assert (found.variants[0].not_known, found.own.parameters) == (None, 2 * 64 + 64 + 64 * 2 + 2)
 
 
+@pytest.mark.slow
 def test_adapters_are_traced_beside_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("peft")
     strategies = [{"name": "lora", "rank": 4}]

@@ -157,6 +157,7 @@ def test_it_trains_with_equal_bits_and_its_code_and_version_are_bound(
     assert "site-packages/mltrainer_signum/update.py: not here, digest recorded" in said.out
 
 
+@pytest.mark.slow
 def test_an_editor_takes_it_and_sees_wrong_keys_of_built_in_ones(signum: Path) -> None:
     schema = TrainingConfig.model_json_schema()
     jsonschema.validate(config("{name: signum, lr: 0.01}").model_dump(), schema)

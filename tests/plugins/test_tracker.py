@@ -65,6 +65,7 @@ def test_an_option_beside_the_keys_of_a_tracker_is_refused_with_these(lines: Pat
         tracking("{lines: {file: a}}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "missing"), [("class Lines: pass", "model_validate"), ("from pydantic import BaseModel as Lines", "begin")]
 )
@@ -81,6 +82,7 @@ def test_it_decides_nothing(lines: Path) -> None:
     assert config_digest(plain.model_copy(update={"tracking": tracking("[lines]")})) == config_digest(plain)
 
 
+@pytest.mark.slow
 def test_it_receives_the_rows_of_a_run(tmp_path: Path, lines: Path) -> None:
     (tmp_path / "project").mkdir()
     project = empty_project(tmp_path / "project")
@@ -104,6 +106,7 @@ def test_planning_tries_it(tmp_path: Path, lines: Path) -> None:
     assert row.mend.startswith("fix `tracking.lines` in mltrainer.yaml, or in phases/01_planning/training_config.yaml where ")
 
 
+@pytest.mark.slow
 def test_a_value_of_an_option_is_refused_in_one_line_as_a_built_in_tracker_refuses_it(tmp_path: Path, lines: Path) -> None:
     (tmp_path / "project").mkdir()
     row = tried(tmp_path / "project", "{lines: {options: {file: 3}}}")

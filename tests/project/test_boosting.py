@@ -53,6 +53,7 @@ def of_network(folder: Path) -> OpenTask:
     return open_task(TrainingConfig.model_validate(load_project(folder / "mltrainer.yaml").model_dump()), folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("split", SPLITS, ids=str)
 def test_rows_lie_in_the_splits_of_the_network_s_project(table: Path, tmp_path: Path, target: str, split: dict[str, Any]) -> None:
@@ -99,6 +100,7 @@ def test_a_program_measures_what_scikit_learn_finds_on_the_same_rows(
     assert read_json(folder / "metrics.json") == measured
 
 
+@pytest.mark.slow
 def test_new_rows_are_read_as_the_training_rows_were(table: Path, tmp_path: Path) -> None:
     opened = open_table(begun(tmp_path / "b", table, "price") / "table.yaml")
     lines = table.read_text().splitlines()
@@ -108,6 +110,7 @@ def test_new_rows_are_read_as_the_training_rows_were(table: Path, tmp_path: Path
     assert np.array_equal(found[ids], opened.train.cells, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_each_row_is_answered_on_a_line_of_its_own(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Model:
         def predict(self, cells: np.ndarray) -> np.ndarray:

@@ -52,6 +52,7 @@ def test_on_a_machine_that_can_run_the_tests_nothing_is_missing(tmp_path):
     assert missing(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_torch_is_not_imported():
     code = "import sys; from mltrainer.project.doctor import examine; examine(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -53,6 +53,7 @@ def test_the_six_names_are_shown_and_there() -> None:
     assert all(getattr(mltrainer, name) is not None for name in names)
 
 
+@pytest.mark.slow
 def test_looking_at_a_project_needs_no_torch(kept: Path) -> None:
     code = f"import sys, mltrainer; p = mltrainer.Project({str(kept)!r}); p.gates()._repr_html_(); p.runs()._repr_html_()\n"
     code += "print({'torch', 'pandas', 'numpy'} & {*sys.modules})"
@@ -62,6 +63,7 @@ def test_looking_at_a_project_needs_no_torch(kept: Path) -> None:
 # --- the same as the command line -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_status_and_gates_are_those_of_the_command_line(kept: Path, cli: Cli) -> None:
     project = mltrainer.Project(kept / "phases")
     shown = cli("status", "--json", "--project", kept).json
@@ -100,6 +102,7 @@ def test_what_was_edited_is_not_trusted(tmp_path: Path) -> None:
         mltrainer.Project(tmp_path).records()["baseline"].trusted  # noqa: B018 - reading it is what is tried
 
 
+@pytest.mark.slow
 def test_gates_phases_and_records_are_printed_in_a_line(kept: Path) -> None:
     project = mltrainer.Project(kept)
     assert repr(project.gates()["baseline"]) == "Gate(baseline holds)"
@@ -199,6 +202,7 @@ def test_errors_have_the_text_of_the_command_line(kept: Path, cli: Cli) -> None:
 # --- gates and runs, looked at again --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_check_holds_where_the_command_exits_with_0(kept: Path, digits: Places, cli: Cli) -> None:
     assert mltrainer.Project(kept).check().hold
     assert not mltrainer.Project(kept).check(files=True).hold  # a clone has no data and no weights
@@ -271,6 +275,7 @@ def test_without_pandas_a_frame_is_refused_with_what_to_do(kept: Path, monkeypat
 # --- notebooks ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_tables(kept: Path) -> None:
     project = mltrainer.Project(kept)
     assert "| planning |" in project._repr_markdown_()
@@ -279,6 +284,7 @@ def test_a_notebook_shows_tables(kept: Path) -> None:
     assert "accuracy 0.97" in project.load_run("baseline")._repr_markdown_()
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_gates_runs_and_status_as_html(kept: Path) -> None:
     project = mltrainer.Project(kept)
     gates, run = project.gates()._repr_html_(), project.load_run("baseline")._repr_html_()
@@ -290,6 +296,7 @@ def test_a_notebook_shows_gates_runs_and_status_as_html(kept: Path) -> None:
     assert f"<code>{project.load_run('baseline').id}</code>" in project.runs()._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_gate_that_does_not_hold_is_open_and_says_what_mends_it(digits: Places) -> None:
     (digits.phase_dir("baseline") / "baseline_results.md").write_text("better")
     shown = mltrainer.Project(digits.root).gates()["baseline"]._repr_html_()
@@ -320,6 +327,7 @@ def test_nothing_that_a_notebook_is_given_as_html_acts() -> None:
     assert all("&lt;script&gt;" in text for text in shown)
 
 
+@pytest.mark.slow
 def test_what_a_notebook_shows_asks_for_nothing_from_elsewhere(kept: Path) -> None:
     project = mltrainer.Project(kept)
     views = [project, project.gates(), project.runs(), project.load_run("baseline"), project.compare("baseline", "finalization")]
@@ -342,6 +350,7 @@ def test_what_a_notebook_shows_of_a_record_is_escaped(kept: Path) -> None:
 # --- exploring ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_exploring_changes_nothing_in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = write_rings(tmp_path / "rings")
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -423,6 +432,7 @@ def test_the_examples_of_the_docstrings_run(described: Any, digits_once: Path, m
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
+@pytest.mark.slow
 def test_the_session_of_the_guide_says_what_it_says(digits_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(digits_once.parent)
     (session,) = re.findall(r"```pycon\n(.*?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)

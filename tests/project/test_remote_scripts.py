@@ -110,6 +110,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
+@pytest.mark.slow
 def test_over_ssh_the_project_goes_there_and_the_records_come_back(planned: Project, machine: Path) -> None:
     equip(machine)
     code, said = ended(started(planned, machine, "baseline"))
@@ -122,6 +123,7 @@ def test_over_ssh_the_project_goes_there_and_the_records_come_back(planned: Proj
     assert "planning: holds" in said or "planning: " in said  # the gates are checked here
 
 
+@pytest.mark.slow
 def test_the_phases_end_is_the_scripts_end(planned: Project, machine: Path) -> None:
     equip(machine, code=4)
     code, said = ended(started(planned, machine))
@@ -185,6 +187,7 @@ def test_of_a_folder_of_data_each_file_goes_along(planned: Project, monkeypatch:
     assert "pictures/" not in remote_script(planned, "ssh")
 
 
+@pytest.mark.slow
 def test_data_goes_along_and_is_compared_by_its_digest(
     with_data: Project, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def worse(record: dict[str, Any]) -> None:
     record["evidence"]["run"]["metrics"]["accuracy"] = 0.1
 
 
+@pytest.mark.slow
 def test_an_unchanged_project_holds_and_tells_of_no_change(project: Project, cli: Cli) -> None:
     said = cli("report", "--against", "main", "--project", project.root)
     assert said.code == 0
@@ -58,6 +59,7 @@ def test_an_unchanged_project_holds_and_tells_of_no_change(project: Project, cli
     assert "no config key, digest, policy or waiver changed" in said.out
 
 
+@pytest.mark.slow
 def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project: Project, cli: Cli) -> None:
     now = edited(project, worse)
     commit(project.root)
@@ -70,6 +72,7 @@ def test_what_the_branch_has_is_read_and_nothing_is_checked_out(project: Project
     assert (git(project.root, "status", "--porcelain"), git(project.root, "rev-parse", "HEAD")) == state
 
 
+@pytest.mark.slow
 def test_the_verdicts_are_those_of_gate_check_and_so_is_the_exit_code(project: Project, cli: Cli) -> None:
     edited(project, worse)
     said, gates = (
@@ -82,6 +85,7 @@ def test_the_verdicts_are_those_of_gate_check_and_so_is_the_exit_code(project: P
     assert "❌ not every gate holds: " in cli("report", "--against", "main", "--project", project.root).out
 
 
+@pytest.mark.slow
 def test_a_record_that_was_edited_is_not_believed(project: Project, cli: Cli) -> None:
     path = project.root / BASELINE
     before = path.read_text()
@@ -95,6 +99,7 @@ def test_a_record_that_was_edited_is_not_believed(project: Project, cli: Cli) ->
     assert all("not in this repository" in note or "not recomputed" in note for note in unchecked)
 
 
+@pytest.mark.slow
 def test_a_waiver_is_new_until_the_branch_has_it(project: Project, cli: Cli) -> None:
     edited(project, lambda record: record["evidence"].update(budget_minutes=0.001))
     commit(project.root)
@@ -107,6 +112,7 @@ def test_a_waiver_is_new_until_the_branch_has_it(project: Project, cli: Cli) -> 
     assert not cli("report", "--against", "main", "--json", "--project", project.root).json["waivers"]
 
 
+@pytest.mark.slow
 def test_against_a_branch_without_records_all_is_new(project: Project, cli: Cli) -> None:
     git(project.root, "checkout", "--quiet", "--orphan", "start")
     git(project.root, "rm", "-r", "--quiet", "--cached", ".")
@@ -149,6 +155,7 @@ def test_without_a_repository_it_is_told(project: Project, cli: Cli) -> None:
     assert (said.code, "--against: not a git repository" in said.err) == (1, True)
 
 
+@pytest.mark.slow
 def test_the_comment_can_be_written_to_a_file(project: Project, cli: Cli, tmp_path: Path) -> None:
     said = cli("report", "--against", "main", "--out", tmp_path / "comment.md", "--project", project.root)
     review = mltrainer.Project(project.root).report("main")
@@ -157,12 +164,14 @@ def test_the_comment_can_be_written_to_a_file(project: Project, cli: Cli, tmp_pa
     assert review.holds
 
 
+@pytest.mark.slow
 def test_it_needs_no_torch(project: Project) -> None:
     code = "import sys, mltrainer; mltrainer.Project(sys.argv[1]).report('main'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, project.root], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
+@pytest.mark.slow
 def test_looking_at_it_changes_no_verdict(project: Project) -> None:
     before = check_gates(project)
     mltrainer.Project(project.root).report("main")
@@ -177,6 +186,7 @@ def test_a_phase_that_the_branch_had_and_is_gone_fails_and_is_said_first(project
     assert "finalization had a record at `main~1` and has none here" in said.out.splitlines()[2]
 
 
+@pytest.mark.slow
 def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project: Project, cli: Cli) -> None:
     def lower(record: dict[str, Any]) -> None:
         record["evidence"]["config"]["acceptance"] = {"accuracy": ">= 0.05"}
@@ -191,6 +201,7 @@ def test_a_criterion_that_moved_after_numbers_were_known_is_said_first(project: 
     assert "(test split) was known" in first
 
 
+@pytest.mark.slow
 def test_a_criterion_that_is_not_committed_was_moved_by_nobody_yet(project: Project, cli: Cli) -> None:
     edited_phase(project, "planning", lambda record: record["evidence"]["config"].update(seed=43))
     found = cli("report", "--against", "main", "--json", "--project", project.root).json["moved"]

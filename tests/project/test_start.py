@@ -22,6 +22,7 @@ def test_an_id_stays_a_text_whoever_writes_the_file_again(monkeypatch: pytest.Mo
     assert found[1:] == drawn[1:]
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_there_yet_is_told(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "there.py").write_text("")
     for name, is_told in (("there", False), ("missing", True)):
@@ -30,6 +31,7 @@ def test_a_program_that_is_not_there_yet_is_told(tmp_path: Path, cli: Cli) -> No
         (tmp_path / "mltrainer.yaml").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "written"),
     [
@@ -44,6 +46,7 @@ def test_a_python_file_that_is_named_alone_is_given_to_python(tmp_path: Path, ty
     assert yaml.safe_load((tmp_path / "mltrainer.yaml").read_text())["task"]["script"] == written
 
 
+@pytest.mark.slow
 def test_the_next_step_names_the_answer_that_planning_waits_for(tmp_path: Path) -> None:
     lines = [f"{number % 7},{number * 3 % 11},{number * 3 % 11 * 10}" for number in range(200)]
     (tmp_path / "leak.csv").write_text("\n".join(["a,b,price", *lines]))

@@ -156,6 +156,7 @@ def test_data_that_git_does_not_have_goes_along(
     assert pull(there, folder, force=True, tell=quiet).files == 2
 
 
+@pytest.mark.slow
 def test_a_finished_project_is_pulled_into_an_empty_clone_whose_gates_hold(
     digits: Project, tmp_path: Path, cli: Cli, folder: str
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_finished_project_is_pulled_into_an_empty_clone_whose_gates_hold(
         assert cli(*line.split(), "--project", tmp_path / "clone").code == 0
 
 
+@pytest.mark.slow
 def test_the_commands_import_no_torch(here: Project, folder: str) -> None:
     code = (
         "import sys; from mltrainer.cli.main import run\n"
@@ -352,6 +354,7 @@ syncing.push(Project(Path(sys.argv[1])), f"file://{sys.argv[2]}", tell=lambda ev
 """
 
 
+@pytest.mark.slow
 def test_of_a_push_that_was_killed_the_list_before_holds_and_the_next_one_ends_it(
     here: Project, there: Project, tmp_path: Path, folder: str
 ) -> None:

@@ -437,6 +437,7 @@ def test_json_and_yaml_are_read(tmp_path: Path) -> None:
 # --- the script -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_trainer_trains_the_plans_samples_and_measures_the_tasks_metrics(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     from mltrainer.trainers.task_trainer import TaskTrainer

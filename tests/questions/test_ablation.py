@@ -78,6 +78,7 @@ def test_before_planning_it_says_what_to_do(tmp_path: Path, cli: Cli) -> None:
     assert "next: mltrainer phase run planning" in said.err
 
 
+@pytest.mark.slow
 def test_the_config_is_what_optimization_decided_else_the_planned_one(digits: Project) -> None:
     found, job = run(digits, "clip")
     about = {"why": "the gate of optimization holds", "folds": 0}
@@ -89,6 +90,7 @@ def test_the_config_is_what_optimization_decided_else_the_planned_one(digits: Pr
     assert found["config"] == {"file": "phases/01_planning/training_config.yaml", **about}
 
 
+@pytest.mark.slow
 def test_all_components_are_compared_on_as_many_seeds_as_can_show_each(digits: Project) -> None:
     found, job = run(digits)
     assert [row["name"] for row in found["rows"]] == ["weight decay", "learning-rate schedule", "warm-up", "gradient clipping"]
@@ -97,6 +99,7 @@ def test_all_components_are_compared_on_as_many_seeds_as_can_show_each(digits: P
     assert found["rows"][1]["keys"] == [{"key": "schedule.name", "before": "cosine", "after": "constant"}]
 
 
+@pytest.mark.slow
 def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits: Project) -> None:
     planned = read_json(digits.phase_dir("planning") / "record.json")
     _, job = run(digits, "clip", seeds=2)
@@ -106,6 +109,7 @@ def test_runs_are_named_like_any_other_and_keep_only_best_and_last(digits: Proje
     assert job["phase"] == "ablation"
 
 
+@pytest.mark.slow
 def test_runs_are_held_to_the_files_that_planning_saw_opened(digits: Project) -> None:
     teacher = digits.root / "teacher.pt"
     teacher.write_bytes(b"abc")
@@ -127,12 +131,14 @@ def test_a_swap_that_cannot_be_is_refused_before_anything_is_written(digits: Pro
     assert not (digits.phase_dir("optimization") / PAGE).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [0, 1, 21])
 def test_seeds_that_the_test_cannot_take_are_refused(digits: Project, seeds: int) -> None:
     with pytest.raises(InputError, match=f"2 to 20 seeds were expected; found {seeds}"):
         run(digits, "clip", seeds=seeds)
 
 
+@pytest.mark.slow
 def test_a_secret_is_neither_written_nor_run(digits: Project) -> None:
     with pytest.raises(InputError, match="a secret stands in the config"):
         run(digits, {"gradient_checkpointing": ["AKIA" + "IOSFODNN7QXAMPLE"]})
@@ -151,6 +157,7 @@ def test_the_list_trains_nothing_and_tells_how_long_it_would_take(digits: Projec
 # --- what it leaves -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_gate_and_no_record_changes_and_nothing_asks_for_a_commit(digits: Project, cli: Cli) -> None:
     commit(digits.root)
     before = cli("gate", "check", "--json", "--project", digits.root).json
@@ -161,6 +168,7 @@ def test_no_gate_and_no_record_changes_and_nothing_asks_for_a_commit(digits: Pro
     assert source(digits.root, []).dirty is False
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits: Project) -> None:
     table, _ = run(digits)
     text = page(digits)
@@ -174,6 +182,7 @@ def test_the_page_shows_the_table_its_figure_and_how_to_repeat_it(digits: Projec
     assert {"weight decay", "gradient clipping", "change of accuracy by the swap"} <= {element.text for element in figure}
 
 
+@pytest.mark.slow
 def test_what_is_better_without_comes_with_the_command_that_leaves_it_out(digits: Project) -> None:
     def better(side: int, seed: int) -> float:
         return 1.8 - steady(side, seed)
@@ -187,6 +196,7 @@ def test_what_is_better_without_comes_with_the_command_that_leaves_it_out(digits
     assert found["rows"][0]["command"].startswith(f"mltrainer phase run planning {keys}")
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(digits: Project) -> None:
     folder = digits.phase_dir("optimization")
     files = [folder / name for name in (PAGE, DATA, "ablation.svg")]
@@ -196,6 +206,7 @@ def test_the_same_runs_give_the_same_bytes(digits: Project) -> None:
     assert [path.read_bytes() for path in files] == before
 
 
+@pytest.mark.slow
 def test_a_failed_training_is_told_in_every_place_and_acts_in_none(digits: Project, cli: Cli, monkeypatch: Any) -> None:
     jobs: list[dict[str, Any]] = []
     launch = invented(lambda side, seed: None if (side, seed) == (1, 2) else 0.9, jobs)
@@ -209,11 +220,13 @@ def test_a_failed_training_is_told_in_every_place_and_acts_in_none(digits: Proje
     assert found["rows"][0]["failed"] == [{"seed": 2, "reason": "the loss was not finite at step 3 | <b>"}]
 
 
+@pytest.mark.slow
 def test_a_config_that_fails_whole_is_told_first(digits: Project) -> None:
     run(digits, values=lambda side, seed: None if side == 0 else 0.9)
     assert "The whole config could not be trained on 7 seeds, so that nothing is compared" in page(digits)
 
 
+@pytest.mark.slow
 def test_python_has_it_too(digits: Project, monkeypatch: Any) -> None:
     monkeypatch.setattr("mltrainer.runs.launcher.launch", invented(steady, []))
     project = mltrainer.Project(digits.root)
@@ -229,6 +242,7 @@ def test_a_baseline_of_another_trainer_is_not_compared(digits: Project, monkeypa
         run(digits)
 
 
+@pytest.mark.slow
 def test_torch_stays_out_of_the_commands_process(digits: Project) -> None:
     code = "import sys; from mltrainer.cli.main import run; run(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     arguments = ("ablate", "--list", "--project", str(digits.root))

@@ -156,6 +156,7 @@ def test_a_steps_time_is_told_where_every_seed_says_the_same(times: list[float],
     assert row["pace"] == pace
 
 
+@pytest.mark.slow
 def test_noise_alone_is_rarely_called_a_difference() -> None:
     draw, luck = random.Random(5), 0
     for _ in range(300):

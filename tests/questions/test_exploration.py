@@ -70,6 +70,7 @@ def test_a_run_after_a_range_test_has_the_weights_of_one_without_it(rings: Proje
     assert (run, explored["weights_sha256"], explored["chain"]) == (other, plain["weights_sha256"], plain["chain"])
 
 
+@pytest.mark.slow
 def test_a_suggestion_comes_with_its_reason_its_figure_and_what_to_type(new: Project, cli: Cli) -> None:
     said = cli("lr-find", "--project", new.root, "--set", "batch_size=32", "--set", "seed=3")
     assert said.code == 0
@@ -83,11 +84,13 @@ def test_a_suggestion_comes_with_its_reason_its_figure_and_what_to_type(new: Pro
     assert not new.phase_dir("planning").exists()
 
 
+@pytest.mark.slow
 def test_the_range_test_gives_the_same_numbers_again(new: Project, cli: Cli) -> None:
     first, second = (cli("lr-find", "--json", "--steps", "20", "--project", new.root).json for _ in range(2))
     assert first == {**second, "state": first["state"]}
 
 
+@pytest.mark.slow
 def test_a_loss_that_never_falls_gets_no_suggestion(new: Project, cli: Cli) -> None:
     said = cli("lr-find", "--to", "1e-6", "--project", new.root)
     assert said.code == 0
@@ -95,6 +98,7 @@ def test_a_loss_that_never_falls_gets_no_suggestion(new: Project, cli: Cli) -> N
     assert "next:" not in said.out
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_a_number_is_told(tmp_path: Path, cli: Cli, tools_here: None) -> None:
     project = write_rings(
         tmp_path, TASK.replace("cross_entropy(outputs, targets)", "cross_entropy(outputs, targets) * float('nan')")
@@ -105,6 +109,7 @@ def test_a_loss_that_is_not_a_number_is_told(tmp_path: Path, cli: Cli, tools_her
     assert cli("lr-find", "--project", project.root).code == 0
 
 
+@pytest.mark.slow
 def test_groups_keep_their_share_of_the_rate(new: Project, cli: Cli) -> None:
     frozen = "optimizer.groups=[{match: '.*', lr: 0.0}]"
     assert cli("lr-find", "--json", "--project", new.root, "--set", frozen).json["suggestion"] is None
@@ -248,6 +253,7 @@ def test_more_steps_than_the_config_has_are_profiled(new: Project, cli: Cli) -> 
     assert (found["steps"], min(row["us"] for row in found["sections"]) > 0) == (3, True)
 
 
+@pytest.mark.slow
 def test_the_trace_can_be_read_by_viewers(new: Project, cli: Cli) -> None:
     said = cli("profile", "--steps", "2", "--project", new.root)
     assert "operator" in said.out
@@ -305,6 +311,7 @@ def test_a_stop_leaves_nothing_behind(new: Project, cli: Cli, monkeypatch: pytes
     assert sorted(path.name for path in new.state_dir.iterdir()) == ["lock"]
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_meanwhile_is_told_and_a_servers_answers_are_not(new: Project, cli: Cli) -> None:
     written = "".join(f"pathlib.Path('{name}').write_text('x')\n" for name in ("notes.txt", ".mltrainer/served.sqlite-wal"))
     (new.root / "my_task.py").write_text(f"{TASK}\nimport pathlib\n{written}")
@@ -325,6 +332,7 @@ def test_every_number_of_the_tools_page_is_read() -> None:
     assert read == set(ExplorerSettings.model_fields) == set(tool_page("training_explorer", None).settings)
 
 
+@pytest.mark.slow
 def test_the_commands_own_process_does_not_import_torch() -> None:
     code = "import sys, mltrainer.questions.learning_rate.command\nassert not {'torch', 'numpy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

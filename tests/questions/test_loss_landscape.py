@@ -23,6 +23,7 @@ def trained(tmp_path: Path, cli: Cli, tools_here: None) -> Project:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 def test_a_landscape_has_the_checkpoint_in_its_middle_and_leaves_no_trace(digits: Project, cli: Cli) -> None:
     options = ("baseline", "--points", "5", "--samples", "64", "--project", digits.root)

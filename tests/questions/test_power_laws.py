@@ -37,6 +37,7 @@ def test_noise_without_a_fall_promises_nothing_and_a_clear_fall_does() -> None:
     assert steep.gain_low > WORTH
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_interval() -> None:
     errors = (Law(0.1, 2.0, 0.5)(AMOUNTS) * (1 + 0.05 * np.random.default_rng(0).normal(size=8))).tolist()
     first, again, other = (extrapolated(AMOUNTS, errors, [2000.0], seed) for seed in (1, 1, 2))

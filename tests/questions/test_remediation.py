@@ -67,6 +67,7 @@ def test_what_is_only_about_time_is_told_and_not_tried(digits: Project, monkeypa
     assert "not judged: input_starvation: " in said.out
 
 
+@pytest.mark.slow
 def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[dict[str, Any]] = []
     baseline = find_run(digits, "baseline")
@@ -88,6 +89,7 @@ def test_the_unchanged_config_is_trained_on_the_runs_own_seed(digits: Project, m
         ask.try_fixes(tools(digits), baseline, epochs=13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "word"), [(358, "not told apart"), (100_000, "helps")])
 def test_what_lies_within_the_interval_of_so_few_rows_helps_nothing_and_the_table_says_why(
     rows: int, word: str, digits: Project, monkeypatch: pytest.MonkeyPatch

@@ -119,6 +119,7 @@ def rows(cli: Cli, project: Project, *arguments: str) -> Any:
     return said.json
 
 
+@pytest.mark.slow
 def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project, cli: Cli) -> None:
     train(project, **TABLE)
     found = rows(cli, project, "--step", "9")
@@ -139,6 +140,7 @@ def test_the_samples_of_a_step_are_those_that_the_run_recorded(project: Project,
         assert (file, float(row["cells"]["width"]), row["label"]) == ("flowers.csv", float(cells[0]), cells[3])
 
 
+@pytest.mark.slow
 def test_of_a_step_the_hardest_are_shown_where_so_many_are_asked_for(project: Project, cli: Cli) -> None:
     train(project, **TABLE)
     whole, few = rows(cli, project, "--step", "9"), rows(cli, project, "--step", "9", "--most", "3")
@@ -158,12 +160,14 @@ def test_every_sample_is_in_one_step_of_an_epoch_and_the_steps_are_named(project
     assert step == "step 9"
 
 
+@pytest.mark.slow
 def test_a_step_that_was_planned_and_never_taken_is_told_so(project: Project, cli: Cli) -> None:
     train(project, most=10, **TABLE)
     assert rows(cli, project, "--step", "20")["because"] == "the run ended after step 10: step 20 was planned and never taken"
     assert rows(cli, project, "--step", "10")["because"] is None
 
 
+@pytest.mark.slow
 def test_samples_that_are_not_those_that_were_recorded_are_told(project: Project, cli: Cli) -> None:
     train(project, **TABLE)
     job = project.runs_dir / RUN / "job.json"
@@ -171,6 +175,7 @@ def test_samples_that_are_not_those_that_were_recorded_are_told(project: Project
     assert "these are NOT those" in cli("rows", RUN, "--step", "9", "--project", project.root).out
 
 
+@pytest.mark.slow
 def test_what_there_is_not_is_told(project: Project, cli: Cli) -> None:
     train(project, **TABLE)
     cases = [
@@ -187,6 +192,7 @@ def test_what_there_is_not_is_told(project: Project, cli: Cli) -> None:
     assert cli("rows", RUN, "--project", project.root).code == 2
 
 
+@pytest.mark.slow
 def test_the_hardest_samples_are_of_training_and_validation(project: Project, cli: Cli) -> None:
     train(project, **TABLE)
     found = rows(cli, project, "--hardest", "--most", "80")
@@ -197,6 +203,7 @@ def test_the_hardest_samples_are_of_training_and_validation(project: Project, cl
     assert (other["checkpoint"], other["rows"] != found["rows"]) == ("step 24", True)
 
 
+@pytest.mark.slow
 def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(project: Project, cli: Cli) -> None:
     result = train(project, **{**OWN, "task": {**OWN["task"], "options": {"gone": True}}})
     batch = rows(cli, project, "--finding", "nan_loss")
@@ -209,6 +216,7 @@ def test_a_failed_run_shows_the_batch_and_the_samples_that_are_not_finite(projec
     ]
 
 
+@pytest.mark.slow
 def test_the_sample_that_made_a_spike_is_shown_with_its_loss_in_that_step(project: Project, cli: Cli) -> None:
     (project.root / "quantities.py").write_text(QUANTITIES)
     asked: dict[str, Any] = {"epochs": 1, "batch_size": 32, "task": {"use": "quantities:Quantities"}}
@@ -237,6 +245,7 @@ def planted(project: Project, share: float) -> set[int]:
     return set(wrong.tolist())
 
 
+@pytest.mark.slow
 def test_the_samples_whose_labels_were_planted_wrong_lead_the_list(project: Project, cli: Cli) -> None:
     wrong = planted(project, 0.05)
     split, model = {"validation": 0.2, "test": 0.0}, {"name": "mlp", "hidden": [64]}
@@ -252,6 +261,7 @@ def test_the_samples_whose_labels_were_planted_wrong_lead_the_list(project: Proj
     assert "margin is the mean over training" in cli("rows", RUN, "--mislabelled", "--project", project.root).out
 
 
+@pytest.mark.slow
 def test_without_margins_only_validation_is_judged(project: Project, cli: Cli) -> None:
     train(project, **TABLE, signals=False)
     found = rows(cli, project, "--mislabelled")
@@ -259,6 +269,7 @@ def test_without_margins_only_validation_is_judged(project: Project, cli: Cli) -
     assert "noted no margins" in found["notes"][0]
 
 
+@pytest.mark.slow
 def test_a_page_shows_pictures(project: Project, cli: Cli) -> None:
     train(project, **OWN)
     at = project.root / "pages"
@@ -269,6 +280,7 @@ def test_a_page_shows_pictures(project: Project, cli: Cli) -> None:
     assert html.count("data:image/png;base64,iVBOR") == text.count(".png)") == len(list((at / "own_pictures").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_what_a_cell_holds_does_not_act_in_a_page(project: Project, cli: Cli) -> None:
     train(project, **TABLE)
     found = rows(cli, project, "--hardest", "--most", "80")

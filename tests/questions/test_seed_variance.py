@@ -22,6 +22,7 @@ def run(project: Project, values: Values, seeds: int = 5) -> tuple[dict[str, Any
     return found.written(), jobs[0]
 
 
+@pytest.mark.slow
 def test_mean_interval_and_what_luck_makes_of_two_runs(digits: Project) -> None:
     found, _ = run(digits, lambda _, nr: 0.90 + 0.01 * nr)
     assert found["mean"] == pytest.approx(0.92)
@@ -37,6 +38,7 @@ def test_mean_interval_and_what_luck_makes_of_two_runs(digits: Project) -> None:
     assert (digits.root / found["page"]).with_name("seeds.svg").is_file()
 
 
+@pytest.mark.slow
 def test_a_seed_that_failed_leaves_no_mean_and_says_why(digits: Project) -> None:
     found, _ = run(digits, lambda _, nr: None if nr == 1 else 0.9 + 0.01 * nr)
     assert (found["mean"], found["interval"]) == (None, None)
@@ -48,6 +50,7 @@ def test_a_seed_that_failed_leaves_no_mean_and_says_why(digits: Project) -> None
     assert "<b>" not in page
 
 
+@pytest.mark.slow
 def test_its_runs_are_those_of_an_ablations_whole_config(digits: Project) -> None:
     _, job = run(digits, lambda _, nr: 0.9, seeds=4)
     _, other = ablated(digits, "clip", seeds=4)
@@ -55,6 +58,7 @@ def test_its_runs_are_those_of_an_ablations_whole_config(digits: Project) -> Non
     assert job["variants"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 4, 5])
 def test_of_few_seeds_it_is_told_how_many_an_interval_takes(digits: Project, seeds: int) -> None:
     found, _ = run(digits, lambda _, nr: 0.90 + 0.01 * nr, seeds)

@@ -142,6 +142,7 @@ def test_every_model_is_frozen_and_refuses_what_it_does_not_know() -> None:
         assert model.model_config["extra"] == "forbid"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", EVIDENCE)
 def test_the_committed_json_schemas_are_those_of_the_models(phase: str) -> None:
     path = schemas.FOLDER / f"{phase}.json"

@@ -79,6 +79,7 @@ def test_what_some_trials_lack_they_lack_again() -> None:
     assert trial_table._rows_of(json.loads(json.dumps(trial_table._Columns.of(trials).written()))) == trials
 
 
+@pytest.mark.slow
 def test_gate_and_reports_are_those_of_a_record_that_holds_its_trials(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_table, "MOST_ROWS", 60)
     folder = put(project, 60)
@@ -94,6 +95,7 @@ def test_gate_and_reports_are_those_of_a_record_that_holds_its_trials(project: P
     assert {path.name: path.read_bytes() for path in folder.glob("*.md")} == pages
 
 
+@pytest.mark.slow
 def test_an_edited_missing_or_strange_table_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_table, "MOST_ROWS", 20)
     folder = put(project, 30)
@@ -171,6 +173,7 @@ def test_the_table_of_the_record_before_goes_and_nothing_is_lost_on_the_way(
     assert not [*folder.glob("trials-*")]
 
 
+@pytest.mark.slow
 def test_a_review_reads_the_table_of_the_other_revision(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*arguments: str) -> None:
         own = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]

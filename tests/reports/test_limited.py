@@ -22,11 +22,13 @@ def own(project: Path, text: str) -> tuple[Any, ...]:
     return records.baseline(), [records.waiver()], FAILING, project
 
 
+@pytest.mark.slow
 def test_the_report_is_the_one_that_is_rendered_here(tmp_path: Path) -> None:
     asked = own(tmp_path, block("We look at {{ run.metric.name|code }} first.\n\n{{ super() }}"))
     assert render_limited(*asked) == render(*asked)
 
 
+@pytest.mark.slow
 def test_what_a_template_may_not_do_is_told_as_it_is_here(tmp_path: Path) -> None:
     asked = own(tmp_path, EXTENDS + "{% block gate %}all is well{% endblock %}")
     with pytest.raises(InputError, match="there is no block 'gate'") as there:
@@ -69,6 +71,7 @@ def test_a_template_that_asks_for_too_much_is_refused_in_bounded_time(what: str,
     assert "rendering it takes more than 1.5 s of computing, 768 MiB of memory or 8 MiB of text" in told.value.message
 
 
+@pytest.mark.slow
 def test_it_is_rendered_once_however_often_a_command_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = own(tmp_path, block("Twice."))
     first = render_limited(*asked)

@@ -37,6 +37,7 @@ def completed(made: Any, whole: Any) -> Any:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", records.ALL)
 def test_a_record_of_the_tests_holds_only_what_a_phase_writes(name: str, real: dict[str, dict[str, Any]]) -> None:
     made = plain(records.ALL[name]())

@@ -149,6 +149,7 @@ def test_the_order_of_keys_in_a_record_does_not_change_the_figures() -> None:
     assert {n: t for n, t in first.items() if n.endswith(".svg")} == {n: t for n, t in second.items() if n.endswith(".svg")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", records.ALL)
 def test_every_figure_is_well_formed_named_small_and_shown(name: str) -> None:
     found = records.ALL[name]()

@@ -413,6 +413,7 @@ def test_a_search_that_the_time_ended_is_told() -> None:
     assert "The time ended the search" in report({**found, "evidence": {**found["evidence"], "ended": "time"}})
 
 
+@pytest.mark.slow
 def test_ten_thousand_trials_are_rendered_and_drawn_quickly_and_the_best_hundred_shown() -> None:
     found = records.searched(10_000)
     render(records.searched(20), [], [])  # compiles the templates, which is not what is measured

@@ -55,6 +55,7 @@ def test_a_setting_for_everything_does_not_reach_an_operation_that_was_set() -> 
     assert {determinism.fp32_precisions()[name] for name in determinism.OPERATIONS} == {"ieee"}
 
 
+@pytest.mark.slow
 def test_a_run_whose_module_sets_it_ends_and_records_what_the_gate_refuses(tmp_path: Path) -> None:
     module = make(tmp_path) / "digits_task.py"
     module.write_text(module.read_text() + "\ntorch.backends.cuda.matmul.fp32_precision = 'tf32'\n")

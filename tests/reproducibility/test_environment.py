@@ -81,6 +81,7 @@ def test_neither_host_nor_user_nor_paths_are_recorded(captured, tmp_path):
     assert '"/' not in text
 
 
+@pytest.mark.slow
 def test_capturing_imports_nothing_heavy():
     code = (
         "import sys\nfrom mltrainer.reproducibility.environment import capture\n"

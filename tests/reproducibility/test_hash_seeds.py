@@ -32,6 +32,7 @@ def sources_of(folder: Path, text: str, name: str = "train.py") -> list[Path]:
     return [folder / name]
 
 
+@pytest.mark.slow
 def test_each_set_of_fifteen_begins_with_another_name_under_two_of_the_seeds_whichever_way_it_was_filled() -> None:
     seeds, alike = hash_seeds(Named(tuple(GIVEN), ()))
     assert (seeds[0], alike) == ("0", ())

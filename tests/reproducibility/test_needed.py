@@ -76,6 +76,7 @@ def test_a_module_that_is_imported_by_a_name_that_is_text_counts(site: Path) -> 
     assert "by-text" in told(site, "import importlib\nx = importlib.import_module('by_text.part')")
 
 
+@pytest.mark.slow
 def test_what_the_engine_needs_counts_whatever_is_imported_and_its_extras_do_not(tmp_path: Path) -> None:
     found = needed_by(tmp_path, [file("missing.py")])
     assert {"mltrainer", "torch", "numpy", "pydantic", "typing-extensions"} <= found

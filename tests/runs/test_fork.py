@@ -60,6 +60,7 @@ def test_a_fork_takes_another_turn_and_is_linked_to_its_parent(rings: Project, f
     assert results(rings)[parent] == before
 
 
+@pytest.mark.slow
 def test_an_unchanged_fork_computes_what_its_parent_did(rings: Project, fork: Any) -> None:
     parent = results(rings)[find_run(rings, "baseline")]
     run = fork("--step", "12", "--json").json["run"]
@@ -76,6 +77,7 @@ def test_a_fork_of_a_pruned_trial_goes_on_to_its_own_end(rings: Project, fork: A
     assert "rungs" not in read_json(rings.runs_dir / run / "job.json")
 
 
+@pytest.mark.slow
 def test_a_fork_is_held_to_the_files_that_planning_saw_opened_and_not_to_its_parents(rings: Project, fork: Any) -> None:
     job = rings.runs_dir / find_run(rings, "baseline") / "job.json"
     write_json(job, {**read_json(job), "input_files": [{"path": "teacher.pt", "sha256": "0" * 64, "size": 3}]})
@@ -84,6 +86,7 @@ def test_a_fork_is_held_to_the_files_that_planning_saw_opened_and_not_to_its_par
     assert "input_files" not in read_json(rings.runs_dir / run / "job.json")
 
 
+@pytest.mark.slow
 def test_a_fork_is_reproduced_after_its_parent_is_gone(rings: Project, fork: Any, cli: Cli) -> None:
     run = fork("--step", "12", "--set", "seed=7", "--set", "split.seed=42", "--json").json["run"]
     shutil.rmtree(rings.runs_dir / find_run(rings, "baseline"))
@@ -115,6 +118,7 @@ def test_a_fork_of_a_fork_is_compared_from_its_own_beginning(rings: Project, for
     assert _trained_again(rings, second) == [13, 14]
 
 
+@pytest.mark.slow
 def test_a_forks_first_difference_counts_the_steps_up_to_it(rings: Project, fork: Any, cli: Cli) -> None:
     run = fork("--step", "8", "--json").json["run"]
     task = rings.root / "my_task.py"

@@ -194,6 +194,7 @@ def test_a_signal_is_passed_on_and_the_handlers_come_back(
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.slow
 def test_a_tool_that_ends_well_all_the_same_does_not_hide_that_a_stop_was_asked_for(run_tool: Launch, tmp_path: Path) -> None:
     ask(signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
     with pytest.raises(StoppedError):
@@ -208,6 +209,7 @@ def test_a_second_signal_kills_a_tool_that_does_not_stop(run_tool: Launch, tmp_p
     assert time.monotonic() - begun < 10
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_stop_is_told_once_how_to_end_it_at_once(run_tool: Launch, tmp_path: Path) -> None:
     ask(signal.SIGINT, on=tmp_path / "job" / LOG_FILE)
     events: list[Event] = []

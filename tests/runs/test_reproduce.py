@@ -279,6 +279,7 @@ def test_a_run_without_a_result_is_to_be_finished_first(rings: Project, cli: Cli
     assert "has not ended\n  next: mltrainer phase run baseline" in said.err
 
 
+@pytest.mark.slow
 def test_in_a_fresh_clone_the_recorded_run_is_trained_and_compared(rings: Project, cli: Cli) -> None:
     shutil.rmtree(rings.state_dir)
     said = reproduce(cli, rings, "baseline")
@@ -302,6 +303,7 @@ def test_a_result_sealed_again_that_its_run_contradicts_is_trained_again(rings: 
     assert read_json(path)["metrics"] == before["metrics"]
 
 
+@pytest.mark.slow
 def test_an_edited_result_is_not_believed_but_trained_again(rings: Project, cli: Cli) -> None:
     path = rings.runs_dir / find_run(rings, "baseline") / RESULT_FILE
     before = read_json(path)

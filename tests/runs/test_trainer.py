@@ -126,6 +126,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools_here")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_such_a_tool_does_wrong_is_told(project: Project, cli: Cli, fault: str) -> None:

@@ -76,6 +76,7 @@ def test_a_worker_takes_one_run_after_the_other(pool: Pool, folder: Path) -> Non
     assert tried(folder, "job1") == tried(folder, "job2") == tried(folder, "job3")
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_told_with_how_far_it_is(pool: Pool, folder: Path) -> None:
     pool.begin(3, job(folder, "one", sleep=0.5, beat={"epoch": 2, "value": 0.5}))
     assert pool.running == [Running(nr=3)]
@@ -105,6 +106,7 @@ def test_a_worker_that_is_killed_loses_its_own_run_alone(pool: Pool, folder: Pat
     assert ended(pool, 1) == [Ended(3)]
 
 
+@pytest.mark.slow
 def test_a_worker_that_says_nothing_is_killed(folder: Path) -> None:
     with Pool(folder, study_job(), [{}], silent_s=1.0) as pool:
         pool.begin(1, job(folder, "hangs", do="hang"))

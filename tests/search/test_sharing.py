@@ -181,6 +181,7 @@ def test_when_the_budget_of_one_is_spent_no_machine_begins_a_trial(tmp_path: Pat
     assert two.is_over(2, False)
 
 
+@pytest.mark.slow
 def test_another_study_of_the_project_is_told_with_what_differs(tmp_path: Path) -> None:
     runs, heard = slow(tmp_path, 1), Heard()
     runs.dies_at = 2
@@ -210,6 +211,7 @@ ROW = Ended(
 VALUES = {"optimizer.lr": 0.01}
 
 
+@pytest.mark.slow
 def test_machines_that_do_not_compute_the_same_are_told(tmp_path: Path) -> None:
     one, two = shared(tmp_path, "one"), shared(tmp_path, "two")
     assert one.claim(1, VALUES)
@@ -226,6 +228,7 @@ def test_a_row_survives_the_database_bit_for_bit() -> None:
     assert decoded(encoded(ROW, Metric(name="accuracy", mode="max"))) == ROW
 
 
+@pytest.mark.slow
 def test_a_study_ended_by_another_program_is_refused(tmp_path: Path) -> None:
     import optuna
 
@@ -252,6 +255,7 @@ def test_optuna_shows_the_study(tmp_path: Path) -> None:
     assert found.best_value == max(row["value"] for row in rows if row["state"] == "finished")
 
 
+@pytest.mark.slow
 def test_trials_that_have_ended_are_not_read_from_the_database_again(tmp_path: Path) -> None:
     from optuna.storages._rdb.models import TrialModel
     from sqlalchemy import event

@@ -197,6 +197,7 @@ def test_a_fold_that_fails_fails_its_trial_and_is_named(tmp_path: Path, monkeypa
     assert all(row["reason"] == "fold 2: no such model" and math.isnan(row["value"]) for row in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random, pruned", "tpe, pruned"])
 def test_a_study_that_goes_on_repeats_nothing_and_gives_the_same_table(name: str, tmp_path: Path) -> None:
     whole, _ = search(tmp_path / "whole", 2, 0, **STUDIES[name])
@@ -207,6 +208,7 @@ def test_a_study_that_goes_on_repeats_nothing_and_gives_the_same_table(name: str
     assert runs.begun[before:] == list(range(12, 25))
 
 
+@pytest.mark.slow
 def test_a_larger_lag_is_another_study_for_what_learns(tmp_path: Path) -> None:
     one, other = (search(tmp_path / str(lag), 2, 0, strategy="tpe", lag=lag)[0] for lag in (1, 8))
     assert one != other
@@ -341,6 +343,7 @@ def test_a_trial_that_ended_early_or_failed_is_never_the_best() -> None:
     assert best_trial(early, "max") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folds", [0, 3])
 def test_trials_record_the_further_metrics_that_were_asked_for(folds: int, tmp_path: Path) -> None:
     changes = folded(folds) if folds else {}

@@ -61,6 +61,7 @@ def test_what_no_sampler_sees_any_more_takes_no_memory() -> None:
     assert len(shown) == sum(SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pruning", [None, PRUNING])
 def test_an_interruption_anywhere_around_the_windows_border_changes_no_trial(small: None, tmp_path: Path, pruning: Any) -> None:
     about = {"strategy": "tpe", "pruning": pruning}
@@ -72,6 +73,7 @@ def test_an_interruption_anywhere_around_the_windows_border_changes_no_trial(sma
         assert again == whole
 
 
+@pytest.mark.slow
 def test_the_window_decides_from_its_border_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def rows(name: str) -> list[Any]:
         found, _ = search(tmp_path / name, 2, 0, trials=32, strategy="tpe")
@@ -85,6 +87,7 @@ def test_the_window_decides_from_its_border_on(tmp_path: Path, monkeypatch: pyte
     assert windowed != unlimited
 
 
+@pytest.mark.slow
 def test_cma_es_suggests_the_same_from_its_newest_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cmaes")
     about: dict[str, Any] = {"trials": 40, "strategy": "cma_es", "space": {k: v for k, v in SPACE.items() if "choice" not in v}}

@@ -18,6 +18,7 @@ from tests.serving.conftest import IMAGES, ROW, TABLE, asking, deliver
 MODEL = "phases/05_finalization/final_model"
 
 
+@pytest.mark.slow
 def test_the_model_of_a_project_whose_gates_hold_is_served(digits: Project) -> None:
     found = admitted(digits.root)
     assert (found.identity.checks, found.identity.unchecked) == ("held", [])
@@ -28,6 +29,7 @@ def test_the_model_of_a_project_whose_gates_hold_is_served(digits: Project) -> N
     assert said["model"]["weights_sha256"] == json.loads((digits.root / MODEL / "manifest.json").read_text())["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.onnx", "inference.json"])
 def test_a_changed_file_is_refused_by_name(digits: Project, name: str) -> None:
     path = digits.root / MODEL / name
@@ -103,6 +105,7 @@ def test_beyond_this_machine_a_token_is_needed(digits: Project, cli: Cli, monkey
     assert "16 or more printable characters" in cli("serve", digits.root).err
 
 
+@pytest.mark.slow
 def test_a_refusal_comes_before_torch_or_the_model_is_loaded(tmp_path: Path) -> None:
     folder = deliver(tmp_path / "copy", IMAGES)
     code = (

@@ -43,6 +43,7 @@ def asked(client: TestClient, rows: list[Any]) -> list[dict[str, Any]]:
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [TABLE, VALUE], ids=["classes", "value"])
 def test_rows_of_a_table_have_the_answers_of_predict(tmp_path: Path, spec: dict[str, Any]) -> None:
     folder = deliver(tmp_path / "model", spec)
@@ -59,6 +60,7 @@ def test_arrays_have_the_answers_of_predict(tmp_path: Path) -> None:
         assert asked(client, array.tolist()) == said_by_script(folder, tmp_path / "x.npy")
 
 
+@pytest.mark.slow
 def test_pictures_have_the_answers_of_predict(tmp_path: Path) -> None:
     folder = deliver(tmp_path / "model", PICTURES)
     rows = []
@@ -74,6 +76,7 @@ def test_pictures_have_the_answers_of_predict(tmp_path: Path) -> None:
         assert asked(client, rows) == expected
 
 
+@pytest.mark.slow
 def test_an_answer_does_not_depend_on_who_else_asks(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, work = [], Predictor.work
 

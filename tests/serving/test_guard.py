@@ -136,6 +136,7 @@ def test_without_a_token_only_this_machine_and_its_own_pages_are_answered(head: 
     assert (found, read > 0) == (status, status == 413)
 
 
+@pytest.mark.slow
 def test_all_bodies_together_have_a_limit() -> None:
     """A hundred requests whose bodies never end would each be allowed the whole of one."""
     most = Limits(bytes=1 << 10, seconds=1)

@@ -59,6 +59,7 @@ def head_until_closed(url: str, pause: float, most: float = 10.0) -> tuple[bytes
     return found, time.monotonic() - begun
 
 
+@pytest.mark.slow
 def test_a_head_that_comes_too_slowly_ends_its_connection(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_S", 0.5)
     with listening_at(table) as url:
@@ -67,6 +68,7 @@ def test_a_head_that_comes_too_slowly_ends_its_connection(table: Path, monkeypat
     assert 0.4 < seconds < 8
 
 
+@pytest.mark.slow
 def test_an_answer_may_take_longer_than_a_head(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(self: Predictor, requests: Sequence[Any]) -> Sequence[Any]:
         time.sleep(1.5)

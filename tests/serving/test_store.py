@@ -173,6 +173,7 @@ def at_once(url: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.slow
 def test_servers_that_start_at_once_make_the_tables_once(tmp_path: Path) -> None:
     for number in range(3):
         done = at_once(f"sqlite:///{tmp_path / f'{number}.sqlite'}")
@@ -222,6 +223,7 @@ def test_without_a_database_there_are_no_labels(client: TestClient) -> None:
     assert client.post("/labels", json={"labels": []}).status_code == 404
 
 
+@pytest.mark.slow
 def test_a_project_keeps_its_predictions_in_its_state_folder(
     digits: Project, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

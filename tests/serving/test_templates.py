@@ -141,6 +141,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestCl
     return make
 
 
+@pytest.mark.slow
 def test_an_app_with_the_router_answers_as_the_models_server_does(
     table: Path, tmp_path: Path, app: Callable[..., TestClient]
 ) -> None:
@@ -174,6 +175,7 @@ def faults_of(said: httpx.Response, direct: httpx.Response) -> str | None:
     return f"{said.status_code} {said.text[:200]}, and the model's server: {direct.status_code} {direct.text[:200]}"
 
 
+@pytest.mark.slow
 def test_what_is_malformed_or_hostile_is_refused_with_the_status_and_place_of_the_models_server(
     table: Path, app: Callable[..., TestClient]
 ) -> None:
@@ -190,6 +192,7 @@ def test_what_is_malformed_or_hostile_is_refused_with_the_status_and_place_of_th
     assert not {name: fault for name, fault in found.items() if fault}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "spec"), [("pictures", PICTURES), ("arrays", IMAGES)])
 def test_pictures_and_lists_of_another_length_are_refused_as_by_the_models_server(
     tmp_path: Path, app: Callable[..., TestClient], kind: str, spec: dict[str, Any]
@@ -238,6 +241,7 @@ async def another_program(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"<html>"})
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_models_server_is_told_without_its_token(table: Path, app: Callable[..., TestClient]) -> None:
     with listening_at(table, TOKEN) as url:
         said = app(url, token="another-token-than-that").post("/haeuser/predict", json={"rows": [ROW]})
@@ -266,6 +270,7 @@ def test_columns_of_any_name_reach_the_model_under_it(tmp_path: Path, app: Calla
 # --- FastAPI: continuations, part by part ---
 
 
+@pytest.mark.slow
 def test_a_continuation_is_passed_on_while_it_is_made(
     tmp_path: Path, app: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +311,7 @@ def test_a_continuation_that_breaks_off_ends_with_the_fault(app: Callable[..., T
     assert list(events_of(said)) == [{"part": "c"}, of_server("the model's server does not answer")]
 
 
+@pytest.mark.slow
 def test_no_token_is_made_for_a_client_that_left(
     tmp_path: Path, app: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -504,6 +510,7 @@ def test_a_migration_is_written_once_for_a_model(project: Project) -> None:
     assert integrate(project, "supabase") == [project.relative(earlier)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_finished_project_is_integrated_and_its_gates_still_hold(digits: Project, cli: Cli, kind: Kind) -> None:
     said = cli("integrate", kind, "--project", digits.root)
@@ -517,6 +524,7 @@ def test_a_finished_project_is_integrated_and_its_gates_still_hold(digits: Proje
         assert not re.search(r"^mltrainer", pins, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_model_whose_gates_do_not_hold_is_not_integrated(digits: Project, cli: Cli) -> None:
     config = digits.root / "phases/01_planning/training_config.yaml"
     config.write_text(config.read_text().replace("epochs: 12", "epochs: 13"))

@@ -57,6 +57,7 @@ def test_rows_of_another_age_are_told_by_column_and_like_ones_are_not() -> None:
     assert watched(trained_on(TABLE), None, aged(60)[:49], 7).columns == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "most"), [(50, 12), (400, 12)])
 def test_chance_alone_rarely_raises_an_alarm(rows: int, most: int) -> None:
     """One in a hundred is meant; of 400 trials, 12 are the 99.9th percentile."""

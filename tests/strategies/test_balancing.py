@@ -216,6 +216,7 @@ def test_a_batch_is_differentiated_as_ever_after_the_gradients_were_compared() -
 # --- trainings --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uncertainty", "gradients"])
 def test_the_targets_of_a_table_are_weighed_and_told_one_by_one(tmp_path: Path, method: str, monkeypatch: Any) -> None:
     monkeypatch.chdir(write_table(tmp_path, 200))
@@ -241,6 +242,7 @@ class Normed(Both):
         return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 1))
 
 
+@pytest.mark.slow
 def test_a_norm_without_parameters_goes_on_measuring() -> None:
     found = mltrainer.fit(Normed(), epochs=2, batch_size=8, strategies=[{"name": "balancing"}])
     assert found.model.get_buffer("1.running_mean").abs().max() > 0

@@ -311,6 +311,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_small_model_learns_from_a_delivered_wide_one(here: Path) -> None:
     plain = fit()
     deliver(fit(model=WIDE, epochs=3).model, kind="image_classification", classes=[str(n) for n in range(10)])
@@ -327,6 +328,7 @@ def test_a_small_model_learns_from_a_delivered_wide_one(here: Path) -> None:
     assert "loss_terms.svg" not in {figure.file for figure in plain.curves}
 
 
+@pytest.mark.slow
 def test_mixed_and_smoothed_targets_are_of_classes(here: Path) -> None:
     deliver(fit(model=WIDE).model)
     mixed = fit(strategies=distilled(WIDE), augment={"mixup": 0.4}, label_smoothing=0.1)
@@ -369,6 +371,7 @@ TABLE: dict[str, Any] = {"data": {"source": "table.csv", "target": "told"}, "mod
 ENSEMBLE = {"name": "tabular_mlp", "hidden": [8], "members": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "values"), [("tabular_regression", "number"), ("tabular_classification", "class")])
 @pytest.mark.parametrize(("model", "of_teacher"), [(TABLE["model"], ENSEMBLE), (ENSEMBLE, TABLE["model"])])
 def test_members_and_units_of_tables_are_compared(here: Path, kind: str, values: str, model: Any, of_teacher: Any) -> None:
@@ -380,6 +383,7 @@ def test_members_and_units_of_tables_are_compared(here: Path, kind: str, values:
     assert 0 < taught.history[0]["terms"]["distillation"] < 10
 
 
+@pytest.mark.slow
 def test_a_teacher_that_read_other_categories_is_refused(here: Path) -> None:
     write_table("class")
     columns = [{"name": n, "kind": "number"} for n in ("first", "second")]
@@ -393,6 +397,7 @@ def test_a_teacher_that_read_other_categories_is_refused(here: Path) -> None:
         fit("tabular_classification", **table, strategies=distilled())
 
 
+@pytest.mark.slow
 def test_texts_are_taught_by_a_model_that_reads_them_by_the_same_tokenizer(here: Path) -> None:
     draws = np.random.default_rng(2)
     words = [" ".join(draws.choice(["good", "bad", "film", "plot", "fine"], 6)) for _ in range(80)]
@@ -446,6 +451,7 @@ def test_a_language_model_learns_the_teachers_scores_of_each_next_token(here: Pa
     assert found.requires_grad
 
 
+@pytest.mark.slow
 def test_a_language_model_is_taught_by_its_own_average_too(here: Path) -> None:
     Path("story.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 60)
     own = {"name": "distillation", "teacher": {"ema": 0.9}, "features": [{"student": "output", "teacher": "output"}]}

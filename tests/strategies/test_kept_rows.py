@@ -123,6 +123,7 @@ IN_MEMORY: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_bits_where_they_are_computed_found_or_damaged_and_where_it_was_stopped(tmp_path: Path) -> None:
     roots = [teaching(tmp_path / name) for name in ("one", "other")]
     one = train(roots[0], **IN_MEMORY)
@@ -147,6 +148,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_seen_and_all_is_computed_anew(digits: Path) -> None:
     begun(digits, taught(DIGITS, keep=True))
     (path,) = files(digits)
@@ -164,6 +166,7 @@ def write_rows(root: Path, first: float) -> None:
     np.savez(root / "rows.npz", x=x, y=np.arange(60) % 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["teacher", "data", "split", "threads"])
 def test_of_another_teacher_or_other_data_nothing_is_found(digits: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_rows(digits, 0.25)
@@ -287,6 +290,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_file_that_is_used(tm
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [".npy", ".json"])
 def test_a_file_without_the_other_is_made_anew(tmp_path: Path, missing: str) -> None:
     keep(tmp_path, doubled)
@@ -297,6 +301,7 @@ def test_a_file_without_the_other_is_made_anew(tmp_path: Path, missing: str) -> 
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_of_several_processes_that_train_together_one_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_rows, "numerics_class", lambda _device: "0" * 16)
 
@@ -377,6 +382,7 @@ def test_smaller_inputs_first_do_not_go_with_it() -> None:
         config({**DIGITS, "strategies": strategies})
 
 
+@pytest.mark.slow
 def test_hidden_parts_of_the_same_samples_go_with_it(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(digits)
     found = []
@@ -438,6 +444,7 @@ def test_a_student_is_given_the_likeliest_texts_that_its_teacher_writes(story: P
             assert scores[row[place]] == scores.max()
 
 
+@pytest.mark.slow
 def test_texts_are_drawn_as_often_as_the_teacher_says(story: Path) -> None:
     task, _ = begun(story, taught(LANGUAGE, texts={"prompt": 4}))
     assert isinstance(task.task, TextGeneration)
@@ -457,6 +464,7 @@ def test_the_weight_is_the_teachers_share_of_the_samples_and_the_rest_stay(story
     assert task.strategies.terms == []
 
 
+@pytest.mark.slow
 def test_texts_are_the_same_each_time_and_others_of_another_seed_or_temperature(story: Path) -> None:
     found = [
         learned(begun(story, taught({**LANGUAGE, "seed": seed}, texts={"prompt": 4, "temperature": heat}))[0])
@@ -468,6 +476,7 @@ def test_texts_are_the_same_each_time_and_others_of_another_seed_or_temperature(
     assert len(files(story)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_on_exactly_those_texts_and_repeats(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(story)
     seen: list[bytes] = []

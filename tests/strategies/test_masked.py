@@ -92,6 +92,7 @@ def test_the_loss_of_images_is_simmims_wherever_the_states_lie(form: str) -> Non
     assert hiding.loss(shapes[form], x, is_hidden).item() == pytest.approx(hand(x, told, is_hidden), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "layer"),
     [
@@ -205,6 +206,7 @@ def test_the_loss_of_tokens_is_berts() -> None:
     assert hiding.loss(told, tokens, torch.zeros_like(is_hidden)).item() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["transformer", "gru"])
 def test_texts_are_told_by_a_state_for_each_token(tmp_path: Path, model: str) -> None:
     texts(tmp_path)
@@ -265,6 +267,7 @@ def test_what_tells_the_hidden_part_is_not_delivered() -> None:
     assert training.model.state_dict().keys() == own.keys()
 
 
+@pytest.mark.slow
 def test_features_learned_without_labels_begin_another_training(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"data": {"source": "sklearn:digits"}, "model": {"name": "mlp", "hidden": [32]}, "epochs": 1}
     kind, quiet = {"kind": "image_classification"}, {"tell": lambda _event: None}

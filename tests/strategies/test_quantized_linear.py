@@ -338,6 +338,7 @@ def test_an_adapter_is_read_again_from_its_file_alone(bits: int) -> None:
 # --- runs -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @BITS
 def test_a_run_repeats_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path: Path, bits: int) -> None:
     setting = {**SETTING, **CASES[f"lora and {bits} bits"], "epochs": 1}

@@ -183,6 +183,7 @@ def test_two_processes_give_bits_and_terms_of_one(tmp_path: Path, case: Any, par
     assert result["processes"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adversarial", "contrastive", "masked"])
 def test_what_the_tasks_loss_draws_is_nothing_to_a_term(tmp_path: Path, name: str) -> None:
     found = []
@@ -204,6 +205,7 @@ def test_a_run_that_was_stopped_within_an_epoch_gives_bits_and_terms_of_one_that
     assert (terms(result), *bits(result, root)) == alone
 
 
+@pytest.mark.slow
 def test_terms_are_those_of_the_task_and_of_each_strategy_that_has_one(tmp_path: Path) -> None:
     setting = {**SETTING, **CASES["distillation and lora"], "epochs": 1}
     assert [*terms(train(prepared(tmp_path), **setting))[0]] == ["task", "distillation"]
@@ -235,6 +237,7 @@ def test_other_ways_to_train_repeat_with_a_teacher(tmp_path: Path, changes: dict
     assert (terms(found), *bits(found, one)) == (terms(halves), *bits(halves, again))
 
 
+@pytest.mark.slow
 def test_a_teacher_whose_outputs_are_not_finite_is_told_with_the_step(tmp_path: Path) -> None:
     root = prepared(tmp_path, "Attention")
     weights = torch.load(root / "teacher.pt")
@@ -263,6 +266,7 @@ def test_a_run_killed_in_mid_epoch_goes_on_to_the_same_bits_and_terms(tmp_path: 
     assert (again["chain"], terms(again)) == (whole["chain"], terms(whole))
 
 
+@pytest.mark.slow
 def test_a_teacher_is_measured_beside_the_model_that_learned_from_it(tmp_path: Path) -> None:
     root = prepared(tmp_path, "Attention")
     changes = {**SETTING, "task": {"use": "digits_task:Digits", "options": {"model": "transformer"}}, "epochs": 1}
@@ -285,6 +289,7 @@ MEAN: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_an_average_is_measured_as_it_stood_at_the_best_checkpoint(tmp_path: Path) -> None:
     # By the smallest accuracy the best is the first evaluation; the run to it alone ends with that average.
     first = {**SETTING, **MEAN, "metric": {"name": "accuracy", "mode": "min"}, "schedule": {"name": "constant"}}
@@ -297,11 +302,13 @@ def test_an_average_is_measured_as_it_stood_at_the_best_checkpoint(tmp_path: Pat
     assert whole["taught"]["metrics"] == again["taught"]["metrics"]
 
 
+@pytest.mark.slow
 def test_adapters_are_no_part_of_the_size_that_stands_beside_the_teachers(tmp_path: Path) -> None:
     taught = train(prepared(tmp_path), **{**SETTING, **CASES["distillation and lora"], "epochs": 1})["taught"]
     assert taught["own_cost"]["parameters"] == taught["cost"]["parameters"]
 
 
+@pytest.mark.slow
 def test_the_module_of_a_teacher_is_part_of_the_runs_code(tmp_path: Path) -> None:
     root = prepared(tmp_path)
     made = "import torch\nfrom digits_task import Large\n\ndef teacher():\n    made = Large()\n"
@@ -315,12 +322,14 @@ def test_the_module_of_a_teacher_is_part_of_the_runs_code(tmp_path: Path) -> Non
     assert found["taught"]["metrics"] == other["taught"]["metrics"]
 
 
+@pytest.mark.slow
 def test_of_many_runs_of_a_search_no_teacher_is_measured(tmp_path: Path) -> None:
     root = prepared(tmp_path)
     work = {**job(root, **{**SETTING, "epochs": 1}), "phase": "ablation"}
     assert part_of(root, work, lambda _step: False).get("taught") is None
 
 
+@pytest.mark.slow
 def test_a_held_norm_beside_adapters_keeps_its_statistics(tmp_path: Path) -> None:
     torch.manual_seed(5)
     root = make(tmp_path)

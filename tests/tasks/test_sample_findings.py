@@ -90,6 +90,7 @@ def test_equal_targets_of_a_part_of_the_training_samples_are_a_warning(monkeypat
     assert [one.severity for one in said] == ["warning"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rare", [1, 2_500])
 def test_one_other_target_among_thousands_is_no_error(way, rare):
     target = np.zeros(3_000)

@@ -40,6 +40,7 @@ def events_of(project: Project) -> list[Path]:
     return list(project.root.glob(".mltrainer/tensorboard/*/events*"))
 
 
+@pytest.mark.slow
 def test_events_pass_and_a_tracker_that_works_says_nothing(tmp_path: Path) -> None:
     project, heard = empty_project(tmp_path), Heard()
     training = Training(project, name="invented")
@@ -68,6 +69,7 @@ def test_a_package_that_is_not_installed_is_told_with_how_to_get_it(tmp_path: Pa
     assert notes(heard) == ["tensorboard is not installed, so that it shows nothing: pip install 'mltrainer[tensorboard]'"]
 
 
+@pytest.mark.slow
 def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").epoch(0.5)
@@ -79,6 +81,7 @@ def test_a_tracker_that_dies_is_told_at_the_next_event_and_once(tmp_path: Path, 
     assert "its process ended with signal 9; training is as without it" in notes(heard)[0]
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_is_told_with_its_reason_but_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, heard = empty_project(tmp_path), Heard()
     Training(project, name="invented").epoch(0.5)

@@ -39,6 +39,7 @@ def test_a_tracker_that_works_is_ready_and_shows_nothing(tmp_path: Path) -> None
     assert not (tmp_path / "deep").exists()
 
 
+@pytest.mark.slow
 def test_a_file_where_the_folder_should_be_is_told_with_what_to_do_next(tmp_path: Path) -> None:
     row, (note,) = tried(tmp_path, folder="mltrainer.yaml/board")
     assert row.state == "failed"
@@ -47,6 +48,7 @@ def test_a_file_where_the_folder_should_be_is_told_with_what_to_do_next(tmp_path
     assert note == f"tensorboard would show nothing: {row.reason}; training is as without it; next: {row.mend}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "why"),
     [("time.sleep(1000)", "it did not answer within 4 s"), ("os.kill(os.getpid(), 9)", "its process ended with signal 9")],

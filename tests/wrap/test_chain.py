@@ -144,6 +144,7 @@ def test_what_is_summed_is_not_changed() -> None:
     assert weight.requires_grad
 
 
+@pytest.mark.slow
 def test_what_a_model_keeps_beside_its_weights_is_seen() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
     model.register_buffer("cache", torch.empty(3), persistent=False)
@@ -155,6 +156,7 @@ def test_what_a_model_keeps_beside_its_weights_is_seen() -> None:
     assert beside(torch, [torch.ones(1)]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of deprecated kinds, which programs still use
 def test_modules_of_any_make_are_looked_at() -> None:
     script = torch.jit.script(torch.nn.BatchNorm1d(2))  # type: ignore[no-untyped-call]
@@ -206,6 +208,7 @@ def test_the_same_parameters_in_another_order_are_the_same_weights() -> None:
     assert seen(plain) == seen(plain[::-1]) == seen([3, 1, 2, 0, *plain[4:]])
 
 
+@pytest.mark.slow
 def test_weights_that_changed_places_are_other_weights() -> None:
     one, other = model(), model()
     other[0].load_state_dict(one[1].state_dict())  # type: ignore[index]
@@ -215,6 +218,7 @@ def test_weights_that_changed_places_are_other_weights() -> None:
     assert digests[0] != digests[1]
 
 
+@pytest.mark.slow
 def test_groups_stay_apart_and_weights_of_no_model_stay_in_place() -> None:
     loose = [torch.full((2,), float(number), requires_grad=True) for number in range(3)]
     net = model()

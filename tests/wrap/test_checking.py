@@ -119,6 +119,7 @@ def seeds_for(folder: Path) -> tuple[str, ...]:
     return hash_seeds(named([folder / "program.py"], [], (sys.executable, "program.py"))).seeds
 
 
+@pytest.mark.slow
 def test_the_verdict_is_reached_within_two_runs_before_the_line_is_searched_for(tmp_path: Path) -> None:
     checked, told = check(tmp_path / "mine", UNSEEDED)
     reached: list[tuple[int, bool, Cause | None]] = []
@@ -134,6 +135,7 @@ def test_the_verdict_is_reached_within_two_runs_before_the_line_is_searched_for(
     assert f"the search for the line took 3 runs in {duration(found.search.seconds)}" in text(found, None)
 
 
+@pytest.mark.slow
 def test_the_kind_of_a_change_is_confirmed_by_one_run_alone(tmp_path: Path) -> None:
     checked, told = check(tmp_path / "mine", IN_A_SETS_ORDER)
     found = checked.repeats()
@@ -153,6 +155,7 @@ def test_a_search_that_fails_leaves_the_verdict(tmp_path: Path, monkeypatch: pyt
     assert as_json(found, None)["stopped"] == found.stopped
 
 
+@pytest.mark.slow
 def test_a_later_hash_seed_that_fails_leaves_the_verdict_of_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked, _ = check(tmp_path / "mine", "open('left.txt', 'w').write('same')")
     run = checked._run
@@ -178,6 +181,7 @@ def test_a_program_that_fails_is_said_to_where_it_ran(tmp_path: Path, in_place: 
     assert f"it ended with exit code 4 {where}; it printed nothing" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_program_that_repeats_is_said_to_after_two_runs_and_each_further_one_adds_a_line(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("open('left.txt', 'w').write('same')")
     command = [sys.executable, "-m", "mltrainer", "wrap", "--", sys.executable, "program.py"]

@@ -22,6 +22,7 @@ json.dump({"loss": sum(weights), "fit_seconds": time.time() - began}, open("metr
 """
 
 
+@pytest.mark.slow
 def test_a_program_without_steps_repeats_by_what_it_leaves(tmp_path: Path) -> None:
     checked, told = check(tmp_path / "mine", SEEDED + LEAVES)
     found = checked.repeats()
@@ -56,6 +57,7 @@ UNSEEDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", UNSEEDED)
 def test_what_a_program_without_steps_leaves_otherwise_is_named_with_the_line(tmp_path: Path, why: str) -> None:
     before, after, what, kind, line = UNSEEDED[why]

@@ -39,6 +39,7 @@ def test_names_that_stand_twice_are_told_apart_from_each_other_and_from_the_rest
     ]
 
 
+@pytest.mark.slow
 def test_a_small_file_that_unpacks_to_far_more_is_refused_before_it_is_held_in_memory() -> None:
     bomb = gzip.compress(b"a,b\n1," + b"x" * (UNPACKED_FROM + 1), 9)
     assert MOST_UNPACKED * len(bomb) < UNPACKED_FROM
@@ -73,6 +74,7 @@ def wide(folder: Path, columns: int, rows: int = 30) -> Path:
     return folder / f"{columns}.csv"
 
 
+@pytest.mark.slow
 def test_the_work_of_inferring_a_wide_table_grows_with_its_columns_and_not_with_their_square(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

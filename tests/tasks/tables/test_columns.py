@@ -51,6 +51,7 @@ def quoted(cell: str) -> str:
     return '"' + cell.replace('"', '""') + '"' if any(mark in cell for mark in '",\n') else cell
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_the_fast_reader_reads_what_the_careful_one_reads(rows, end, header):

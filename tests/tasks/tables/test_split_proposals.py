@@ -49,6 +49,7 @@ SPLITTING = {  # name and cells of a column, and the split of the first three ro
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SPLITTING)
 @pytest.mark.parametrize("texts", [False, True])
 def test_a_column_of_splits_splits_and_is_no_feature(

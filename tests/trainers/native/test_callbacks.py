@@ -153,6 +153,7 @@ def test_one_that_draws_reseeds_and_spoils_leaves_the_bits_alone(tmp_path: Path,
     assert same(train(make(tmp_path / "b"), (8,), **using("Greedy")), plain)
 
 
+@pytest.mark.slow
 def test_a_watcher_is_told_of_all_steps_in_turn(tmp_path: Path) -> None:
     train(make(tmp_path / "a"), callbacks=["digits_task:Diary"])
     lines = (tmp_path / "a" / "diary.txt").read_text().splitlines()
@@ -179,6 +180,7 @@ def test_the_history_has_the_learning_rate_that_a_callback_set(tmp_path: Path, p
     assert rates[1] == pytest.approx([rate * 0.5**number for number, rate in enumerate(rates[0])])
 
 
+@pytest.mark.slow
 def test_the_code_of_a_callback_is_recorded(tmp_path: Path) -> None:
     root = make(tmp_path / "a")
     (root / "quiet.py").write_text("class Quiet:\n    def on_end(self, outcome): pass\n")

@@ -132,6 +132,7 @@ def test_an_interval_goes_through_a_checkpoint(tmp_path: Any) -> None:
     assert again.row([0, 2]) == found
 
 
+@pytest.mark.slow
 def test_the_first_row_does_not_count_the_time_of_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rehearse = Session._rehearse_evaluation
 

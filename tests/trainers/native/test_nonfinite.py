@@ -197,6 +197,7 @@ def test_the_weights_are_those_before_the_step_whether_numbers_are_looked_at_or_
     assert where["line"].startswith("digits_task.py:")
 
 
+@pytest.mark.slow
 def test_a_probe_takes_the_steps_that_planning_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = limited(tmp_path, monkeypatch, purpose="probe", max_steps=18)
     assert (result["steps"], result["state"], result["nonfinite"].get("located")) == (18, "failed", None)

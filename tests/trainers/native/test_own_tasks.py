@@ -118,6 +118,7 @@ def test_a_stream_has_the_same_bits_wherever_a_run_stops_and_whoever_reads_it(tm
     assert same(train(project(tmp_path / "parts"), stops=(9,), workers=(2, 0), **WALKING), whole)
 
 
+@pytest.mark.slow
 def test_a_stream_without_end_has_as_many_samples_as_are_asked_for(tmp_path: Path) -> None:
     project(tmp_path)
     source = FILES["walking.py"].replace("return self.count\n", "return NotImplemented if self.first == 0 else self.count\n")

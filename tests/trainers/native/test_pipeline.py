@@ -35,6 +35,7 @@ def require_same(tmp_path: Path, processes: int, given: dict[str, Any]) -> None:
     assert states_of(several) == states_of(one)
 
 
+@pytest.mark.slow
 def test_two_stages_have_the_bits_of_one_process(tmp_path: Path) -> None:
     require_same(tmp_path, 2, of("chained"))
 

@@ -165,6 +165,7 @@ class Told(Measured):
         return nn.Linear(5, 2)
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_task_stands_beside_them() -> None:
     setting = {"epochs": 20, "batch_size": 16, "early_stopping": None, "optimizer": {"name": "adamw", "lr": 0.05}}
     run = Run.of(mltrainer.fit(Told(), tell=lambda _event: None, **setting).result)

@@ -58,6 +58,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
     return bits(train(root, **SETTING), root)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_bits_of_one(tmp_path: Path, alone: tuple[Any, ...]) -> None:
     result = train_on(make(tmp_path), 2)
     assert bits(result, tmp_path) == alone
@@ -334,6 +335,7 @@ def test_an_executor_that_starts_one_process_is_not_given_several(tmp_path: Path
         train_on(make(tmp_path), 2)
 
 
+@pytest.mark.slow
 def test_a_signal_is_heard_where_each_step_is_one_shard(tmp_path: Path) -> None:
     root = make(tmp_path)
     small = {"batch_size": 96, "accumulate": 2, "epochs": 400, "early_stopping": None, "evaluate": {"every_n_epochs": 1000}}

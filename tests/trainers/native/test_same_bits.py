@@ -72,6 +72,7 @@ def test_a_buffer_that_evaluation_made_is_gone_after_it() -> None:
     assert model.seen is None
 
 
+@pytest.mark.slow
 def test_random_draws_before_training_do_not_matter(tmp_path: Path, reference: dict[str, Any]) -> None:
     random.random(), np.random.rand(3), torch.rand(5)
     assert same(train(make(tmp_path)), reference)

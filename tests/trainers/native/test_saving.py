@@ -141,6 +141,7 @@ def test_minutes_are_counted_from_the_last_checkpoint(
     assert result["chain"] == undisturbed["chain"]
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +162,7 @@ def test_what_a_checkpoint_continues_is_on_the_disk_before_it_and_no_step_waits(
     assert threads == {"checkpoint-writer"}
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint_at_the_end_the_whole_chain_is_on_the_disk_before_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +178,7 @@ def test_without_a_checkpoint_at_the_end_the_whole_chain_is_on_the_disk_before_t
     assert sizes["chain.txt"] == chain.stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_what_the_clock_had_saved_goes_once_something_newer_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast_disk: None
 ) -> None:
@@ -184,6 +187,7 @@ def test_what_the_clock_had_saved_goes_once_something_newer_is_there(
     assert periodic == {12: True, STEPS: False}
 
 
+@pytest.mark.slow
 def test_no_step_waits_for_a_disk_that_has_not_caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_write, seen = threading.Event(), list[int]()
     save = checkpoint_format.save

@@ -134,6 +134,7 @@ def said_of(found: mltrainer.Fit) -> str:
     return rule(Run.of(found.result), **diagnostic_page("gradient_conflict", None).thresholds).state
 
 
+@pytest.mark.slow
 def test_the_gradients_of_several_losses_are_compared_where_two_of_them_meet() -> None:
     found, task = opposed(epochs=1), Opposed()
     x, y = task.dataset("train") or ()
@@ -151,6 +152,7 @@ def grads(loss: Tensor, model: nn.Module) -> tuple[Tensor, ...]:
     return torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)
 
 
+@pytest.mark.slow
 def test_losses_that_cannot_both_fall_fire_and_such_as_can_do_not() -> None:
     assert said_of(opposed(epochs=40)) == "fired"
 
@@ -473,6 +475,7 @@ def test_outputs_of_several_parts_are_observed_as_the_tensor_among_them_is(task:
     ]
 
 
+@pytest.mark.slow
 def test_a_loss_that_takes_no_other_samples_targets_is_observed_without_them() -> None:
     class Strict(Lively):
         terms = ()

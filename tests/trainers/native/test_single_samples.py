@@ -27,6 +27,7 @@ class Line(mltrainer.Task):
         return nn.functional.mse_loss(outputs, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [4, 1])
 def test_fit_says_where_one_sample_comes_from_and_the_size_that_it_names_trains(batch_size: int) -> None:
     keys: dict[str, Any] = {"epochs": 1, "split": {"validation": 0.2, "test": 0.1}, "clip": None}

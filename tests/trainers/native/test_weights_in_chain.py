@@ -49,6 +49,7 @@ def test_chain_result_and_manifests_hold_one_digest_over_chunks(root: Path) -> N
     assert result["weights_tree_sha256"] != result["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_digests_of_a_whole_one(tmp_path: Path, root: Path) -> None:
     assert train(make(tmp_path), (STOP,), **TWO)["chain"] == result_of(root)["chain"]
 

@@ -464,6 +464,7 @@ def test_an_edited_index_of_a_shard_is_made_anew(tmp_path: Path, opened: Any) ->
     assert [path.read_bytes() for path in paths] == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [TABLES, SHARDS], ids=["parquet", "tar"])
 @pytest.mark.parametrize("scheme", ["file", "memory"])
 def test_an_address_holds_what_a_folder_does(tmp_path: Path, opened: Any, values: dict[str, Any], scheme: str) -> None:
@@ -539,6 +540,7 @@ def test_a_shard_of_which_samples_would_be_left_out_is_refused(tmp_path: Path, o
         opened(SHARDS, data={"source": "holes.tar"})
 
 
+@pytest.mark.slow
 def test_members_that_name_other_folders_are_keys_and_no_paths(tmp_path: Path, opened: Any) -> None:
     names = [f"../../etc/{number}.cls" for number in range(20)] + [f"/etc/{number}.cls" for number in range(20)]
     (project(tmp_path) / "odd.tar").write_bytes(packed(dict.fromkeys(names, (tarfile.REGTYPE, b"1"))))

@@ -110,6 +110,7 @@ def test_training_cannot_notice_that_its_weights_are_averaged(tmp_path: Path, av
     assert weights_sha256(delivered(tree)) != weights_sha256(tree["model"])
 
 
+@pytest.mark.slow
 def test_batch_norm_statistics_of_a_mean_of_weights_are_measured_over_the_training_samples(tmp_path: Path) -> None:
     train(make(tmp_path), averaging={"name": "swa", "start": 0.0}, epochs=2, early_stopping=None)
     tree = checkpoint(tmp_path)

@@ -58,6 +58,7 @@ def test_clipped_steps_are_counted_only_where_the_recorded_norm_tells_them(chang
     assert counts_clipped(config(changes)) == counted
 
 
+@pytest.mark.slow
 def test_a_history_does_not_say_that_no_step_was_clipped_by_value(tmp_path: Path) -> None:
     assert train(make(tmp_path), epochs=1, clip={"value": 1e-6})["history"][0]["clipped"] is None
 

@@ -109,6 +109,7 @@ def test_layer_decay_multiplies_with_a_group_and_shows_as_groups() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_layer_decay_sets_the_rate_of_a_step(tmp_path: Path) -> None:
     chosen = {"optimizer": {"name": "adamw", "lr": 0.01, "layer_decay": 0.5}, "epochs": 1}
     assert [group["lr"] for group in train(make(tmp_path / "a"), **chosen)["groups"]] == [0.5, 1.0]
