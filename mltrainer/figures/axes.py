@@ -118,11 +118,3 @@ def log_suits(values: Iterable[float]) -> bool:
     """Return True if values suit a log axis: all positive, and more than two powers of ten apart."""
     whole = [value for value in values if drawable(value)]
     return bool(whole) and min(whole) > 0 and log10(max(whole)) - log10(min(whole)) > 2
-
-
-def close(values: Sequence[float], log: bool = False) -> Scale:
-    """Return an axis without ticks that ends at the values; with one value, half of it lies on either side."""
-    low, high = min(values), max(values)
-    if low == high:
-        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2  # of one above zero, both are above zero
-    return Scale(log10(low), log10(high), (), log=True) if log else Scale(low, high, ())

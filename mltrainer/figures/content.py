@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from mltrainer.figures.axes import log_suits
 from mltrainer.figures.canvas import FAULT, Mark
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.errors import along, calibration, segments
 from mltrainer.figures.figure import Figure as Figure
-from mltrainer.figures.ridgeline import Ridge, Ridges
+from mltrainer.figures.ridgeline import Ridge, Ridges, ridges
 from mltrainer.figures.series import Point, Series
+from mltrainer.figures.svg import bars, confusion_matrix, heat_map, line_chart, scatter
 from mltrainer.records.run import Distributions, Histogram, HistoryRow, TargetEvaluation, TrainingResult
 from mltrainer.reports.values import as_float, counted, number, share, signed, times, visible
 from mltrainer.reports.views import confused
@@ -33,7 +33,7 @@ def schedule(points: Sequence[Sequence[float]], name: Any = None) -> Figure | No
     if name == "plateau":
         caption = f"{caption[:-1]}, less what plateaus of the metric reduce it by, which only training shows."
     title = "Learning rate, planned"
-    chart = DRAWER.line_chart(title, caption, [Series("planned", curve)], x_label="epoch", y_label="learning rate", include=[0.0])
+    chart = line_chart(title, caption, [Series("planned", curve)], x_label="epoch", y_label="learning rate", include=[0.0])
     return Figure("learning_rate.svg", title, caption, chart)
 
 
@@ -109,9 +109,7 @@ def _chart(
     log = log_suits(y for one in series for _, y in one.points) if log_y is None else log_y
     caption += _gap_note(series)
     axis = f"{y_label} (log scale)" if log else y_label
-    content = DRAWER.line_chart(
-        title, caption, series, x_label="epoch", y_label=axis, log_y=log, marks=_marks(run), include=include
-    )
+    content = line_chart(title, caption, series, x_label="epoch", y_label=axis, log_y=log, marks=_marks(run), include=include)
     return Figure(file, title, caption, content)
 
 
@@ -239,7 +237,7 @@ def _heat(
         same = f"{number(low[1])} in every layer"
         caption = f"At the last evaluation the {what} was {same if low[1] == high[1] else ends}; {counted(len(rows), 'layer')}."
     epochs = [as_float(row.epoch) for row in run.history]
-    content = DRAWER.heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
+    content = heat_map(title, caption, rows, epochs, x_label="epoch", scale_label=what)
     return Figure(file, title, caption, content)
 
 
@@ -281,7 +279,7 @@ def _distributions(
         # By the logarithm: a tenth of the range is as large a change as ten times of it.
         factor, name = max(moved, key=lambda pair: abs(math.log(pair[0])) if pair[0] > 0 else math.inf)
         caption += f"; that of {visible(name)} has changed most: its range is {number(factor)} times the first"
-    return Figure(file, title, f"{caption}.", DRAWER.ridges(title, f"{caption}.", panels, time="evaluation"))
+    return Figure(file, title, f"{caption}.", ridges(title, f"{caption}.", panels, time="evaluation"))
 
 
 def _ridge(time: str, found: Histogram) -> Ridge:
@@ -328,7 +326,7 @@ def time_spent(run: TrainingResult) -> Figure | None:
     top = max(items, key=lambda item: item[1] if math.isfinite(item[1]) else -1.0)
     part = share(top[1] / total) if total > 0 and math.isfinite(top[1]) else "an unknown share"
     caption = f"{visible(top[0])} took {part} of the {number(total)} s that were timed."
-    return Figure("time.svg", "Where the time went", caption, DRAWER.bars("Where the time went", caption, items, unit="seconds"))
+    return Figure("time.svg", "Where the time went", caption, bars("Where the time went", caption, items, unit="seconds"))
 
 
 def evaluation(run: TrainingResult) -> list[Figure]:
@@ -361,7 +359,7 @@ def confusion(found: TargetEvaluation) -> Figure | None:
     worst = f"; most often {visible(wrong[0][0])} was taken for {visible(wrong[0][1])} ({times(wrong[0][2])})" if wrong else ""
     caption = f"{number(right)} of {number(total)} validation samples are on the diagonal, {share(right / total)}{worst}."
     file, title = _of_target(found, "confusion", "Confusion matrix, validation split")
-    return Figure(file, title, caption, DRAWER.confusion_matrix(title, caption, labels, counts))
+    return Figure(file, title, caption, confusion_matrix(title, caption, labels, counts))
 
 
 def residuals(found: TargetEvaluation) -> Figure | None:
@@ -375,7 +373,7 @@ def residuals(found: TargetEvaluation) -> Figure | None:
     )
     caption = f"{number(len(pairs))} validation samples, prediction against target{spread}."
     file, title = _of_target(found, "residuals", "Predictions and targets, validation split")
-    return Figure(file, title, caption, DRAWER.scatter(title, caption, pairs, x_label="target", y_label="prediction"))
+    return Figure(file, title, caption, scatter(title, caption, pairs, x_label="target", y_label="prediction"))
 
 
 _FIGURES: tuple[Callable[[TrainingResult], Figure | list[Figure] | None], ...] = (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mltrainer.figures.canvas import BLUE, GREY
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
-from mltrainer.figures.forest_plot import Compared
-from mltrainer.figures.reliability import Bin
+from mltrainer.figures.forest_plot import Compared, forest
+from mltrainer.figures.reliability import Bin, reliability
 from mltrainer.figures.series import Series
+from mltrainer.figures.svg import line_chart
 from mltrainer.records.run import Calibration, Segment, Segments, TrainingResult
 from mltrainer.reports.values import as_float, counted, given, number, share, visible
 
@@ -22,7 +22,7 @@ def calibration(run: TrainingResult) -> Figure | None:
     bins = [Bin(*map(as_float, (row.probability, row.frequency, row.low, row.high))) for row in found.bins]
     caption = f"{calibration_line(found)}; {counted(len(bins), 'bin')} hold samples."
     title = "Calibration, validation split"
-    chart = DRAWER.reliability(title, caption, bins, x_label="probability of the answer given", y_label="how often it was right")
+    chart = reliability(title, caption, bins, x_label="probability of the answer given", y_label="how often it was right")
     return Figure("calibration.svg", title, caption, chart)
 
 
@@ -48,7 +48,7 @@ def along(run: TrainingResult) -> Figure | None:
         f"prediction of {number(as_float(worst.prediction))}, {share(worst.covered)} of {number(worst.samples)} are."
     )
     title = "Residuals along the predictions, validation split"
-    chart = DRAWER.line_chart(title, caption, series, x_label="prediction", y_label="prediction - target", include=[0.0])
+    chart = line_chart(title, caption, series, x_label="prediction", y_label="prediction - target", include=[0.0])
     return Figure("residuals_along.svg", title, caption, chart)
 
 
@@ -60,7 +60,7 @@ def segments(run: TrainingResult) -> Figure | None:
     rows = [Compared("all samples", [], as_float(found.overall), None, GREY), *map(_compared, found.rows)]
     caption = f"{segments_line(found)}; mean and 95 % interval of each."
     title = "Where the errors are, validation split"
-    return Figure("segments.svg", title, caption, DRAWER.forest(title, caption, rows, unit=found.measure))
+    return Figure("segments.svg", title, caption, forest(title, caption, rows, unit=found.measure))
 
 
 def segments_line(found: Segments) -> str:

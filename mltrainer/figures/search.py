@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from mltrainer.figures import trial_figures
 from mltrainer.figures.axes import Scale, linear, logarithmic
 from mltrainer.figures.content import Figure
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.trial_figures import Curve, Marked, Panel
 from mltrainer.records.optimization import Searched, Trial
 from mltrainer.reports.importance import Importance, importances, ranked
@@ -120,7 +120,7 @@ def slices(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Figu
     drawn = f"{_left_out(space, MAX_PANELS)}{_beyond(beyond)}{_drawn_share(len(chosen), trials)}"
     caption = f"Validation {name} of {counted(len(trials), 'trial')} that trained to the end, over each searched key{drawn}."
     title = f"{name} over each searched key"
-    return Figure("slices.svg", title, caption, DRAWER.small_multiples(title, caption, panels, y, y_label=name))
+    return Figure("slices.svg", title, caption, trial_figures.small_multiples(title, caption, panels, y, y_label=name))
 
 
 def _along(dimension: Dimension, chosen: Sequence[tuple[Trial, float]]) -> list[Marked]:
@@ -143,7 +143,7 @@ def plane(search: Searched, trials: Trials, mattering: Sequence[Importance]) -> 
     names = f"{visible(across.key)} and {visible(up.key)}"
     caption = f"{names}: {both} of the importance; the ranks are of {_name(search)}{_drawn_share(len(points), trials)}."
     title = "The two keys that mattered most"
-    chart = DRAWER.plane(title, caption, points, axis(across), axis(up), x_label=across.key, y_label=up.key)
+    chart = trial_figures.plane(title, caption, points, axis(across), axis(up), x_label=across.key, y_label=up.key)
     return Figure("important.svg", title, caption, chart)
 
 
@@ -160,7 +160,7 @@ def parallel(search: Searched, trials: Trials, space: Sequence[Dimension]) -> Fi
     drawn = f"{_ends(beyond)}{_left_out(space, MAX_AXES)}{_drawn_share(len(chosen), trials)}"
     caption = f"Each line is a trial; the last axis is {name}{early}{drawn}."
     axes = [*((one.key, axis(one)) for one in kept), (name, y)]
-    return Figure("parallel.svg", title, caption, DRAWER.parallel(title, caption, axes, lines))
+    return Figure("parallel.svg", title, caption, trial_figures.parallel(title, caption, axes, lines))
 
 
 def _ends(beyond: int) -> str:
@@ -190,7 +190,7 @@ def curves(search: Searched, trials: Trials) -> Figure | None:
         "Learning curves of the trials",
         f"Validation {name} of {counted(len(with_curves), 'trial')}{ends}{_drawn_share(len(chosen), with_curves)}.",
     )
-    return Figure("curves.svg", title, caption, DRAWER.bundle(title, caption, lines, x, y, x_label="epoch", y_label=name))
+    return Figure("curves.svg", title, caption, trial_figures.bundle(title, caption, lines, x, y, x_label="epoch", y_label=name))
 
 
 def _points(trial: Trial) -> list[tuple[float, float]]:

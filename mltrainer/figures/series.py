@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mltrainer.figures.axes import drawable
 
@@ -73,17 +72,6 @@ def segments(points: Sequence[Point], drawn: Callable[[float], bool]) -> list[li
     return [stretch for stretch in found if stretch]
 
 
-def known_points(places: Sequence[float], values: Sequence[float | None]) -> list[Point]:
-    """Return the points that have a value."""
-    return [(x, y) for x, y in zip(places, values, strict=True) if y is not None]
-
-
-def bucket_points(places: Sequence[float], low: Sequence[float | None], high: Sequence[float | None]) -> list[Point]:
-    """Return the lowest and the highest value of each bucket, so that no peak is lost; those without a value are left out."""
-    spans = ((x, a, b) for x, a, b in zip(places, low, high, strict=True) if a is not None and b is not None)
-    return [(x, y) for x, a, b in spans for y in ((a, b) if a != b else (a,))]
-
-
 # --- the charts of a run that is followed -------------------------------------------------------
 
 
@@ -100,19 +88,6 @@ class Curve:
     name: str
     path: tuple[str | int, ...]
     is_beside: bool = False
-
-    @property
-    def of_steps(self) -> bool:
-        """Whether it has a value at every step, not at evaluations alone."""
-        return self.path[0] == "steps"
-
-    def value(self, row: Any) -> float | None:
-        """Return its value in an evaluation; of many, such as one for each layer, the median."""
-        first, *rest = self.path
-        found = getattr(row, str(first))
-        for key in rest:
-            found = found.get(key) if isinstance(key, str) else found[key]
-        return median(found) if isinstance(found, list) else found
 
 
 @dataclass(frozen=True)

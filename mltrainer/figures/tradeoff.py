@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from mltrainer.figures.content import Figure
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.series import Point, Series
+from mltrainer.figures.svg import line_chart
 from mltrainer.records.optimization import Searched, Trial
 from mltrainer.records.pareto import front
 from mltrainer.reports.values import as_float, counted, number, visible
@@ -39,7 +39,7 @@ def _tradeoff(search: Searched, name: str) -> Figure | None:
     directions = f"{up}: {search.metric.mode}, {across}: {search.objectives[name]}"
     caption = f"The Pareto set: {counted(len(best), 'trial')} of {number(len(points))} ({directions}){told}."
     title = f"{up} against {across}"
-    return Figure(file_of(search, name), title, caption, DRAWER.line_chart(title, caption, series, x_label=across, y_label=up))
+    return Figure(file_of(search, name), title, caption, line_chart(title, caption, series, x_label=across, y_label=up))
 
 
 def _place(trial: Trial, name: str) -> Point:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 
 from mltrainer.figures.content import Figure
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.search import of_space
 from mltrainer.figures.series import Series
+from mltrainer.figures.svg import bars, line_chart
 from mltrainer.figures.tradeoff import of_tradeoff
 from mltrainer.records.optimization import Searched
 from mltrainer.reports.values import as_float, given, number, signed, visible
@@ -41,7 +41,7 @@ def trials(search: Searched) -> Figure | None:
     series.append(Series("trial", points, dots=True))
     best = f"{number(pick(whole), 5)} (trial {number(search.best)})" if whole else "none, all failed"
     caption = f"Best {name} of the {number(len(ended))} trials: {best}; the baseline has {_base(base)}."
-    return Figure("trials.svg", "Trials", caption, DRAWER.line_chart("Trials", caption, series, x_label="trial", y_label=name))
+    return Figure("trials.svg", "Trials", caption, line_chart("Trials", caption, series, x_label="trial", y_label=name))
 
 
 def _base(value: float) -> str:
@@ -75,5 +75,5 @@ def comparison(search: Searched) -> Figure | None:
     seeds = f"{number(above)} of {number(len(rows))} seeds"
     caption = f"The candidate is better than the baseline for {seeds}, by {mean} {name} on average."
     items = [(f"seed {given(seed)}", gain) for seed, gain in rows]
-    chart = DRAWER.bars(title, caption, items, unit=f"improvement of {name}", sign=True)
+    chart = bars(title, caption, items, unit=f"improvement of {name}", sign=True)
     return Figure("comparison.svg", title, caption, chart)

@@ -13,7 +13,7 @@ from mltrainer.errors import InputError, MltrainerError
 from mltrainer.follow.steps import StepsView
 from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.scene import Scene
-from mltrainer.monitor.shown import News, Picture, ProjectShown
+from mltrainer.monitor.shown import News, ProjectShown
 from mltrainer.runs.find import run_ids
 from mltrainer.workspace import Project
 
@@ -164,11 +164,6 @@ class Follower:
             found = [new for run in runs if (new := run.since(seen.get(run.id))) is not None]
             seen.update({run.id: run.seen for run in runs})
             return found
-
-    def picture(self, runs: Sequence[WatchedRun], points: int) -> list[Picture]:
-        """Return all of some runs that are followed, with their steps thinned to so many points."""
-        with self._changed:
-            return [run.picture(points) for run in runs]
 
     def steps(self, name: str, first: int | None, last: int | None, points: int) -> StepsView:
         """Return the steps of a run in a range, thinned to so many points."""

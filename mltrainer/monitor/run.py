@@ -17,7 +17,7 @@ from mltrainer.follow.log import ALERTS_FILE, Evaluation, Log, known, read_lines
 from mltrainer.follow.steps import Steps
 from mltrainer.follow.tail import Tail
 from mltrainer.follow.usage import Usage
-from mltrainer.monitor.shown import Facts, FindingShown, MetricShown, News, Picture, Planned
+from mltrainer.monitor.shown import Facts, FindingShown, MetricShown, News, Planned
 from mltrainer.runs.contract import ERROR_FILE, RESULT_FILE
 from mltrainer.runs.find import config_of, diagnose_run, result_of
 from mltrainer.workspace import Project, is_locked, plain
@@ -168,11 +168,6 @@ class WatchedRun:
         steps = self.steps.view(last + 1, points=POINTS)
         told = self.facts() if facts != self._facts_seen else None
         return News(self.id, whole, self.steps.first, self.steps.last, self._rate(), steps, self.rows[rows:], told)
-
-    def picture(self, points: int) -> Picture:
-        """Return all there is to be seen, with the steps thinned to so many points."""
-        steps = self.steps.view(points=points)
-        return Picture(self.id, self.steps.first, self.steps.last, self._rate(), steps, self.rows, self.facts())
 
     def facts(self) -> Facts:
         """Return a run's facts beside its curves."""

@@ -34,7 +34,7 @@ class ItemShown:
     id: str
     statement: str
     verdict: str
-    hint: str | None
+    mend: str | None
     evidence: Any
 
 
@@ -179,19 +179,6 @@ class News:
     steps: StepsView
     rows: Sequence[Evaluation]
     facts: Facts | None
-
-
-@dataclass(frozen=True)
-class Picture:
-    """All there is to be seen of a run."""
-
-    id: str
-    first: int
-    last: int
-    rate: float | None
-    steps: StepsView
-    rows: Sequence[Evaluation]
-    facts: Facts
 
 
 def sent(value: Any) -> bytes:

@@ -25,7 +25,6 @@ EXTRAS = (
     ("fastexcel", "tables in workbooks such as .xlsx", "pip install 'mltrainer[excel]'"),
     ("tokenizers", "texts", "pip install 'mltrainer[text]'"),
     ("cmaes", "the search strategy CMA-ES", "pip install 'mltrainer[cmaes]'"),
-    ("textual", "the monitor in the terminal", "pip install 'mltrainer[monitor]'"),
     ("lightning", "Lightning modules as tasks", "pip install 'mltrainer[lightning]'"),
     ("transformers", "Hugging Face's models as tasks", "pip install 'mltrainer[hf]'"),
     ("peft", "low-rank adapters, the strategy lora", "pip install 'mltrainer[lora]'"),

@@ -8,7 +8,6 @@ One JSON object a line. Without Chromium what is measured on its screen is left 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import http.client
 import json
@@ -211,40 +210,6 @@ def many(project: Project, chain: Path, steps: int) -> list[str]:
     return [training.run for training in made]
 
 
-def in_terminal(training: Training, events: int) -> list[float]:
-    """Return for so many steps the seconds from just before one was written until the terminal view had drawn it."""
-    from mltrainer.monitor.follower import Follower
-    from mltrainer.monitor.terminal import Monitor
-
-    drawn: dict[int, float] = {}
-
-    class Watched(Monitor):
-        def _display(self, screen: Any, renderable: Any) -> None:
-            super()._display(screen, renderable)
-            for run in self._watched:
-                drawn.setdefault(self._drawn_upto, time.perf_counter())
-                assert run.id == training.run
-
-        _drawn_upto = 0
-
-        def _draw(self) -> None:
-            upto = self._watched[0].steps.last if self._watched else 0
-            super()._draw()
-            self._drawn_upto = upto
-
-    async def run() -> dict[int, float]:
-        with Follower(Project(training.folder.parents[2])) as follower:
-            app = Watched(Project(training.folder.parents[2]), follower, [training.run])
-            async with app.run_test(size=(140, 50)) as pilot:
-                await pilot.pause(1.0)
-                written = await asyncio.to_thread(written_steps, training, events)
-                await pilot.pause(1.0)
-                return written
-
-    written = asyncio.run(run())
-    return [min(at for step, at in drawn.items() if step >= nr) - begun for nr, begun in written.items()]
-
-
 def told(what: str, seconds: list[float]) -> None:
     """Print one measurement."""
     ordered = sorted(seconds)
@@ -298,8 +263,6 @@ def running(root: Path, events: int) -> None:
         told("a step, written until heard", heard_after(url, training, events))
         if CHROMIUM:
             told("a step, written until drawn in Chromium", drawn_after(url, training, events))
-    with training.living():
-        told("a step, written until drawn in the terminal", in_terminal(training, events))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ import pytest
 
 from mltrainer.figures.axes import linear
 from mltrainer.figures.canvas import VERMILLION
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.forest_plot import Compared, forest
 from mltrainer.figures.search import _with_ranks, axis, curves, focused, of_space
-from mltrainer.figures.trial_figures import SHADES, Curve, Marked, Panel
+from mltrainer.figures.trial_figures import SHADES, Curve, Marked, Panel, bundle, parallel, plane, small_multiples
 from mltrainer.records.optimization import Searched, Trial
 from mltrainer.records.partial import partial
 from mltrainer.reports.space import Dimension
@@ -29,14 +28,14 @@ def spots(svg: str, colour: str) -> int:
 
 def test_the_best_trial_stands_out_and_the_others_are_darker_the_better_they_are() -> None:
     points = [Marked(nr / 10, nr / 10, nr / 10) for nr in range(11)]
-    chart = DRAWER.small_multiples("t", "d", [Panel("lr", UNIT, points)], UNIT, y_label="accuracy")
+    chart = small_multiples("t", "d", [Panel("lr", UNIT, points)], UNIT, y_label="accuracy")
     assert spots(chart, VERMILLION) == 1
     assert [spots(chart, colour) for colour in SHADES] == [2, 2, 2, 2, 3]
 
 
 def test_points_that_are_not_on_an_axis_are_left_out() -> None:
     points = [Marked(0.5, 0.5, 0.0), Marked(math.nan, 0.5, 0.0), Marked(0.5, 9.0, 0.0), Marked(0.5, math.inf, 0.0)]
-    assert spots(DRAWER.small_multiples("t", "d", [Panel("lr", UNIT, points)], UNIT, y_label="y"), SHADES[0]) == 1
+    assert spots(small_multiples("t", "d", [Panel("lr", UNIT, points)], UNIT, y_label="y"), SHADES[0]) == 1
 
 
 @pytest.mark.parametrize(("mode", "far"), [("max", -1e9), ("min", 1e9)])
@@ -49,7 +48,7 @@ def test_one_value_far_off_does_not_stretch_the_axis(mode: str, far: float) -> N
 
 def test_the_ground_is_coloured_where_trials_are_near_alone() -> None:
     def cells(points: list[Marked]) -> int:
-        chart = DRAWER.plane("t", "d", points, UNIT, UNIT, x_label="x", y_label="y")
+        chart = plane("t", "d", points, UNIT, UNIT, x_label="x", y_label="y")
         return sum(path.count("M") for path in re.findall(r'<path d="([^"]*)"[^>]*crispEdges', chart))
 
     one = cells([Marked(0.5, 0.5, 0.5)])
@@ -58,13 +57,13 @@ def test_the_ground_is_coloured_where_trials_are_near_alone() -> None:
 
 
 def test_a_line_skips_the_axes_on_which_its_trial_has_no_value() -> None:
-    chart = DRAWER.parallel("t", "d", [("a", UNIT), ("b", UNIT), ("c", UNIT)], [([0.1, math.nan, 0.3], 0.5)])
+    chart = parallel("t", "d", [("a", UNIT), ("b", UNIT), ("c", UNIT)], [([0.1, math.nan, 0.3], 0.5)])
     assert len(re.findall(r'd="M[\d.]+ [\d.]+L[\d.]+ [\d.]+" stroke="#', chart)) == 4  # three axes, and a line of two points
 
 
 def test_a_curve_that_was_stopped_ends_in_a_dot() -> None:
     ways = [Curve([(1, 0.1), (2, 0.2)], 0.0, stopped) for stopped in (True, False)]
-    drawn = [DRAWER.bundle("t", "d", [way], linear([1.0, 8.0]), UNIT, x_label="epoch", y_label="y") for way in ways]
+    drawn = [bundle("t", "d", [way], linear([1.0, 8.0]), UNIT, x_label="epoch", y_label="y") for way in ways]
     assert [spots(chart, SHADES[0]) for chart in drawn] == [1, 0]
     assert ["stopped at a rung" in chart for chart in drawn] == [True, False]
 

@@ -22,6 +22,7 @@ from mltrainer.monitor.shown import MetricShown, News, Planned, RunSummary, sent
 from mltrainer.records import reading
 from mltrainer.reproducibility import fingerprint
 from mltrainer.reproducibility.fingerprint import Head
+from mltrainer.runs.labels import label_run
 from mltrainer.workspace import Project, locked, write_json
 from tests.monitor.invented import Training, empty_project
 
@@ -66,7 +67,11 @@ def test_the_terms_of_a_loss_have_a_chart_and_other_losses_have_none(tmp_path: P
     found = run.since(seen)  # by who looked on before there was an evaluation, too
     assert found is not None
     curves = charts_of(found)["terms"].curves
-    assert [(curve.name, curve.value(found.rows[0])) for curve in curves] == [("task", 0.75), ("distillation", 0.25)]
+    assert [(curve.name, curve.path) for curve in curves] == [
+        ("task", ("terms", "task")),
+        ("distillation", ("terms", "distillation")),
+    ]
+    assert found.rows[0].terms == {"task": 0.75, "distillation": 0.25}
     plain.epoch(0.5)
     assert "terms" not in charts_of(all_of(WatchedRun(project, plain.run)))
 
@@ -74,6 +79,16 @@ def test_the_terms_of_a_loss_have_a_chart_and_other_losses_have_none(tmp_path: P
 def charts_of(news: News) -> dict[str, Chart]:
     assert news.facts is not None
     return {chart.name: chart for chart in news.facts.charts}
+
+
+def test_a_run_is_listed_by_the_name_that_it_was_given_later(tmp_path: Path) -> None:
+    project = empty_project(tmp_path)
+    training = Training(project)
+    scene = Scene(project)
+    for name in (None, "first try", "the best"):
+        if name:
+            label_run(project, training.run, name)
+        assert [run.name for run in scene.runs()] == [name]
 
 
 def test_who_looks_on_is_told_only_what_is_new(tmp_path: Path) -> None:

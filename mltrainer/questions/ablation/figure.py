@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mltrainer.figures.canvas import BLUE, GREY, VERMILLION
 from mltrainer.figures.content import Figure
-from mltrainer.figures.drawer import DRAWER
-from mltrainer.figures.forest_plot import Compared
+from mltrainer.figures.forest_plot import Compared, forest
 from mltrainer.questions.ablation.findings import Row, Table
 from mltrainer.reports.values import counted, given, number, visible
 
@@ -25,7 +24,7 @@ def of_ablation(table: Table) -> Figure:
         f"A difference is shown for {given(shown) if shown else 'none'}."
     )
     title = "Ablation"
-    chart = DRAWER.forest(title, caption, [_compared(row) for row in rows], unit=f"change of {name} by the swap")
+    chart = forest(title, caption, [_compared(row) for row in rows], unit=f"change of {name} by the swap")
     return Figure(FILE, title, caption, chart)
 
 

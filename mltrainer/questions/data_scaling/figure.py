@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.series import Series
+from mltrainer.figures.svg import line_chart
 from mltrainer.questions.data_scaling.findings import Curves, Fit
 from mltrainer.questions.data_scaling.report import sentence
 from mltrainer.reports.values import visible
@@ -38,5 +38,5 @@ def _drawn(file: str, title: str, curve: Fit, points: Sequence[tuple[float, floa
         Series("high end", [(row.amount, row.high) for row in ends], dashed=True),
     ]
     x_label, y_label = f"{x_label} (log scale)", f"{y_label} (log scale)"
-    chart = DRAWER.line_chart(title, caption, series, x_label=x_label, y_label=y_label, log_x=True, log_y=True)
+    chart = line_chart(title, caption, series, x_label=x_label, y_label=y_label, log_x=True, log_y=True)
     return Figure(file, title, caption, chart)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from mltrainer.figures.canvas import BLUE, Mark
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.series import Series
+from mltrainer.figures.svg import line_chart
 from mltrainer.questions.learning_rate.findings import RangeTest
 from mltrainer.questions.learning_rate.report import sentence
 from mltrainer.reports.values import number
@@ -29,9 +29,7 @@ def rate_figure(test: RangeTest, present: float) -> Figure:
     if test.suggestion is not None:
         marks.append(Mark(test.suggestion, f"suggested: {number(test.suggestion)}"))
     title, caption = "Learning-rate range test", sentence(test)
-    chart = DRAWER.line_chart(
-        title, caption, series, x_label="learning rate (log scale)", y_label="loss", log_x=True, marks=marks
-    )
+    chart = line_chart(title, caption, series, x_label="learning rate (log scale)", y_label="loss", log_x=True, marks=marks)
     return Figure("learning_rate_range.svg", title, caption, chart)
 
 

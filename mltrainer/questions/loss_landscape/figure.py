@@ -6,9 +6,9 @@ import math
 
 from mltrainer.figures.axes import log_suits
 from mltrainer.figures.canvas import Mark
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.series import Series
+from mltrainer.figures.svg import heat_map, line_chart
 from mltrainer.questions.loss_landscape.findings import Landscape, Line, Plane
 from mltrainer.reports.values import number
 
@@ -31,9 +31,7 @@ def _line(line: Line) -> Figure:
     log = log_suits(y for one in series for _, y in one.points)
     axis = "loss (log scale)" if log else "loss"
     title = "Loss along a random direction"
-    chart = DRAWER.line_chart(
-        title, caption, series, x_label=BESIDE, y_label=axis, log_y=log, marks=[Mark(0.0, "the checkpoint")]
-    )
+    chart = line_chart(title, caption, series, x_label=BESIDE, y_label=axis, log_y=log, marks=[Mark(0.0, "the checkpoint")])
     return Figure("line.svg", title, caption, chart)
 
 
@@ -50,5 +48,5 @@ def _plane(plane: Plane) -> Figure:
     named = [(f"{y:.3g}", row) for y, row in zip(places, rows, strict=True)]
     beside = "distance along the first direction (across) and the second (up)"
     # Turned around, as rows are drawn from the top and the second direction points up.
-    chart = DRAWER.heat_map(title, caption, named[::-1], places, x_label=beside, scale_label="loss", terrain=True)
+    chart = heat_map(title, caption, named[::-1], places, x_label=beside, scale_label="loss", terrain=True)
     return Figure("plane.svg", title, caption, chart)

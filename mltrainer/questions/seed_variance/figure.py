@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mltrainer.figures.drawer import DRAWER
 from mltrainer.figures.figure import Figure
 from mltrainer.figures.series import Series
+from mltrainer.figures.svg import line_chart
 from mltrainer.questions.seed_variance.findings import SeedVariance
 from mltrainer.reports.values import counted, number, visible
 
@@ -22,5 +22,5 @@ def of_seeds(found: SeedVariance) -> Figure:
     told = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation)}"
     caption = f"{name} of {counted(len(values), 'fresh seed')}: {told}."
     title = "The same config on several seeds"
-    chart = DRAWER.line_chart(title, caption, series, x_label="seed", y_label=name)
+    chart = line_chart(title, caption, series, x_label="seed", y_label=name)
     return Figure(FILE, title, caption, chart)
