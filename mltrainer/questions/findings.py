@@ -58,3 +58,9 @@ class Explored(Findings):
     """What an exploration found; `state` once it has ended."""
 
     state: State | None = None
+
+
+def changed_files(found: Explored) -> list[str]:
+    """Return a warning where files of the project changed meanwhile: not by the explorer, so by the user or their code."""
+    changed = found.state.changed if found.state else []
+    return [f"these files changed meanwhile, by somebody else or by your code: {', '.join(changed)}"] if changed else []

@@ -1,7 +1,7 @@
 """Every question, registered once: its folder, its calls, its command, and the tool that measures it; light, for a quick help.
 
-A folder holds `findings.py` (what is asked, measured and found, as models), `ask.py` (the tool's job, and what comes of it),
-`measure.py` (in the tool's process, which alone imports it), `report.py`, `figure.py` and `command.py` (parse, ask, print).
+A folder holds `ask.py` (what is asked and found as models, the tool's job, and the words and figure for what comes of it),
+`measure.py` (in the tool's process, which alone imports it) and `command.py` (parse, ask, print).
 """
 
 from __future__ import annotations

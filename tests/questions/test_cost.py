@@ -14,9 +14,9 @@ from mltrainer.configs.pages import devices_page
 from mltrainer.configs.prices import PRICES, PricesPage, prices_pages
 from mltrainer.configs.templates import PRODUCTION, TUNING
 from mltrainer.errors import InputError
-from mltrainer.questions.cost import ask, decisions, report
-from mltrainer.questions.cost.findings import FoundCost, Range
-from mltrainer.questions.planner.findings import FoundPlan, OnDevice, Span
+from mltrainer.questions.cost import ask
+from mltrainer.questions.cost.ask import FoundCost, Range
+from mltrainer.questions.planner.ask import FoundPlan, OnDevice, Span
 from mltrainer.runs.launcher import tools_of
 from mltrainer.workspace import Project
 from tests.conftest import Cli
@@ -62,7 +62,7 @@ def offer(cost: FoundCost, device: str, platform: str = "Lambda") -> Any:
 def test_every_shipped_price_has_a_source_and_a_date_and_ones_own_machine_is_blank() -> None:
     pages = prices_pages(None)
     assert {one.platform for one in pages.values()} == {"Modal", "Lambda", "RunPod", "own machine"}
-    rows = {path: [row for one in shipped.offers for row in decisions.sources(shipped, one)] for path, shipped in pages.items()}
+    rows = {path: [row for one in shipped.offers for row in ask.sources(shipped, one)] for path, shipped in pages.items()}
     assert all(row.source.startswith("https://") and row.read >= "2026" for read in rows.values() for row in read)
     assert rows[OWN] == []
     assert all(shipped.minimum_s.value for path, shipped in pages.items() if path != OWN)
@@ -107,13 +107,13 @@ def test_the_command_names_the_line_of_a_damaged_page(rings: Project, cli: Cli) 
 
 @pytest.mark.parametrize(("hours", "billed"), [(0.01, 1 / 60), (1 / 60, 1 / 60), (1.001, 61 / 60), (2.0, 2.0)])
 def test_time_is_billed_in_whole_steps_of_the_shortest_at_least_one(hours: float, billed: float) -> None:
-    assert decisions.billed_h(hours, 60) == pytest.approx(billed)
-    assert decisions.billed_h(hours, None) == hours
+    assert ask.billed_h(hours, 60) == pytest.approx(billed)
+    assert ask.billed_h(hours, None) == hours
 
 
 def test_each_phase_is_billed_as_a_rental_of_its_own() -> None:
-    phases = [decisions.phase_cost("a", Range(low=0.25, high=0.25), 6.0, 3600) for _ in range(3)]
-    together = decisions.total(phases)
+    phases = [ask.phase_cost("a", Range(low=0.25, high=0.25), 6.0, 3600) for _ in range(3)]
+    together = ask.total(phases)
     assert together.hours == Range(low=0.75, high=0.75)
     assert together.money == Range(low=18, high=18)
 
@@ -121,27 +121,27 @@ def test_each_phase_is_billed_as_a_rental_of_its_own() -> None:
 def test_an_hour_of_ones_own_machine_is_its_electricity_and_its_own_price() -> None:
     watts = {"device": "this machine", "watts": figure(500)}
     electric = page(watts, per_kwh=figure(0.4))
-    assert decisions.per_hour(electric, electric.offers[0]) == pytest.approx(0.2)
-    assert "electricity alone is counted" in decisions.blanks(electric, electric.offers[0])[0]
+    assert ask.per_hour(electric, electric.offers[0]) == pytest.approx(0.2)
+    assert "electricity alone is counted" in ask.blanks(electric, electric.offers[0])[0]
     whole = page({**watts, "per_hour": figure(0.3)}, per_kwh=figure(0.4))
-    assert decisions.per_hour(whole, whole.offers[0]) == pytest.approx(0.5)
-    assert decisions.blanks(whole, whole.offers[0]) == []
+    assert ask.per_hour(whole, whole.offers[0]) == pytest.approx(0.5)
+    assert ask.blanks(whole, whole.offers[0]) == []
     blank = page({"device": "this machine", "per_hour": figure(0.3)}, per_kwh={})
-    assert decisions.per_hour(blank, blank.offers[0]) is None
-    assert decisions.blanks(blank, blank.offers[0]) == ["blank on its page: watts", "blank on its page: the price of a kWh"]
+    assert ask.per_hour(blank, blank.offers[0]) is None
+    assert ask.blanks(blank, blank.offers[0]) == ["blank on its page: watts", "blank on its page: the price of a kWh"]
 
 
 def test_a_page_is_stale_after_the_days_and_not_on_the_last_of_them() -> None:
     pages = {LAMBDA: page({"device": "a", "per_hour": figure(2, DAY - timedelta(days=90))})}
-    assert decisions.stale(pages, DAY, 90) == []
-    assert "was read 91 days ago (2026-08-29), more than 90" in decisions.stale(pages, DAY + timedelta(days=1), 90)[0]
+    assert ask.stale(pages, DAY, 90) == []
+    assert "was read 91 days ago (2026-08-29), more than 90" in ask.stale(pages, DAY + timedelta(days=1), 90)[0]
 
 
 def test_answers_cost_what_the_device_does_in_their_time() -> None:
-    assert decisions.of_answers(3.6, 100, 1000) == pytest.approx(0.01)
-    assert decisions.of_answers(3.6, 100, 10**6) == pytest.approx(10)
-    assert decisions.of_answers(None, 100, 1000) is None
-    assert decisions.of_answers(3.6, None, 1000) is None
+    assert ask.of_answers(3.6, 100, 1000) == pytest.approx(0.01)
+    assert ask.of_answers(3.6, 100, 10**6) == pytest.approx(10)
+    assert ask.of_answers(None, 100, 1000) is None
+    assert ask.of_answers(3.6, None, 1000) is None
 
 
 def test_a_phase_is_worth_what_its_templates_train(rings: Project) -> None:
@@ -185,10 +185,10 @@ def test_hours_that_are_given_make_all_of_it_known_without_a_training_or_the_net
 def test_the_same_pages_give_the_same_bytes(rings: Project) -> None:
     asked: dict[str, Any] = {"hours": ["2"], "per_second": ["10"], "deadline": 1000.0}
     first, second = (found(rings, **asked) for _ in range(2))
-    assert report.text(first).encode() == report.text(second).encode()
+    assert ask.text(first).encode() == ask.text(second).encode()
     assert first.written() == second.written()
     # Each price in the table stands below it with its source.
-    shown = report.text(first)
+    shown = ask.text(first)
     assert "Lambda, NVIDIA H100 SXM, an hour: 4.29" in shown
     assert shown.count("docs.lambda.ai/public-cloud/billing (read 2026-11-27; tools/planner/prices/lambda.md)") == 1
 
@@ -198,7 +198,7 @@ def test_a_blank_price_is_not_known_and_said(rings: Project) -> None:
     blank = offer(cost, "NVIDIA L4", "RunPod Secure Cloud")
     assert (blank.per_hour, blank.total.money, blank.per_thousand) == (None, None, None)
     assert blank.total.hours is not None
-    assert "not known: blank on its page: the price of an hour - RunPod Secure Cloud, NVIDIA L4" in report.text(cost)
+    assert "not known: blank on its page: the price of an hour - RunPod Secure Cloud, NVIDIA L4" in ask.text(cost)
 
 
 def test_a_stale_page_is_named_on_standard_error_and_still_counted(rings: Project, cli: Cli) -> None:
@@ -235,7 +235,7 @@ def test_the_cheapest_that_ends_in_time_is_named_and_none_where_none_does(rings:
     none = found(rings, hours=hours, deadline=1.0)
     assert none.cheapest is None
     assert "the fastest, Lambda, NVIDIA H100 SXM" in str(none.reason)
-    assert "cheapest within 1 h: none" in report.text(none)
+    assert "cheapest within 1 h: none" in ask.text(none)
 
 
 def test_prices_in_several_currencies_are_not_compared(rings: Project) -> None:
@@ -303,4 +303,4 @@ def test_a_time_that_nobody_measured_is_not_known_and_that_of_this_machine_is_th
     rented = [one for one in cost.offers if one.device != "this machine"]
     assert all(one.training_h is None and one.total.money is None for one in rented)
     assert "its utilization was not measured" in offer(cost, "NVIDIA H100 SXM").not_known[0]
-    assert 'next: --hours "DEVICE=H"' in report.text(cost)
+    assert 'next: --hours "DEVICE=H"' in ask.text(cost)

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.questions.batch_size.decisions import adaptations, doubled, needed_mb, needed_s, suggest_size
-from mltrainer.questions.batch_size.findings import Size
-from mltrainer.questions.data_scaling.findings import Curves, StepCurve, UnfittedSteps
-from mltrainer.questions.learning_rate.decisions import Smoothing, diverged, log_spaced, suggest_rate
+from mltrainer.questions.batch_size.ask import Size, adaptations, doubled, needed_mb, needed_s, suggest_size
+from mltrainer.questions.data_scaling.ask import Curves, StepCurve, UnfittedSteps
+from mltrainer.questions.learning_rate.measure import Smoothing, diverged, log_spaced, suggest_rate
 from mltrainer.questions.suggestion import Suggestion
 
 RATES = log_spaced(1e-7, 10.0, 100)

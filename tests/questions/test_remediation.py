@@ -15,8 +15,7 @@ from mltrainer.diagnostics.remedies import Candidate
 from mltrainer.errors import InputError
 from mltrainer.handbook import shipped_folder
 from mltrainer.questions.remediation import ask
-from mltrainer.questions.remediation.findings import Trial
-from mltrainer.questions.remediation.report import text
+from mltrainer.questions.remediation.ask import Trial, text
 from mltrainer.records.diagnostics import Diagnosis
 from mltrainer.records.job import AblationJob
 from mltrainer.runs.find import find_run, result_of

@@ -15,9 +15,8 @@ from sklearn.datasets import load_digits
 from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
+from mltrainer.questions.rows.ask import FoundRows, facts, page
 from mltrainer.questions.rows.content import png
-from mltrainer.questions.rows.findings import FoundRows
-from mltrainer.questions.rows.report import facts, page
 from mltrainer.records.job import TrainingJob
 from mltrainer.reports.values import number
 from mltrainer.runs.launcher import tools_of

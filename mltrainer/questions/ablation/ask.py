@@ -20,7 +20,6 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates, gates_before
 from mltrainer.gates.statistics import fewest_pairs
 from mltrainer.questions.ablation.contributions import contributions
-from mltrainer.questions.ablation.figure import of_ablation
 from mltrainer.questions.ablation.findings import (
     Code,
     Contribution,
@@ -32,7 +31,7 @@ from mltrainer.questions.ablation.findings import (
     Source,
     Table,
 )
-from mltrainer.questions.ablation.report import markdown
+from mltrainer.questions.ablation.report import markdown, of_ablation
 from mltrainer.questions.exploration import require_no_secret
 from mltrainer.questions.variants import (
     FEWEST_SEEDS,

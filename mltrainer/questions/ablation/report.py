@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mltrainer.figures.canvas import BLUE, GREY, VERMILLION
+from mltrainer.figures.content import Figure
+from mltrainer.figures.forest_plot import Compared, forest
 from mltrainer.handbook import ABLATION
 from mltrainer.questions.ablation.findings import ChangedKey, Listed, Row, Table
 from mltrainer.reports.terminal import table as text_table
-from mltrainer.reports.values import counted, duration, given, number, signed
-
-if TYPE_CHECKING:
-    from mltrainer.figures.content import Figure
+from mltrainer.reports.values import counted, duration, given, number, signed, visible
 
 SURE = ("helps", "hurts", "is worse", "is better")
 
@@ -154,3 +154,31 @@ def listed_text(found: Listed) -> str:
             f"{counted(found.runs, 'run')}: {many}; {about}",
         ]
     )
+
+
+FILE = "ablation.svg"
+COLOURS = {"helps": BLUE, "is worse": BLUE, "hurts": VERMILLION, "is better": VERMILLION}
+
+
+def of_ablation(table: Table) -> Figure:
+    """Return a row for each swap: what each seed gave, the mean and its interval; blue where the swap is shown to be worse."""
+    name, rows = visible(table.metric.name), table.rows
+    shown = sum(row.verdict in COLOURS for row in rows)
+    confidence = number((1 - 2 * table.level) * 100, 2)
+    better = "larger" if table.metric.mode == "max" else "smaller"
+    caption = (
+        f"Change of {name} by {counted(len(rows), 'swap')}, {better} is better: "
+        f"a dot for each of {given(len(table.seeds))} seeds, the mean, and its {confidence} % interval where there is one. "
+        f"A difference is shown for {given(shown) if shown else 'none'}."
+    )
+    title = "Ablation"
+    chart = forest(title, caption, [_compared(row) for row in rows], unit=f"change of {name} by the swap")
+    return Figure(FILE, title, caption, chart)
+
+
+def _compared(row: Row) -> Compared:
+    colour = COLOURS.get(row.verdict, GREY)
+    if row.difference is None:
+        return Compared(row.name, [], None, None, colour, f"{row.verdict}: {row.why}")
+    ends = row.difference_interval
+    return Compared(row.name, row.differences, row.difference, (ends[0], ends[1]) if ends else None, colour)

@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.batch_size import ask
-from mltrainer.questions.batch_size.report import text
+from mltrainer.questions.batch_size.ask import text
 
 app = group()
 

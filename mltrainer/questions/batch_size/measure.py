@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 
 from mltrainer.errors import is_out_of_memory
-from mltrainer.questions.batch_size.decisions import doubled, needed_mb, needed_s
-from mltrainer.questions.batch_size.findings import Asked, Size, SizeTest
+from mltrainer.questions.batch_size.ask import BatchSizeRequest, Size, SizeTest, doubled, needed_mb, needed_s
 from mltrainer.questions.findings import ExplorerSettings
 from mltrainer.questions.measuring import first_steps
 from mltrainer.records.job import ExplorationJob
@@ -31,7 +30,7 @@ def measure(session: Session, job: ExplorationJob) -> SizeTest:
     the sizes before it, is within the page's share of the memory, and its expected time within the time that is left;
     the first one is always tried.
     """
-    asked, begun = Asked.model_validate(job.asked), time.perf_counter()
+    asked, begun = BatchSizeRequest.model_validate(job.asked), time.perf_counter()
     limit = partial(ExplorerSettings, job.settings).memory_share * memory_mb(session.config.device)
     rows: list[Size] = []
     for size in doubled(asked.first, session.plan.samples):

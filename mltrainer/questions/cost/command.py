@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show, warn
 from mltrainer.questions.cost import ask
-from mltrainer.questions.cost.report import text
+from mltrainer.questions.cost.ask import text
 
 app = group()
 

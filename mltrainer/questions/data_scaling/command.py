@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.data_scaling import ask
-from mltrainer.questions.data_scaling.report import text
+from mltrainer.questions.data_scaling.ask import text
 
 app = group()
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mltrainer.checkpointing.ranking import best_row
-from mltrainer.questions.data_scaling.findings import (
-    Asked,
+from mltrainer.questions.data_scaling.ask import (
     Curves,
     DataCurve,
+    DataScalingRequest,
     FittedData,
     FittedSteps,
     MeasuredTraining,
@@ -56,7 +56,7 @@ def part_of(count: int, part: float) -> int:
 
 def measure(session: Session, job: ExplorationJob) -> Curves:
     """Return the learning curve over steps, and with seeds the one over data, each with its extrapolation."""
-    asked, seed = Asked.model_validate(job.asked), session.config.seed
+    asked, seed = DataScalingRequest.model_validate(job.asked), session.config.seed
     epochs = _of_epochs(asked.history, seed)
     if not asked.seeds:
         return Curves(epochs=epochs)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mltrainer.questions.data_scaling.findings import Fit, Prediction
+from mltrainer.questions.data_scaling.ask import Fit, Prediction
 from mltrainer.reproducibility import seeds
 
 EXPONENTS = np.geomspace(0.05, 2.0, 60)  # of learning curves; Hestness et al., 2017, arXiv 1712.00409, found 0.07 to 0.5

@@ -8,9 +8,8 @@ import typer
 
 from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
-from mltrainer.questions.learning_rate.ask import HIGH, LOW, STEPS
+from mltrainer.questions.learning_rate.ask import HIGH, LOW, STEPS, text
 from mltrainer.questions.learning_rate.ask import lr_find as ask
-from mltrainer.questions.learning_rate.report import text
 
 SMALLEST, LARGEST = 1e-30, 1e6  # learning rates; of smaller ones the ratio is no finite number
 

@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli.common import AnyRun, AsJson, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.loss_landscape import ask
-from mltrainer.questions.loss_landscape.report import text
+from mltrainer.questions.loss_landscape.ask import text
 
 app = group()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mltrainer.questions.loss_landscape.findings import Asked, Landscape, Line, OfSplits, Plane, Rise, Sharpness, Spectrum
+from mltrainer.questions.loss_landscape.ask import Landscape, LandscapeRequest, Line, OfSplits, Plane, Rise, Sharpness, Spectrum
 from mltrainer.questions.loss_landscape.surface import (
     Surface,
     Vector,
@@ -30,7 +30,7 @@ RHO, ADAPTIVE_RHO = 0.05, 0.5  # of SAM (Foret et al., 2021) and of its adaptive
 
 def measure(session: Session, job: ExplorationJob) -> Landscape:
     """Return the loss along one and over two directions around a run's checkpoint, and the sharpness there."""
-    asked = Asked.model_validate(job.asked)
+    asked = LandscapeRequest.model_validate(job.asked)
     load_checkpoint(session, session.root / asked.checkpoint, asked.files)
     surface = Surface(session, asked.samples)
     ticker = _Ticker(session, 2 * asked.points - 1 + asked.points**2 + ITERATIONS)

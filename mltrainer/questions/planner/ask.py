@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
 
 from mltrainer.configs.loading import Changes, as_assignments, parse_assignment
 from mltrainer.configs.pages import Device
@@ -16,15 +19,116 @@ from mltrainer.planner.recommendation import Choice, Way
 from mltrainer.planner.settings import PlannerSettings
 from mltrainer.planner.sizing import MIB, RECOMPUTED, Sizing, variants
 from mltrainer.questions.exploration import Exploration, exploring
-from mltrainer.questions.planner.findings import Asked, FoundPlan, Measured, Memory, OnDevice, Row, Span
+from mltrainer.questions.findings import Explored, Findings, Value, changed_files
 from mltrainer.questions.remediation.ask import apply_fix
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
-from mltrainer.records.planner import Traced
+from mltrainer.records.planner import Traced, Variant
 from mltrainer.records.run import ProbeResult
-from mltrainer.reports.values import megabytes
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import megabytes, microseconds, number
 from mltrainer.reproducibility.environment import available_mb
 from mltrainer.runs.launcher import Tools
+
+
+class PlanRequest(Findings):
+    """The variants that are traced, the config's own first; `again`: also with their repeated blocks computed again."""
+
+    variants: list[Variant]
+    again: bool = True
+
+
+class Memory(Findings):
+    """One process's memory by part; `low` and `high` are what is resident, where the allocator's share is between its bounds."""
+
+    weights: Value
+    buffers: Value
+    gradients: Value
+    optimizer: Value
+    activations: Value
+    copies: Value
+    framework: Value
+    fragmentation: Value
+    tensors: Value
+    total: Value
+    low: Value
+    high: Value
+
+
+class Span(Findings):
+    """From `low` to `high`, in microseconds."""
+
+    low: Value
+    high: Value
+
+
+class Measured(Findings):
+    """A few real steps of the config: the shortest step and the 95th percentile, and the process's peak; or why not."""
+
+    step: Span | None
+    peak_mb: Value | None
+    not_known: str | None
+
+
+class Row(Findings):
+    """A way to train: what it sets, the largest micro-batch that fits, and what that takes; `why_not` where it is none."""
+
+    name: str
+    set: dict[str, Any]
+    batch_size: int | None
+    accumulate: int | None
+    peak: Memory | None
+    step: Span | None
+    step_not_known: str | None
+    why_not: str | None
+
+
+class OnDevice(Findings):
+    """What a device of the page makes of the config, one micro-batch of one process."""
+
+    name: str
+    memory_mb: Value | None
+    fits: bool | None
+    largest: int | None
+    step: Span | None
+    not_known: list[str]
+    sources: list[str]
+
+
+class FoundPlan(Explored):
+    """The plan of a training.
+
+    Attributes:
+        traced: What the trace gave.
+        batch_size: The config's.
+        accumulate: Likewise.
+        processes: That were asked for.
+        limit_mb: The memory that was planned with, and `limit`: in words.
+        memory: Of the config as it is.
+        measured: Its real steps.
+        ways: To train with the same samples in a step.
+        devices: Those that were asked for.
+        set: The recommended keys.
+        reason: Why.
+        command: What sets them; None where nothing need change.
+        not_known: What could not be told, each with its reason.
+    """
+
+    traced: Traced
+    batch_size: int
+    accumulate: int
+    processes: int
+    limit_mb: Value
+    limit: str
+    memory: Memory | None
+    measured: Measured
+    ways: list[Row]
+    devices: list[OnDevice]
+    changes: dict[str, Any] = Field(serialization_alias="set")
+    reason: str
+    command: str | None
+    not_known: list[str]
+    applied: list[str] = Field(default_factory=list)
 
 
 def plan(
@@ -55,7 +159,7 @@ def plan(
             raise InputError(what, where="task.script", hint="write it as a task of your own (task.use)")
         count = config.processes if processes is None else processes
         config.model_copy(update={"accumulate": max(config.accumulate, count)}).require_processes(count)
-        traced = Traced.model_validate(exploration.ask(Asked(variants=variants(config), again=True)))
+        traced = Traced.model_validate(exploration.ask(PlanRequest(variants=variants(config), again=True)))
         found = _Planner(exploration, traced, count, asked).found()
     return found if not (apply and found.changes) else _applied(tools, found, set)
 
@@ -268,3 +372,75 @@ def _measured(probed: _Probed) -> Measured:
 
 def _span(interval: timing.Interval) -> Span:
     return Span(low=interval.low * 1e6, high=interval.high * 1e6)
+
+
+PARTS = {
+    "weights": "weights",
+    "buffers": "buffers",
+    "gradients": "gradients",
+    "optimizer": "optimizer's state",
+    "activations": "activations and temporary tensors",
+    "copies": "copies: weights before an update, a checkpoint being written",
+    "framework": "framework: Python, torch, the opened data",
+    "fragmentation": "fragmentation: the allocator beyond all tensors",
+}
+
+
+def text(found: FoundPlan) -> str:
+    """Return memory by part, the ways to train, the devices, and the recommendation with what to type."""
+    lines = [
+        *_memory(found),
+        *_measured_words(found),
+        f"ways to train with the same samples in a step, within {found.limit}:",
+        table([_way(row) for row in found.ways], ["way", "largest micro-batch", "accumulate", "peak", "step"]).rstrip("\n"),
+        *(f"  {row.name}: {row.why_not}" for row in found.ways if row.why_not),
+        *(line for device in found.devices for line in _device(device)),
+        f"recommendation: {found.reason}.",
+        *([f"  {found.command}"] if found.command and not found.applied else []),
+        *(f"written: {path}" for path in found.applied),
+        *(["next: git diff, then mltrainer phase run planning"] if found.applied else []),
+        *(f"not known: {line}" for line in found.not_known),
+    ]
+    return "\n".join([*lines, *changed_files(found)])
+
+
+def _memory(found: FoundPlan) -> list[str]:
+    if found.memory is None:
+        return ["memory: not known"]
+    each = " of each process" if found.processes > 1 else ""
+    rows = [[told, megabytes(getattr(found.memory, name))] for name, told in PARTS.items()]
+    size = f"{number(found.batch_size)} samples at a time, {number(found.accumulate)} times a step"
+    return [f"memory{each} with {size}:", table(rows, ["part", "size"]).rstrip("\n"), _peak(found.memory)]
+
+
+def _peak(memory: Memory) -> str:
+    span = f"{megabytes(memory.low)} to {megabytes(memory.high)} resident, by the allocator"
+    return f"peak: {megabytes(memory.total)}; tensors alone {megabytes(memory.tensors)}; {span}"
+
+
+def _measured_words(found: FoundPlan) -> list[str]:
+    measured = found.measured
+    if measured.step is None:
+        return [f"a step's time is not known: {measured.not_known}"]
+    peak = megabytes(measured.peak_mb)
+    return [f"measured on this machine: a step takes {_span_words(measured.step)}, the process {peak} at most"]
+
+
+def _span_words(span: Span) -> str:
+    return f"{microseconds(span.low)} to {microseconds(span.high)}"
+
+
+def _way(row: Row) -> list[str]:
+    size, times = (number(value) if value is not None else "-" for value in (row.batch_size, row.accumulate))
+    peak = megabytes(row.peak.total) if row.peak else "-"
+    return [row.name, size, times, peak, _span_words(row.step) if row.step else "not known"]
+
+
+def _device(device: OnDevice) -> list[str]:
+    words = {True: "fits", False: "does not fit", None: "not known whether it fits"}
+    room = "" if device.memory_mb is None else f" into {megabytes(device.memory_mb)}"
+    most = "" if device.largest is None else f"; largest micro-batch of the step: {number(device.largest)}"
+    time = f"; a step takes {_span_words(device.step)}" if device.step else ""
+    lines = [f"{device.name}: {words[device.fits]}{room}{most}{time}"]
+    lines += [f"  not known: {line}" for line in device.not_known]
+    return [*lines, *(f"  source: {source}" for source in device.sources)]

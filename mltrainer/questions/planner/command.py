@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.planner import ask
-from mltrainer.questions.planner.report import text
+from mltrainer.questions.planner.ask import text
 
 app = group()
 

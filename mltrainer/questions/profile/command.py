@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli.common import AsJson, Assignments, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.profile import ask
-from mltrainer.questions.profile.report import text
+from mltrainer.questions.profile.ask import text
 
 app = group()
 

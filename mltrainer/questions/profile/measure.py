@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from mltrainer.errors import InputError
 from mltrainer.leftovers import new_folder
 from mltrainer.questions.measuring import first_steps
-from mltrainer.questions.profile.findings import Asked, Operator, Profile, Section
+from mltrainer.questions.profile.ask import Operator, Profile, ProfileRequest, Section
 from mltrainer.records.job import ExplorationJob
 from mltrainer.trainers.native.data.addresses import Step
 from mltrainer.trainers.native.recording import NonFiniteError
@@ -39,7 +39,7 @@ def measure(session: Session, job: ExplorationJob) -> Profile:
     The timed steps run without the tracer, which makes every operation slower; on a GPU each section waits for the
     device at its ends, so that its own work is counted to it.
     """
-    count = Asked.model_validate(job.asked).steps
+    count = ProfileRequest.model_validate(job.asked).steps
     session.trainer.scheduled = lambda _step: session.config.optimizer.lr  # a schedule ends with the epochs, these steps need not
     steps = first_steps(session, WARM_UP + count + TRACED)
     clock = Clock(session.config.device)

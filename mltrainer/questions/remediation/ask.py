@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +28,117 @@ from mltrainer.errors import InputError
 from mltrainer.gates.gate import gates_before
 from mltrainer.phases.context import Context
 from mltrainer.phases.planning import CONFIG_FILE, Plan, config_text, plan_config
-from mltrainer.questions.ablation.findings import Measured, MeasuredRun
+from mltrainer.questions.ablation.findings import ChangedKey, Measured, MeasuredRun
+from mltrainer.questions.ablation.report import swap_text
 from mltrainer.questions.exploration import require_no_secret
-from mltrainer.questions.remediation.findings import Applied, Candidate, LeftOut, Training, Trial, WrittenFile
+from mltrainer.questions.findings import Findings, Value
 from mltrainer.questions.variants import TOOL, changed_keys, job_of, require_one_trainer
 from mltrainer.records.common import MetricChoice
 from mltrainer.records.reading import sound_record
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import counted, duration, number
 from mltrainer.reproducibility import git
 from mltrainer.runs.find import config_of, diagnoses_of, find_run, references_of, result_of
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, locked, write_atomic
+
+
+class LeftOut(Findings):
+    """What is not judged by a trial, and why."""
+
+    name: str
+    reason: str
+
+
+class Training(Findings):
+    """What a training showed.
+
+    Attributes:
+        run: Its id.
+        value: The metric; NaN where it failed.
+        reason: Why it failed; None where it did not.
+        wall_s: Its wall time.
+        fired: The diagnostics that fired.
+        critical: Those of them that are critical.
+        fit: good, overfitting, underfitting or unknown.
+        samples: Of how many rows the metric is a share; None where it is none.
+        beats_constant: Whether the metric is better than a constant answer's; None where that is not known.
+    """
+
+    run: str
+    value: Value
+    reason: str | None
+    wall_s: Value | None
+    fired: list[str]
+    critical: list[str]
+    fit: str
+    samples: int | None
+    beats_constant: bool | None = None
+
+
+class Candidate(Training):
+    """A training with a change of the config, and the verdict on it.
+
+    Attributes:
+        candidate: What the change is called.
+        why: Who proposes it, or what it is for.
+        changes: Dotted key and new value.
+        keys: Each key with what it was and is then.
+        verdict: In a word or two.
+        because: Its reason.
+        command: It adopts the change.
+    """
+
+    candidate: str
+    why: str
+    changes: dict[str, Any]
+    keys: list[ChangedKey]
+    verdict: str
+    because: str
+    command: str
+
+
+class Trial(Findings):
+    """What changes did against the findings over a run.
+
+    Attributes:
+        run: The run.
+        epochs: For how many each was trained.
+        metric: The metric.
+        fired: The diagnostics that fired on the run.
+        left_out: What is not judged.
+        symptoms: Those that fire on the unchanged config of the trial, too.
+        unchanged: The unchanged config; None where nothing was trained.
+        rows: The candidates, the best first.
+        best: The first of them; None where none helps.
+    """
+
+    run: str
+    epochs: int
+    metric: MetricChoice
+    fired: list[str]
+    left_out: list[LeftOut]
+    symptoms: list[str]
+    unchanged: Training | None
+    rows: list[Candidate]
+    best: Candidate | None
+
+
+class WrittenFile(Findings):
+    """A file that a change was written into, relative to the project, and whether it was not there before."""
+
+    path: str
+    is_new: bool
+
+
+class Applied(Findings):
+    """A change that was written: its keys, the files, the unified diff, and the commands to type next."""
+
+    changes: dict[str, Any]
+    files: list[WrittenFile]
+    diff: str
+    next: list[str]
+
 
 PHASE = "diagnose"  # what its runs are told to be of
 ON_OWN_SEED = 0
@@ -320,3 +421,79 @@ def _next(new: list[_File]) -> list[str]:
     # git diff shows no file that git has never heard of.
     added = [f"git add --intent-to-add {file.path}" for file in new]
     return [*added, "git diff", "mltrainer phase run planning"]
+
+
+def text(found: Trial) -> str:
+    """Return the table of a trial as a person reads it at the keyboard, the best first, and what to type next."""
+    if not found.fired:
+        said = f"run {found.run}: no diagnostic fired that a change of the config could cure; nothing was trained"
+        return "\n".join([said, *_left_out(found)])
+    if found.unchanged is None:
+        said = f"run {found.run}: {_ids(found.fired)} fired, but no change of its config can be tried; nothing was trained"
+        return "\n".join([said, *_left_out(found)])
+    metric, before = found.metric, found.unchanged
+    rows = [_cells(row) for row in found.rows]
+    heads = ["change", "fires with it", metric.name, "fit", "time", "verdict"]
+    unchanged = ["the unchanged config", _ids(before.fired), _value(before), before.fit, duration(before.wall_s), ""]
+    better = "larger" if metric.mode == "max" else "smaller"
+    how = f"each change on the same seed for {counted(found.epochs, 'epoch')}, measured on validation; {better} is better"
+    return "\n".join(
+        [
+            f"run {found.run}: {_ids(found.fired)} fired; {how}",
+            "",
+            table([unchanged, *rows], heads).rstrip("\n"),
+            "",
+            *(f"{row.candidate}: {row.why}; {swap_text(row.keys)}" for row in found.rows),
+            *_left_out(found),
+            *_unseen(found),
+            *_untold(found),
+            *_best(found),
+        ]
+    )
+
+
+def _cells(row: Candidate) -> list[str]:
+    said = f"{row.verdict}: {row.because}"
+    return [row.candidate, _ids(row.fired), _value(row), row.fit, duration(row.wall_s), said]
+
+
+def _ids(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"
+
+
+def _value(side: Training) -> str:
+    return number(side.value) if side.reason is None else f"failed: {side.reason}"
+
+
+def _left_out(found: Trial) -> list[str]:
+    return [f"not judged: {one.name}: {one.reason}" for one in found.left_out]
+
+
+def _unseen(found: Trial) -> list[str]:
+    """Return a line for the findings that the unchanged config does not reproduce, whose cure this trial cannot show."""
+    unseen = [name for name in found.fired if name not in found.symptoms]
+    return [f"not shown by the unchanged config in this trial, so not judged: {_ids(unseen)}"] if unseen else []
+
+
+def _untold(found: Trial) -> list[str]:
+    """Return a line on metrics that are not told apart: with one seed only the number of validation rows bounds chance."""
+    if not any("not told apart" in row.because or row.verdict == "not told apart" for row in found.rows):
+        return []
+    samples = found.unchanged.samples if found.unchanged else None
+    if samples is None:
+        return ["not told apart: one seed shows no interval of this metric; `mltrainer ablate` compares on several"]
+    rows, changes = counted(samples, "validation row"), counted(len(found.rows), "change")
+    within = f"within what {rows} leave to chance at 95 % ({changes} compared)"
+    return [f"not told apart: {within}; `mltrainer ablate` compares on several seeds"]
+
+
+def _best(found: Trial) -> list[str]:
+    best = found.best
+    if best is None:
+        return ["none of them helps; read the pages of what fired: mltrainer diagnose"]
+    return [f"next: {best.command}"]
+
+
+def applied_text(found: Applied) -> str:
+    """Return the diff of an applied change, and what to type next."""
+    return "\n".join([found.diff.rstrip("\n"), "", *(f"next: {line}" for line in found.next)])

@@ -7,9 +7,7 @@ from pathlib import Path
 from mltrainer.cli.common import tools
 from mltrainer.cli.output import emit, show
 from mltrainer.errors import InputError
-from mltrainer.questions.remediation.ask import apply_fix, try_fixes
-from mltrainer.questions.remediation.findings import Applied, Trial
-from mltrainer.questions.remediation.report import applied_text, text
+from mltrainer.questions.remediation.ask import Applied, Trial, applied_text, apply_fix, text, try_fixes
 
 
 def remedy(folder: Path | None, run: str, is_try: bool, epochs: int | None, is_apply: bool, as_json: bool) -> int:

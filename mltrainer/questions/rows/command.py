@@ -10,8 +10,8 @@ import typer
 from mltrainer.cli.common import AnyRun, AsJson, Folder, file_name, group, tools
 from mltrainer.cli.output import show, warn
 from mltrainer.errors import InputError
-from mltrainer.questions.rows import ask, report
-from mltrainer.questions.rows.findings import FoundRows
+from mltrainer.questions.rows import ask
+from mltrainer.questions.rows.ask import FoundRows
 from mltrainer.workspace import write_atomic, write_text
 
 PAGES = (".html", ".md")
@@ -68,7 +68,7 @@ def rows(
             checkpoint=checkpoint,
             most=most,
         )
-    show(found, report.text, as_json)
+    show(found, ask.text, as_json)
     if out is not None:
         _write(found, out)
         warn(f"page: {out}")
@@ -78,10 +78,10 @@ def rows(
 def _write(found: FoundRows, out: Path) -> None:
     """Write a page of what was found, its name ending in one of `PAGES`."""
     if out.suffix == ".html":
-        write_text(out, report.page(found))
+        write_text(out, ask.page(found))
         return
     pictures = out.with_name(f"{out.stem}_pictures")
-    page, files = report.markdown(found, pictures.name)
+    page, files = ask.markdown(found, pictures.name)
     for name, data in files.items():
         write_atomic(pictures / name, data)
     write_text(out, page)

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.questions.rows.findings import Content
+from mltrainer.questions.rows.ask import Content
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import one_of, tensors_in
 from mltrainer.trainers.native.data.addresses import evaluation_batches

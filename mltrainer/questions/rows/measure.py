@@ -16,8 +16,8 @@ from mltrainer.checkpointing.format import load
 from mltrainer.checkpointing.weights import delivered
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.questions.rows.ask import Content, Facts, Row, Samples
 from mltrainer.questions.rows.content import contents
-from mltrainer.questions.rows.findings import Content, Facts, Row, Samples
 from mltrainer.questions.rows.scoring import Score, by_loss, doubtful, scores
 from mltrainer.records.job import RowsJob
 from mltrainer.reproducibility import fingerprint

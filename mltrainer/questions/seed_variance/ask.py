@@ -11,17 +11,56 @@ from collections.abc import Sequence
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
+from mltrainer.figures.figure import Figure
+from mltrainer.figures.series import Series
+from mltrainer.figures.svg import line_chart
 from mltrainer.gates.gate import check_gates, gates_before
 from mltrainer.questions.ablation.contributions import contributions
 from mltrainer.questions.ablation.findings import Measured, Spread
-from mltrainer.questions.seed_variance.figure import of_seeds
-from mltrainer.questions.seed_variance.findings import SeedVariance, Source
-from mltrainer.questions.seed_variance.report import markdown
+from mltrainer.questions.findings import Findings, Value
 from mltrainer.questions.variants import MOST_SEEDS, PHASE, TOOL, job_of, level_of, require_one_trainer, whole_config
 from mltrainer.records.common import MetricChoice
-from mltrainer.reports.values import finite
+from mltrainer.reports import markdown as md
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import counted, finite, number, visible
 from mltrainer.runs.launcher import Tools
 from mltrainer.workspace import LOCK_FILE, Project, locked, write_json, write_text
+
+
+class Source(Findings):
+    """The file of the config, why it is this one, and whether it is that of a program."""
+
+    file: str
+    why: str
+    program: bool
+
+
+class SeedVariance(Spread):
+    """The metric of a config over seeds.
+
+    Attributes:
+        config: The config.
+        metric: The metric.
+        confidence: Of the mean's interval.
+        seeds: The seeds.
+        fewest_seeds: Of fewer there is no interval.
+        deviation: Of a single run.
+        luck: The difference of two runs, of one seed each, that is exceeded in one of twenty cases by luck alone, if the metric
+            is about normal.
+        baseline: The metric of the baseline, which has the config's own seed; None where there is none.
+        page: The page's path.
+    """
+
+    config: Source
+    metric: MetricChoice
+    confidence: Value
+    seeds: list[int]
+    fewest_seeds: int
+    deviation: Value | None
+    luck: Value | None
+    baseline: Value | None
+    page: str
+
 
 SEEDS = 5  # unless asked otherwise
 FEWEST_SEEDS = 3  # of fewer a spread tells nothing
@@ -99,3 +138,74 @@ def _baseline(project: Project) -> float | None:
     run = record.typed.evidence.run if record is not None and record.typed is not None else None
     value = run.metrics.get(run.metric.name) if run else None
     return value if finite(value) else None
+
+
+FILE = "seeds.svg"
+
+
+def of_seeds(found: SeedVariance) -> Figure:
+    """Return a dot for each seed, and lines for the mean and for the baseline, which has the config's own seed."""
+    name = visible(found.metric.name)
+    values = [(float(nr), value) for nr, value in enumerate(found.values, 1)]
+    ends = (values[0][0], values[-1][0])
+    lines = {"mean": found.mean, "the baseline": found.baseline}
+    series = [Series("one seed", values, dots=True)]
+    series += [Series(what, [(x, value) for x in ends], dashed=True) for what, value in lines.items() if value is not None]
+    told = "there is no mean" if found.mean is None else f"mean {number(found.mean)}, deviation {number(found.deviation)}"
+    caption = f"{name} of {counted(len(values), 'fresh seed')}: {told}."
+    title = "The same config on several seeds"
+    chart = line_chart(title, caption, series, x_label="seed", y_label=name)
+    return Figure(FILE, title, caption, chart)
+
+
+OURS = "Weights, order of samples and every other draw differ with the seed; the split stays.", "`mltrainer ablate`"
+A_PROGRAM_S = "What differs with the seed, only the program knows.", "a search (`mltrainer phase run optimization`)"
+
+
+def rows(found: SeedVariance) -> list[tuple[str, str]]:
+    """Return the statistics over seeds as pairs of label and value, in words."""
+    ends, share = found.interval, f"{number(100 * found.confidence, 2)} % interval of the mean"
+    return [
+        ("mean", "none: a run failed" if found.mean is None else number(found.mean)),
+        (share, _without(found) if ends is None else f"{number(ends[0])} to {number(ends[1])}"),
+        ("deviation of a single run", number(found.deviation)),
+        ("two runs differ by luck alone by up to", f"{number(found.luck)} (19 of 20 times)"),
+        ("the baseline, on the config's own seed", "not measured" if found.baseline is None else number(found.baseline)),
+        *((f"failed on seed {row.seed}", row.reason) for row in found.failed),
+    ]
+
+
+def _without(found: SeedVariance) -> str:
+    """Return the reason for a missing interval."""
+    return "none: a run failed" if found.mean is None else f"none: it takes {counted(found.fewest_seeds, 'seed')} at least"
+
+
+def text(found: SeedVariance) -> str:
+    """Return the values as a person reads them at the keyboard, and where the page is."""
+    head = f"{found.config.file} on {counted(len(found.seeds), 'fresh seed')}: {found.metric.name} on validation"
+    values = table([list(row) for row in rows(found)], ["what", "measured"]).rstrip("\n")
+    return "\n".join([head, "", values, "", f"page: {found.page}, with its figure"])
+
+
+def markdown(found: SeedVariance, figure: Figure) -> str:
+    """Return the page; identical numbers give identical bytes."""
+    count, config = counted(len(found.seeds), "fresh seed"), found.config
+    differs, compares = A_PROGRAM_S if config.program else OURS
+    told = (
+        f"{md.code(config.file)} ({md.text(config.why)}), trained on {count}; "
+        f"{md.code(found.metric.name)} on validation data. {differs} A change of the config that gains less than two runs "
+        f"differ by luck has shown nothing: train both on the same seeds with {compares}. The interval of the mean is exact for "
+        "few seeds (Hartigan, 1969); the spread that other samples would bring is no part of it."
+    )
+    values = md.table(["what", "measured"], [[md.text(name), md.text(value)] for name, value in rows(found)])
+    each = md.table(
+        ["seed", found.metric.name, "run"],
+        [
+            [md.text(seed), md.text(number(value, 6)), md.code(run)]
+            for seed, value, run in zip(found.seeds, found.values, found.runs, strict=True)
+        ],
+        "lrl",
+    )
+    return md.document(
+        ["# Several seeds", told, values, f"![{figure.title}]({figure.file})", f"*{md.text(figure.caption)}*", each]
+    )

@@ -9,7 +9,7 @@ import typer
 from mltrainer.cli.common import AsJson, Folder, group, tools
 from mltrainer.cli.output import show
 from mltrainer.questions.seed_variance import ask
-from mltrainer.questions.seed_variance.report import text
+from mltrainer.questions.seed_variance.ask import text
 from mltrainer.questions.variants import MOST_SEEDS
 
 app = group()
