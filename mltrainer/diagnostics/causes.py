@@ -7,15 +7,90 @@ no healthy run of the labelled sets is told one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from mltrainer.diagnostics.cause import Told
+from mltrainer.diagnostics.cause import HELD_SKILL, Cause, Found, Told
 from mltrainer.diagnostics.config_causes import CONFIG_CAUSES
-from mltrainer.diagnostics.data_causes import DATA_CAUSES
 from mltrainer.diagnostics.loss_causes import LOSS_CAUSES
 from mltrainer.diagnostics.model_causes import MODEL_CAUSES
-from mltrainer.diagnostics.signals import Run
+from mltrainer.diagnostics.signals import Run, number, percent, text
 from mltrainer.records.diagnostics import Diagnosis
+
+FAR_TARGETS, TINY = 100, 0.01  # times the answers of an untrained model, which are about 1, or this
+PADDED = 0.5  # of the places
+REPEATED = 0.5  # share of the training rows
+ALIKE, LOST = 0.3, 3  # the skill of neighbours, and so many times as much as is left
+OUTLYING, MOST_OUTLIERS = 0.8, 0.1  # of the variance, and of the samples
+
+
+def _repeated(run: Run) -> Found | None:
+    share = number(run.start_data.repeated) if run.start_data else math.nan
+    if not share >= REPEATED:
+        return None
+    return Found(
+        f"{percent(share)} of the training samples that were looked at repeat another one: an epoch has few distinct rows."
+    )
+
+
+def _altered(run: Run) -> Found | None:
+    given = [number(share) for share in ((run.result.signals and run.result.signals.start.as_given) or [])]
+    if len(given) < 2 or not run.history or run.reached_skill >= HELD_SKILL or not 0 <= run.chance < 1:
+        return None
+    told, held_out = ((share - run.chance) / (1 - run.chance) for share in given)
+    if held_out < ALIKE or told > held_out / LOST:
+        return None
+    return Found(
+        f"Of validation samples the nearest ones name the class of {percent(given[1])}, of training samples, as the model gets "
+        f"them, of {percent(given[0])}: what alters these (a crop, an augmentation), or their labels, takes the classes away."
+    )
+
+
+def _outlying(run: Run) -> Found | None:
+    data = run.start_data
+    if data is None or not data.outliers or not number(data.outlying) >= OUTLYING:
+        return None
+    if data.outliers > MOST_OUTLIERS * number(run.result.train_samples):
+        return None
+    return Found(
+        f"{data.outliers} of the training targets that were looked at lie far outside of the others and make up "
+        f"{percent(number(data.outlying))} of their variance: a squared loss is about these."
+    )
+
+
+def _far_targets(run: Run) -> Found | None:
+    target, output = run.start and run.start.target, run.start and run.start.output
+    if not target or not output or target.classes or run.reached_skill >= HELD_SKILL or _outlying(run):
+        return None
+    reach, given = (max(abs(number(one.lowest)), abs(number(one.largest))) for one in (target, output))
+    if not reach >= FAR_TARGETS * max(given, TINY):
+        return None
+    return Found(
+        f"The targets reach {text(reach)}, and the answers of the untrained model {text(given)}: the targets are not scaled, and "
+        "steps of a usual length take very long to come near them."
+    )
+
+
+def _padded(run: Run) -> Found | None:
+    share = number(run.start_data and run.start_data.constant)
+    if not share >= PADDED or run.skill >= HELD_SKILL:
+        return None
+    return Found(
+        f"{percent(share)} of the places of the inputs hold the same number in all training samples, as padding does: an answer "
+        "that is read behind it, not at the last real place, hardly knows what stands before."
+    )
+
+
+DATA_CAUSES = (
+    Cause("inputs_destroyed", _altered, "Look at some training samples as the model gets them, with their labels", True),
+    Cause("mostly_padding", _padded, "Read the answer at each sample's own length, or pack the sequences", False),
+    Cause("targets_unscaled", _far_targets, "Standardize the targets by the training split's, and undo it for the metric", False),
+    Cause(
+        "target_outliers", _outlying, "Look at these targets; clip them, take their logarithm, or a loss such as Huber's", False
+    ),
+    Cause("rows_repeated", _repeated, "Look at how the data set, or its sampler, comes to its rows", False),
+)
+
 
 ALONE = "wrong_setup"  # the diagnostic of causes that are wrong in themselves
 

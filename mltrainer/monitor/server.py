@@ -8,22 +8,89 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import html
+import posixpath
+import re
 import secrets
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from markdown_it import MarkdownIt
+
+from mltrainer import handbook
 from mltrainer.errors import InputError, MachineError
 from mltrainer.follow.steps import StepsView
-from mltrainer.monitor import details, pages
+from mltrainer.monitor import details
 from mltrainer.monitor.follower import Follower
 from mltrainer.monitor.run import Seen, WatchedRun
 from mltrainer.monitor.shown import ProjectShown, sent
 from mltrainer.page_headers import page_headers
 from mltrainer.workspace import Project, machine_faults, read_whole
+
+PICTURES = {".svg": "image/svg+xml", ".png": "image/png"}
+# What our own reports write as HTML; everything else that looks like HTML is shown as text.
+_OURS = re.compile(r"&lt;(/?(?:details|summary)|br ?/?)&gt;")
+_ALIGNED = re.compile(r' style="text-align:(\w+)"')  # an inline style, which the page's policy refuses
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="{up}icon.svg"><link rel="stylesheet" href="{up}style.css"><script src="{up}theme.js"></script></head>
+<body class="page"><header class="bar"><a href="{up}">&larr; {project}</a><span>{title}</span></header>
+<main class="paper">{body}</main></body></html>
+"""
+
+
+def report_file(project: Project, path: str) -> Path:
+    """Return the file of a report or of one of its figures.
+
+    Raises:
+        InputError: It is none, or it does not lie in the phases' folders.
+    """
+    folder = (project.root / "phases").resolve()
+    # Resolved before it is compared, so that neither `..` nor a link leads out.
+    file = (project.root / path).resolve()
+    if not file.is_relative_to(folder) or file.suffix not in (".md", *PICTURES) or not file.is_file():
+        raise InputError("no report of this project", where=path[:200])
+    return file
+
+
+def rendered(text: str) -> str:
+    """Return Markdown as HTML; HTML in it is shown as text, but for what folds a part away and ends a line."""
+    return _ALIGNED.sub(r' class="\1"', _OURS.sub(r"<\1>", _MARKDOWN.render(text)))
+
+
+def page(text: str, title: str, project: str, depth: int) -> bytes:
+    """Return Markdown as a whole page.
+
+    Args:
+        text: The Markdown.
+        title: What the page is called.
+        project: The project's name.
+        depth: How many folders below the monitor's own page it lies.
+    """
+    shown = {"title": html.escape(title), "project": html.escape(project), "up": "../" * depth or "./"}
+    return PAGE.format(**shown, body=rendered(text)).encode()
+
+
+def guide(path: str, project: Project, depth: int) -> bytes:
+    """Return a page of the handbook.
+
+    Raises:
+        InputError: There is no such page.
+    """
+    found = handbook.read_page(posixpath.normpath(path), project.root)
+    if not found.path.endswith(".md"):
+        raise InputError("no page of the handbook", where=path[:200])
+    return page(found.body, found.path, project.root.name, depth)
+
 
 LOOPBACK = "127.0.0.1"
 BEAT_S = 5.0  # silence after which a page gets a sign of life; sending it also shows whether the page is still open
@@ -252,15 +319,15 @@ def _event(name: str, value: Any) -> bytes:
 
 
 def _report(project: Project, path: str, depth: int) -> Answer:
-    file = pages.report_file(project, path)
-    if file.suffix in pages.PICTURES:
-        return read_whole(file), pages.PICTURES[file.suffix]
+    file = report_file(project, path)
+    if file.suffix in PICTURES:
+        return read_whole(file), PICTURES[file.suffix]
     text = read_whole(file).decode(errors="replace")
-    return pages.page(text, path, project.root.name, depth), "text/html; charset=utf-8"
+    return page(text, path, project.root.name, depth), "text/html; charset=utf-8"
 
 
 def _guide(project: Project, path: str, depth: int) -> Answer:
-    return pages.guide(path, project, depth), "text/html; charset=utf-8"
+    return guide(path, project, depth), "text/html; charset=utf-8"
 
 
 _PAGES: dict[str, Callable[[Project, str, int], Answer]] = {"report": _report, "guide": _guide}

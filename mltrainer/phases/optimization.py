@@ -6,8 +6,10 @@ baseline over fresh seeds, and `final_config.yaml`.
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from mltrainer.configs.items import ImprovementSettings
@@ -18,19 +20,21 @@ from mltrainer.configs.templates import TUNING, Pruning, TuningTemplate, applica
 from mltrainer.errors import InputError
 from mltrainer.gates.statistics import TEST, improvements, is_better, level_at
 from mltrainer.phases.baseline import run_source
-from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context, Result, file_row, where_there_is
 from mltrainer.phases.planning import config_text, planned_config
 from mltrainer.records.common import InputRow, KeyChange, MetricChoice
 from mltrainer.records.diagnostics import Diagnostics
+from mltrainer.records.envelope import partial_record
 from mltrainer.records.job import SearchJob
-from mltrainer.records.optimization import BaselineValue, Comparison, Replay, Searched, Skipped
+from mltrainer.records.optimization import BaselineValue, Comparison, CountedComparison, Replay, Searched, Skipped
 from mltrainer.records.partial import partial
+from mltrainer.reproducibility import git
 from mltrainer.runs.contract import contract_of, key_changes
 from mltrainer.runs.retrain import reproduce
 from mltrainer.runs.trainer import page_for
+from mltrainer.search.counting import comparisons, ledger
 from mltrainer.search.points import mean_of, points
-from mltrainer.workspace import digest, write_atomic
+from mltrainer.workspace import Project, digest, write_atomic
 
 CONFIG_FILE = "final_config.yaml"
 TUNER = "hyperparameter_tuner"
@@ -325,3 +329,48 @@ def judged(comparison: Comparison, differences: list[float]) -> Comparison:
     return comparison.model_copy(
         update={"test": TEST, "differences": differences, "mean_difference": mean, "worst_difference": worst}
     )
+
+
+RECORD = "record.json"
+MOST_VERSIONS = 500  # of the record in git: more searches than anybody runs of one plan
+
+
+def known_comparisons(project: Project, last: Any) -> list[CountedComparison]:
+    """Return all comparisons that the project's state, its record, or any version of that in git tells of.
+
+    Args:
+        project: The project.
+        last: The evidence of optimization's record as it lies here; None: there is none.
+    """
+    # All three: a search keeps its share of the level spent when the state folder is emptied, or its branch is given up.
+    told = [*ledger(project.root), *_of_search(last), *_committed(project)]
+    return [row for nr, row in enumerate(told) if row not in told[:nr]]
+
+
+def _of_search(evidence: Any) -> list[CountedComparison]:
+    """Return a search's comparison, and those before it; none of a skip, or of a version that did not count."""
+    if not isinstance(evidence, Searched):
+        return []
+    found = evidence.comparison
+    row = {key: getattr(found, key) for key in CountedComparison.model_fields}
+    return comparisons([row, *({**row, "study": None, **dict(one)} for one in found.earlier)])
+
+
+def _committed(project: Project) -> Iterator[CountedComparison]:
+    """Yield the comparisons of the record's versions in all branches; nothing where there is no repository."""
+    path = project.relative(project.phase_dir("optimization") / RECORD)
+    try:
+        root = git.locate(project.root)
+        commits = git.run(project.root, "log", "--all", f"--max-count={MOST_VERSIONS}", "--format=%H", "--", path).split()
+        names = "".join(f"{commit.decode()}:{root.prefix}{path}\n" for commit in commits)
+        # Asked first: a commit that removed the record has no such blob, and reading it would fail.
+        blobs = git.run(project.root, "cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=names.encode())
+        held = dict.fromkeys(line.split()[0].decode() for line in blobs.splitlines() if line.endswith(b" blob"))
+        texts = [git.run(project.root, "cat-file", "blob", blob) for blob in held]
+    except git.GitError:
+        return
+    for text in texts:
+        try:
+            yield from _of_search(partial_record(json.loads(text), "optimization").evidence)
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):  # no record of any version
+            continue

@@ -101,7 +101,7 @@ def test_a_function_that_is_at_fault_fails_its_item_with_the_reason(tmp_path: Pa
     found = judged(tmp_path, code)
     assert found.verdict == "fail"
     assert reason in found.evidence["own_check"]
-    assert found.hint == "fix our_gates:good_enough, then mltrainer phase run baseline"
+    assert found.mend == "fix our_gates:good_enough, then mltrainer phase run baseline"
 
 
 def test_a_function_that_takes_too_long_fails_its_item_and_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from mltrainer.configs.items import PlanningSettings
 from mltrainer.configs.loading import assign
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.phases.fine_tuning import fine_tuning
+from mltrainer.phases.planning import fine_tuning
 from mltrainer.records.planning import FineTuning
 from mltrainer.workspace import read_json
 from tests.conftest import Cli

@@ -17,9 +17,9 @@ import yaml
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.phases import optimization
-from mltrainer.phases.comparisons import known_comparisons
 from mltrainer.phases.context import Context
 from mltrainer.phases.finalization import final_config
+from mltrainer.phases.optimization import known_comparisons
 from mltrainer.records.reading import read_records
 from mltrainer.runs.launcher import launch
 from mltrainer.search.space import trial_values

@@ -16,7 +16,7 @@ from mltrainer.configs.pages import ORCHESTRATOR
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.project.front import Project as Front
 from mltrainer.questions.rows.ask import FoundRows, facts, page
-from mltrainer.questions.rows.content import png
+from mltrainer.questions.rows.measure import png
 from mltrainer.records.job import TrainingJob
 from mltrainer.reports.values import number
 from mltrainer.runs.launcher import tools_of

@@ -14,7 +14,7 @@ from sklearn.dummy import DummyClassifier
 from mltrainer.records.job import ReferenceSettings
 from mltrainer.records.partial import partial
 from mltrainer.references import job
-from mltrainer.references.comparing import Asked, compare
+from mltrainer.references.job import Asked, compare
 from mltrainer.references.models import PlainModel, fit, predict, references
 from mltrainer.references.packages import Setting, catboost
 from mltrainer.tasks.reference_inputs import ReferenceInputs

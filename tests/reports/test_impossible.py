@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mltrainer.records.envelope import Envelope, partial_record
-from mltrainer.reports.impossible import OF_A_RUN, contradictions, lost
+from mltrainer.reports.review import OF_A_RUN, contradictions, lost
 from tests.reports import records
 
 Record = dict[str, Any]

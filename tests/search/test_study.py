@@ -13,7 +13,7 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
 from mltrainer.search import halving
-from mltrainer.search.live import Live
+from mltrainer.search.runs import Live
 from mltrainer.search.space import draw
 from mltrainer.search.study import Study
 from mltrainer.search.trial import State, Trained, Trial, best_trial

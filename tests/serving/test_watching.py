@@ -18,7 +18,7 @@ from mltrainer.serving.store import Kept, Store
 from mltrainer.serving.watching import labelled, watched
 from mltrainer.tasks.proportions import share_difference
 from mltrainer.tasks.tables.columns import parse_column
-from mltrainer.tasks.tables.training_distribution import training_distribution
+from mltrainer.tasks.tables.task import training_distribution
 from tests.conftest import Cli
 from tests.serving.conftest import ROW, TABLE, VALUE, asking, deliver
 

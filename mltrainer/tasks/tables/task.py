@@ -36,7 +36,6 @@ from mltrainer.tasks.tables.hints import SQUARED, heavy_tail, names_hint, table_
 from mltrainer.tasks.tables.leakage import Answers, Target, leakage_findings
 from mltrainer.tasks.tables.models import build_for_table, each_member
 from mltrainer.tasks.tables.sentinels import sentinels, together
-from mltrainer.tasks.tables.training_distribution import training_distribution
 from mltrainer.tasks.tables.two_splits import split_findings
 
 LEFT_OUT_ROWS = 20_000  # of columns that are no features, such as an id for each row
@@ -482,3 +481,33 @@ class TabularRegression(Tabular):
         values = self._target[ids.train]
         stats = {"min": float(values.min()), "max": float(values.max()), "mean": self._mean, "std": self._std}
         return {**super().describe(ids), "target": {"name": self._schema.target.name, **stats}}
+
+
+TENTHS = np.linspace(0.1, 0.9, 9)
+MOST_SHARES = 100  # categories whose shares are recorded
+
+
+def training_distribution(column: Column, train: np.ndarray, vocabulary: list[str] | None) -> dict[str, Any] | None:
+    """Return the shares of a column's training values by bin, and of missing ones; None for texts and hashed categories.
+
+    Args:
+        column: The column.
+        train: The training rows.
+        vocabulary: The categories that training has seen.
+
+    Returns:
+        `missing`; of numbers `edges`, their inner tenths, and `bins`, the share of the rows between each two; of categories
+        `shares`, in the vocabulary's order.
+    """
+    gone = column.missing[train]
+    missing = float(gone.mean())
+    if vocabulary is not None and len(vocabulary) <= MOST_SHARES:
+        codes = column.block(train, vocabulary)[:, 0].astype(np.int64)
+        counts = np.bincount(codes[codes >= 0], minlength=len(vocabulary))
+        return {"missing": missing, "shares": (counts / len(train)).tolist()}
+    if column.values.dtype != np.float64:
+        return None
+    present = column.values[train][~gone]
+    edges = np.unique(np.quantile(present, TENTHS)).tolist()
+    counts = np.histogram(present, bins=[-np.inf, *edges, np.inf])[0]
+    return {"missing": missing, "edges": edges, "bins": (counts / len(train)).tolist()}
