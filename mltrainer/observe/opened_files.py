@@ -2,151 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from mltrainer import handbook
 from mltrainer.observe import files
 from mltrainer.observe.file_rows import gathered, rows_of_reads
+from mltrainer.observe.imports import after_import
 from mltrainer.observe.inputs import WAYS, read_in, source_of
 from mltrainer.observe.logs import rows_of
 from mltrainer.observe.process import Process, Settings
+from mltrainer.observe.readers import READERS, watch
 from mltrainer.records.common import FileRow
 from mltrainer.workspace import STATE_DIR
-
-Note = Callable[[str], None]
-
-# By module: functions, and classes written in Python, whose first argument, or the one of such a name, is a path.
-READERS: dict[str, tuple[str, ...]] = {
-    "safetensors": ("safe_open",),
-    "safetensors.torch": ("safe_open",),
-    "safetensors.numpy": ("safe_open",),
-    "torch": ("from_file",),
-    "torch.jit": ("load",),
-    "torchvision.io": ("read_image", "read_file", "read_video", "decode_image"),
-    "torchaudio": ("load", "info"),
-    "soundfile": ("read", "info", "SoundFile"),
-    "cv2": ("imread", "imreadmulti"),
-    "h5py": ("File",),
-    "polars": (
-        *("read_csv", "scan_csv", "read_parquet", "scan_parquet", "read_ipc", "scan_ipc", "read_json", "read_ndjson"),
-        *("scan_ndjson", "read_avro"),
-    ),
-    "pyarrow": ("memory_map",),
-    "pyarrow.csv": ("read_csv", "open_csv"),
-    "pyarrow.json": ("read_json",),
-    "pyarrow.feather": ("read_table", "read_feather"),
-    "pyarrow.parquet": ("read_table", "ParquetFile"),
-    "pandas": ("read_parquet", "read_feather", "read_hdf", "read_orc"),
-    "onnxruntime": ("InferenceSession",),
-}
-NAMED = ("filename", "file", "path", "source", "uri", "filepath", "path_or_model_path", "path_or_bytes", "path_or_buf", "f")
-SEEN = "_mltrainer_notes_what_it_reads"
-
-
-def watch(module: ModuleType, note: Note) -> None:
-    """Have a module's readers noted.
-
-    Args:
-        module: One of `READERS`, imported.
-        note: Is given each path.
-    """
-    for name in READERS[module.__name__]:
-        reader = getattr(module, name, None)
-        # A module may have it from another one that is watched: behind two functions each file would be noted twice.
-        if reader is None or getattr(reader, SEEN, False):
-            continue
-        if isinstance(reader, type) and "__init__" in vars(reader) and hasattr(reader, "__dict__") and _is_of_python(reader):
-            reader.__init__ = _noting(reader.__init__, note, 1)  # type: ignore[misc]  # it stays the class that others derive from
-            setattr(reader, SEEN, True)
-        else:
-            setattr(module, name, _noting(reader, note, 0))
-
-
-def _is_of_python(kind: type) -> bool:
-    return bool(kind.__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: a class that a Python statement made
-
-
-def _noting(reader: Any, note: Note, place: int) -> Any:
-    @functools.wraps(reader, updated=())
-    def read(*arguments: Any, **named: Any) -> Any:
-        given = arguments[place] if len(arguments) > place else next((named[name] for name in NAMED if name in named), None)
-        for path in given if isinstance(given, (list, tuple)) else [given]:
-            if isinstance(path, (str, os.PathLike)):
-                note(os.fsdecode(path))
-        return reader(*arguments, **named)
-
-    setattr(read, SEEN, True)
-    return read
-
-
-Then = Callable[[ModuleType], None]
-
-
-def after_import(names: Iterable[str], then: Then) -> None:
-    """Call a function with each module of some names: now where it has been imported, else after that.
-
-    Args:
-        names: The modules.
-        then: Is given the module.
-    """
-    waiting = []
-    for name in names:
-        module = sys.modules.get(name)
-        # In the table, but still being imported: of a module in a circle of imports only the beginning is there.
-        if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
-            waiting.append(name)
-        else:
-            then(module)
-    if waiting:
-        sys.meta_path.insert(0, _AfterImport(set(waiting), then))
-
-
-class _AfterImport:
-    """Finds modules as the other finders do, and calls back once one has been imported whole: many look for it before that."""
-
-    def __init__(self, names: set[str], then: Then) -> None:
-        self._names, self._then = names, then
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
-        if name not in self._names:
-            return None
-        others = sys.meta_path[sys.meta_path.index(self) + 1 :]  # another one that waits for the same module may be among them
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((each for each in found if each is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._imported)  # type: ignore[assignment]  # it has what the import system calls
-        return spec
-
-    def _imported(self, module: ModuleType) -> None:
-        self._names.discard(module.__name__)
-        self._then(module)
-
-
-class _Loader:
-    def __init__(self, real: Any, then: Then) -> None:
-        self._real, self._then = real, then
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def create_module(self, spec: Any) -> Any:
-        return self._real.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert module.__spec__ is not None
-        # Before the module runs: its own code may ask its loader for files that lie beside it.
-        module.__loader__ = module.__spec__.loader = self._real
-        self._real.exec_module(module)
-        self._then(module)
-
 
 OPENED = "opened"  # in a run's folder, until the run has ended: the lines of its processes
 PLACES = "places.txt"  # beside them: where the project lay as each process began, for one that is moved before it goes on

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.observe.opened_files import after_import
+from mltrainer.observe.imports import after_import
 
 
 def test_two_that_wait_for_one_module_are_both_called_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
