@@ -144,7 +144,7 @@ $(TRACKIO)/.installed: $(STAMP)
 	@touch $@
 
 trackio-test: $(TRACKIO)/.installed  ## the tracker Trackio, beside the older pillow that it asks for
-	$(TRACKIO)/bin/python -m pytest -k trackio tests/trackers/test_trackio.py tests/trackers/test_real.py
+	$(TRACKIO)/bin/python -m pytest -k trackio tests/companions/trackers/test_trackio.py tests/companions/trackers/test_real.py
 
 # Ray brings packages of its own: it is installed beside what it borrows from .venv, as Trackio is.
 $(RAY)/.installed: $(STAMP)

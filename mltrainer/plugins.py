@@ -1,18 +1,23 @@
 """Plug-ins: trackers, optimizers, tasks, questions, exporters and executors of installed distributions, by entry points.
 
-To look for one reads the distributions' metadata alone; `load` imports it. A distribution that lies in a project's folder is
-none: whoever sent the project would run code by it. What is built in comes first, so that no plug-in takes its name over.
+The package's own companions, the folders of `mltrainer/companions`, are found like plug-ins: each says in its `__init__.py` which
+commands and parts it adds, and the core imports none of them by name.
+
+To look for an installed plug-in reads the distributions' metadata alone; `load` imports it. A distribution in a project's folder
+is none: whoever sent the project would run code by it. What is built in comes first, so that no plug-in takes its name over.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mltrainer.errors import InputError
 from mltrainer.validation import faults_of
@@ -62,7 +67,65 @@ class Plugin:
         return {self.value.partition(":")[0].partition(".")[0], *(file.parts[0].removesuffix(".py") for file in files)}
 
 
+class Command(NamedTuple):
+    """A command of the program.
+
+    Attributes:
+        name: What is typed.
+        module: The module whose `app` has it.
+        help: One line.
+        section: The title of its section in the program's help.
+        after: The command below which it is listed there; empty: the first; None: the last.
+    """
+
+    name: str
+    module: str
+    help: str
+    section: str
+    after: str | None = None
+
+
+# The sections of the program's help that companions add to.
+ASK = "Ask one question of any training program, without a project"
+TRAIN, LOOK, EXPLORE = "Train, phase by phase", "Look at what was trained", "Explore, without a trace in the project"
+
 _loaded: dict[tuple[str, str], Plugin] = {}  # of this process, whose files are part of a run's code
+
+
+# --- companions -----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def companions() -> tuple[ModuleType, ...]:
+    """Return the package's companions, sorted by name.
+
+    Each may have `COMMANDS`, a tuple of `Command`, and `PARTS`, in which a kind of part has `module:attribute` by name, as in an
+    entry point. Its `__init__.py` imports nothing heavy: every command of the program reads it.
+    """
+    folder = Path(__file__).with_name("companions")
+    names = sorted(entry.name for entry in folder.iterdir() if (entry / "__init__.py").is_file())
+    return tuple(importlib.import_module(f"mltrainer.companions.{name}") for name in names)
+
+
+def commands() -> tuple[Command, ...]:
+    """Return the companions' commands."""
+    return tuple(command for companion in companions() for command in getattr(companion, "COMMANDS", ()))
+
+
+@functools.cache
+def parts(kind: str) -> Mapping[str, str]:
+    """Return the companions' parts of a kind: `module:attribute` by name."""
+    return {name: value for companion in companions() for name, value in getattr(companion, "PARTS", {}).get(kind, {}).items()}
+
+
+def part(kind: str, name: str) -> Any:
+    """Import a companion's part and return it.
+
+    Raises:
+        KeyError: No companion has one of that kind and name.
+    """
+    module, _, attribute = parts(kind)[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 # --- looking for them -----------------------------------------------------------------------------------

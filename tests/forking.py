@@ -33,7 +33,7 @@ PRELOADED = (
     "torch._dynamo",  # with these two exports, which planning tries, begin at once
     "torch.export._trace",
     *(f"mltrainer.{job}" for job in ("trainers.native.job", "search.job", "exporters.job", "references.job")),
-    "mltrainer.questions.measuring",
+    "mltrainer.companions.questions.measuring",
 )
 BEFORE_START = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 NEEDS_A_START = ("ATEN_CPU_CAPABILITY",)  # read when torch is loaded
@@ -177,7 +177,8 @@ def start(command: Command) -> Process:
     """Fork a tool; start a real process where the command or its variables need one."""
     _, *switches, entry, job, _ = command.arguments
     needs_a_start = any(name in command.environment for name in NEEDS_A_START)
-    if switches != ["-P", "-m"] or not entry.startswith("mltrainer.tools.") or needs_a_start:
+    is_tool = entry.startswith("mltrainer.tools.") or entry.endswith(".tool")
+    if switches != ["-P", "-m"] or not is_tool or needs_a_start:
         return local.start(command)
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(SERVER.path)

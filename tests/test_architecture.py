@@ -16,16 +16,14 @@ import mltrainer
 
 PACKAGE = Path(mltrainer.__file__).parent
 FLOORS = [
+    {"companions"},
     {"cli", "__main__"},
     {"project"},
-    {"questions"},
-    {"monitor", "serving"},
-    {"trackers"},
     {"phases"},
     {"runs"},
     {"gates"},
-    {"reports", "figures", "follow", "tools", "search", "trainers", "references", "exporters", "planner"},
-    {"diagnostics", "checkpointing", "reproducibility", "integrations", "tasks", "strategies", "wrap"},
+    {"reports", "figures", "follow", "tools", "search", "trainers", "references", "exporters"},
+    {"diagnostics", "checkpointing", "reproducibility", "integrations", "tasks", "tables", "programs"},
     {"observe"},
     {"records"},
     {"configs"},
@@ -38,9 +36,12 @@ FLOORS = [
 TORCH_FREE = [
     "cli",
     "project",
-    "questions",
-    "monitor",
-    "trackers",
+    "companions",
+    "companions.questions",
+    "companions.monitor",
+    "companions.trackers",
+    "companions.cluster",
+    "companions.wrap",
     "phases",
     "runs",
     "gates",
@@ -59,7 +60,7 @@ TORCH_FREE = [
     "looking",
     "redaction",
     "plugins",
-    "wrap",
+    "programs",
     "observe",
     "errors",
     "validation",
@@ -83,8 +84,7 @@ def imports(path: Path) -> set[str]:
 
 
 def floor(module: str) -> int:
-    _, room, *parts = module.split(".")
-    room = "cli" if room == "questions" and parts[-1:] == ["command"] else room  # a question's command stands with the others
+    room = module.split(".")[1]
     return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
 
 
@@ -92,6 +92,12 @@ def floor(module: str) -> int:
 def test_imports_point_down(module: str) -> None:
     above = [other for other in imports(modules()[module]) if floor(other) < floor(module)]
     assert not above
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if not name.startswith("mltrainer.companions")])
+def test_the_core_imports_no_companion(module: str) -> None:
+    assert not [name for name in all_imports(modules()[module]) if name.startswith("mltrainer.companions")]
+    assert not re.search(r"mltrainer\.companions\.\w+\.", modules()[module].read_text("utf-8"))
 
 
 def all_imports(path: Path) -> set[str]:
@@ -113,7 +119,7 @@ def test_nothing_above_the_tools_imports_torch() -> None:
         "import pkgutil, importlib, sys, mltrainer\n"
         f"for room in {TORCH_FREE!r}:\n"
         "    module = importlib.import_module(f'mltrainer.{room}')\n"
-        "    for found in () if room == 'questions' else pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
+        "    for found in () if room == 'companions.questions' else pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
         "        importlib.import_module(f'mltrainer.{room}.{found.name}')\n"
         f"for name in {[name for name in modules() if name.endswith('.command')]!r}:\n"
         "    importlib.import_module(name)\n"  # of a question what its command loads; what measures is loaded by its tool alone
@@ -131,7 +137,7 @@ RAW = {
     "reproducibility/packs.py": (1, "files of runs that are written already"),
     "leftovers.py": (1, "empty files that are held"),
     "cli/faults.py": (2, "a fault's traceback, redacted there: private, and through no link"),
-    "questions/rows/command.py": (1, "pictures"),
+    "companions/questions/rows/command.py": (1, "pictures"),
     "configs/schema.py": (1, "schemas of our own models"),
     "records/schemas/__init__.py": (1, "schemas of our own models"),
     "handbook.py": (1, "our own pages"),
@@ -139,9 +145,9 @@ RAW = {
     "executors/fork_server.py": (3, "processes print into it, likewise; and a pipe"),
     "executors/local.py": (1, "a process prints into it; redacted by who started it, when that has ended"),
     "executors/machine_agent.py": (1, "a process prints into it, likewise"),
-    "questions/batch_size/measure.py": (1, "the kernel's file"),
+    "companions/questions/batch_size/measure.py": (1, "the kernel's file"),
     "project/start.py": (2, "the user's own project file, refused where it holds a secret, and .gitignore"),
-    "questions/remediation/ask.py": (1, "the user's own files, refused where they hold a secret"),
+    "companions/questions/remediation/ask.py": (1, "the user's own files, refused where they hold a secret"),
     "phases/planning.py": (1, "the training config, whose digest is bound: with a secret, planning stops before it"),
     "phases/optimization.py": (1, "the training config, likewise"),
     "project/object_store.py": (2, "the project's own files, there and back, compared by their digests"),
@@ -158,13 +164,13 @@ RAW = {
     "checkpointing/format.py": (1, "tensors, and a manifest that was redacted before it was sealed"),
     "checkpointing/deployment.py": (6, "the model, the user's preprocessing, our own program, and digests of files"),
     "phases/finalization.py": (1, "digests of files"),
-    "serving/watching.py": (1, "the user's own rows with their labels, where they are asked for"),
+    "companions/serving/watching.py": (1, "the user's own rows with their labels, where they are asked for"),
     "runs/predict.py": (1, "predictions for the user's own rows"),
     "runs/predicted_table.py": (1, "the user's own rows with their predictions"),
     "tasks/images/pictures.py": (1, "the user's own data, prepared"),
     "tasks/tables/table_cache.py": (2, "the user's own data, prepared"),
     "tasks/text/token_file.py": (2, "the user's own data, prepared"),
-    "strategies/kept_rows.py": (1, "numbers that a teacher gave"),
+    "companions/strategies/kept_rows.py": (1, "numbers that a teacher gave"),
     "runs/rebuild.py": (1, "a process prints into it; redacted when that has ended"),
 }
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mltrainer.companions.serving.templates.rendering import Place, files_of
 from mltrainer.configs.project import ProjectConfig
 from mltrainer.configs.templates import ProductionTemplate
 from mltrainer.gates.gate import check_gates
-from mltrainer.serving.templates.rendering import Place, files_of
 from mltrainer.workspace import Project
-from tests.serving.test_templates import MODEL, SPECS
+from tests.companions.serving.test_templates import MODEL, SPECS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PAIRS = {"distillation": ("teacher", "student"), "lora": ("base", "adapted")}

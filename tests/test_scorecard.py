@@ -177,7 +177,7 @@ def test_the_page_has_the_places_of_the_tables() -> None:
 
 
 def test_each_strategy_has_a_column() -> None:
-    from mltrainer.strategies.joined import KINDS
+    from mltrainer.tasks.strategies import KINDS
     from tests.benchmarks.scorecard.trainers import STRATEGIES
 
     assert {trainer.name for trainer in STRATEGIES} >= {*KINDS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mltrainer import plugins
-from mltrainer.questions.registry import EXPLORE, LOOK, QUESTIONS
+from mltrainer.plugins import ASK, EXPLORE, LOOK, TRAIN
 
 
 class Entry(NamedTuple):
@@ -26,45 +26,39 @@ _SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("mltrainer.cli.project", "What this machine can do, what is missing, and how to get it."),
         "guide": Entry("mltrainer.cli.project", "Read a page of the handbook."),
     },
-    "Ask one question of any training program, without a project": {
-        "wrap": Entry("mltrainer.cli.wrap", "Does it repeat? Runs it twice, unedited; if not, names the line."),
-    },
-    "Train, phase by phase": {
+    ASK: {},
+    TRAIN: {
         "run": Entry("mltrainer.cli.phases", "Walk the phases from wherever the project stands."),
         "phase": Entry("mltrainer.cli.phases", "Run one phase."),
-        "launch": Entry("mltrainer.cli.launch", "What starts the phases elsewhere: a script for SLURM, a JobSet."),
         "store": Entry("mltrainer.cli.store", "Copy data, checkpoints and records to an object store, and back."),
-        "export-config": Entry("mltrainer.cli.launch", "The plan as TrainingArguments of transformers, with a script."),
+        "export-config": Entry("mltrainer.cli.export_config", "The plan as TrainingArguments of transformers, with a script."),
         "status": Entry("mltrainer.cli.gates", "Show each phase, its gate, what is stale and what comes next."),
         "gate": Entry("mltrainer.cli.gates", "Check gates, or waive an item with a reason."),
         "report": Entry("mltrainer.cli.report", "What a pull request changes, as a comment for it."),
     },
     LOOK: {
-        "monitor": Entry("mltrainer.cli.monitor", "Watch runs live, in the terminal or the browser."),
         "runs": Entry("mltrainer.cli.runs", "List, show and compare runs."),
         "diagnose": Entry("mltrainer.cli.runs", "Findings over a recorded run, with suggested changes."),
         "reproduce": Entry("mltrainer.cli.runs", "Train a run again in a fresh process and compare bit for bit."),
         "fork": Entry("mltrainer.cli.runs", "Train a new run from another run's checkpoint."),
         "checkpoints": Entry("mltrainer.cli.checkpoints", "List, verify and export checkpoints."),
         "predict": Entry("mltrainer.cli.checkpoints", "Predict new rows, texts or pictures with the delivered model."),
-        "serve": Entry("mltrainer.cli.serve", "Answer requests with the delivered model over HTTP, with a form."),
-        "watch": Entry("mltrainer.cli.watch", "Is what a served model is asked, and how right it is, still as in training?"),
-        "integrate": Entry("mltrainer.cli.integrate", "Files for your own stack: FastAPI, Next.js, Supabase, Docker."),
     },
     EXPLORE: {},
 }
 
 
-def _with_questions(title: str, entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Return a section's commands, each question's below the one that it names."""
+def _with_companions(title: str, entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return a section's commands, each one of a companion below the command that it names."""
     rows = list(entries.items())
-    for question in (one for one in QUESTIONS if one.section == title and one.help is not None):
-        place = next((nr for nr, (name, _) in enumerate(rows, 1) if name == question.after), len(rows))
-        rows.insert(place, (question.command, Entry(question.module, question.help or "")))
+    for command in (one for one in plugins.commands() if one.section == title):
+        last = 0 if command.after == "" else len(rows)
+        place = next((nr for nr, (name, _) in enumerate(rows, 1) if name == command.after), last)
+        rows.insert(place, (command.name, Entry(command.module, command.help)))
     return dict(rows)
 
 
-SECTIONS = {title: _with_questions(title, entries) for title, entries in _SECTIONS.items()}
+SECTIONS = {title: _with_companions(title, entries) for title, entries in _SECTIONS.items()}
 COMMANDS: dict[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 # What people type who know other programs, and what it is called here.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mltrainer import plugins
 from mltrainer.cli import output
 from mltrainer.cli.common import (
     AnyRun,
@@ -290,9 +291,8 @@ def diagnose(
     if epochs is not None and not is_try:
         raise typer.BadParameter("it goes with --try.", param_hint="'--epochs'")
     if is_try or is_apply:
-        from mltrainer.questions.remediation.command import remedy
-
-        return remedy(folder, run or "baseline", is_try, epochs, is_apply, as_json)
+        remedy = plugins.part("diagnose", "remedy")
+        return int(remedy(folder, run or "baseline", is_try, epochs, is_apply, as_json))
     from mltrainer.records.common import dumped
     from mltrainer.runs.find import diagnose_run
 
@@ -323,14 +323,12 @@ def _print_states(rows: Sequence[AdvisedDiagnosis], verbose: bool) -> None:
 
 def _print_finding(row: AdvisedDiagnosis, run: str | None) -> None:
     """Print a finding that fired: its page, its fix, and the commands of its changes and of its samples."""
-    from mltrainer.questions.rows.ask import has_rows
-
     say(f"\n{row.title} (mltrainer guide {row.page.removesuffix('.md')})")
     if "mend" in row.evidence:
         say(f"  {row.evidence['mend']}")
     for change in row.changes:
         say(f"  {change.why}: mltrainer phase run planning {as_typed(change.set)}")
-    if has_rows(row):
+    if plugins.part("diagnose", "has_rows")(row):
         say(" ".join(["  its samples: mltrainer rows", *([run] if run else []), "--finding", row.id]))
 
 

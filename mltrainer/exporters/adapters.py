@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from mltrainer import plugins
 from mltrainer.checkpointing.calling import as_called
 from mltrainer.checkpointing.export import compare, leaves, units_of
 from mltrainer.exporters.calls import Calls
 from mltrainer.records.common import Export
 from mltrainer.reproducibility import seeds
-from mltrainer.strategies import lora
 from mltrainer.tasks.opening import OpenTask, make_model
 from mltrainer.workspace import plain
 
-FORMAT, FILES = "adapter", lora.FILES
+FORMAT = "adapter"
+WEIGHTS_FILE, CONFIG_FILE, BASE_FILE = "adapter_model.safetensors", "adapter_config.json", "adapter_base.json"
+FILES = (WEIGHTS_FILE, CONFIG_FILE, BASE_FILE)
 DRAWN = 0.1  # deviation of the draws that take the place of a training, so that adapters add something
 
 
@@ -36,15 +38,15 @@ def deliver(
         adapted = make_model(task)
     adapted.load_state_dict(trained, strict=True)
     files = task.strategies.delivered(adapted)
-    if lora.WEIGHTS_FILE not in files:
+    if WEIGHTS_FILE not in files:
         return files, []
-    lora.reread(adapted.eval(), files[lora.WEIGHTS_FILE])
+    plugins.part("adapters", "reread")(adapted.eval(), files[WEIGHTS_FILE])
     batches = [calls.all.tensors, *calls.others]
     with torch.no_grad():
         whole, apart = ([leaves(as_called(one, calls.all)(*batch)) for batch in batches] for one in (model.eval(), adapted))
     found = plain(compare(whole, apart, tolerance, units_of(task.task.inference())))
     samples = len(calls.all.tensors[0])
-    row = Export(format=FORMAT, file=lora.WEIGHTS_FILE, state="written", reason=None, agrees=None)
+    row = Export(format=FORMAT, file=WEIGHTS_FILE, state="written", reason=None, agrees=None)
     return files, [row.model_copy(update={**found, "samples": samples, "batch_sizes": [samples]})]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pydantic
 
-from mltrainer import handbook
+from mltrainer import handbook, plugins
 from mltrainer.configs import yaml
 from mltrainer.configs.editing import rewritten
 from mltrainer.configs.items import PlanningSettings
@@ -28,7 +28,6 @@ from mltrainer.configs.templates import BASELINE, production_template, start_tem
 from mltrainer.errors import InputError
 from mltrainer.phases.context import Context, Result, code_rows, file_row, rows_with_role
 from mltrainer.phases.inputs import opened_by
-from mltrainer.phases.memory_advice import memory_advice
 from mltrainer.phases.probing import Probes, compare, data_of, estimate, fed, probe, probe_again, what_options_bring
 from mltrainer.phases.sanity_check import rehearsal
 from mltrainer.records.common import FileRow, InputRow, Part, Source, dumped
@@ -123,7 +122,7 @@ def run(ctx: Context) -> Result:
     settings = PlanningSettings.model_validate(ctx.page.settings)
     advice: dict[str, Part | None] = {
         "fine_tuning": fine_tuning(config, first, settings),
-        "memory_advice": memory_advice(ctx, fed(config, first), first, estimated, settings),
+        "memory_advice": plugins.part("planning", "memory_advice")(ctx, fed(config, first), first, estimated, settings),
         "boosting": _boosting(ctx, config, first),
     }
     evidence |= {name: advised.model_dump() for name, advised in advice.items() if advised is not None}

@@ -20,6 +20,7 @@ from mltrainer.errors import InputError
 from mltrainer.observe.disturbances import ALL, NOT_CHANGED, words_of
 from mltrainer.phases.context import Context
 from mltrainer.plugins import located
+from mltrainer.programs.leftover_files import first_unlike
 from mltrainer.records.common import Call, Cause, Divergence
 from mltrainer.records.event import Event
 from mltrainer.records.job import TrainingJob
@@ -32,7 +33,6 @@ from mltrainer.reproducibility.hash_seeds import hash_seeds
 from mltrainer.reproducibility.short_strings import named
 from mltrainer.runs.localize import HASH_SEED_VARIABLE, NOTHING, ONE_BY_ONE, OTHER_HASHES, Change, find_cause
 from mltrainer.runs.trainer import Trainer
-from mltrainer.wrap.leavings import first_unlike
 
 MOST_CALLS = 5  # attributes that a resumed probe had not as before
 

@@ -67,7 +67,7 @@ from pathlib import Path
 import joblib
 {import}
 
-from mltrainer.integrations.tables import open_table, print_answers
+from mltrainer.tables import open_table, print_answers
 
 HERE = Path(__file__).parent
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mltrainer
-from mltrainer import handbook
+from mltrainer import handbook, plugins
 from mltrainer.configs.pages import phase_page, policy_changes, policy_digest, tool_pages, tool_path, trained_by
 from mltrainer.configs.project import TrainingConfig, load_project, load_training
 from mltrainer.configs.tracking import Tracking
@@ -48,8 +48,6 @@ from mltrainer.reports.values import duration
 from mltrainer.reproducibility.git import committed_file
 from mltrainer.runs.launcher import Tools
 from mltrainer.runs.recorded import keep_out_of_git
-from mltrainer.trackers.beside import Beside
-from mltrainer.trackers.sanity_check import Rehearsal
 from mltrainer.workspace import (
     LOCK_FILE,
     PHASES,
@@ -144,7 +142,8 @@ def _run_locked(tools: Tools, phase: str, assignments: tuple[str, ...], template
     previous = before[-1].record.sha256 if before and before[-1].record else None
     current = sound_record(project, phase)
     shown_in = _tracking(project, earlier) if earlier else None  # planning has no run: it tries the trackers
-    with Beside(project, phase, shown_in, tools.tell) as trackers, Rehearsal(project, tools.tell) as tried:
+    beside, rehearsal = (plugins.part("trackers", name) for name in ("beside", "rehearsal"))
+    with beside(project, phase, shown_in, tools.tell) as trackers, rehearsal(project, tools.tell) as tried:
         started = (trackers.tell, tools.launch, template, tried.begin, tools.prepare)
         ctx = Context(project, page, earlier, current, previous, assignments, *started)
         result = RUN[phase](ctx)

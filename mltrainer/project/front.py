@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mltrainer import plugins
 from mltrainer.configs.launching import EngineName
 from mltrainer.configs.loading import Changes, as_assignments
 from mltrainer.configs.project import TrainingConfig
@@ -22,12 +22,11 @@ from mltrainer.errors import InputError
 from mltrainer.follow.progress import shown
 from mltrainer.gates.gate import Gate, check_gates
 from mltrainer.gates.machine import advice, asked, derive
+from mltrainer.phases.present_config import present_config
 from mltrainer.project import engine
 from mltrainer.project.review import review
 from mltrainer.project.start import NETWORK, Script, make_project
 from mltrainer.project.views import Comparison, Gates, Predictions, Review, Run, Runs, Status, looks
-from mltrainer.questions.exploration import present_config
-from mltrainer.questions.registry import CALLS
 from mltrainer.records.reading import Record, read_records
 from mltrainer.reproducibility.repository import identity
 from mltrainer.runs.drift import drifted
@@ -373,10 +372,10 @@ class Project:
     # --- questions ---
 
     def __getattr__(self, name: str) -> Callable[..., Found]:
-        """Return a question's call, which returns what its command prints with `--json`; `questions.registry` has them all."""
-        if name not in CALLS:
+        """Return a question's call, which returns what its command prints with `--json`."""
+        if name not in plugins.parts("calls"):
             raise AttributeError(f"a project has no {name!r}", name=name, obj=self)
-        ask = getattr(importlib.import_module(f"mltrainer.questions.{CALLS[name]}.ask"), name)
+        ask = plugins.part("calls", name)
 
         @functools.wraps(ask)
         def call(*given: Any, tell: Tell | None = None, **named: Any) -> Found:
@@ -387,7 +386,7 @@ class Project:
         return call
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *CALLS]
+        return [*super().__dir__(), *plugins.parts("calls")]
 
     def config(self, *, set: Changes | None = None) -> TrainingConfig:
         """Return the config that template, `mltrainer.yaml`, edits and `set` give together; nothing is written."""

@@ -14,12 +14,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from mltrainer import handbook
+from mltrainer import handbook, plugins
 from mltrainer.configs.project import load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.machine import RUNNING_FILE
 from mltrainer.leftovers import RUN_LOCK, RUN_SCRATCH
-from mltrainer.questions.registry import SCRATCH
 from mltrainer.records.common import FileRow, Part
 from mltrainer.records.reading import sound_record
 from mltrainer.reproducibility.evidence import RESULT_FILE
@@ -43,7 +42,7 @@ PHASES_DIR = "phases"
 KNOWN_FILE = "store.json"  # in the state folder: what the store held when this project last pushed or pulled
 ARRIVING, STORE_LOCK = "arriving", "store.lock"
 # In the state folder: of this machine alone, made again where it is missing, or of other people.
-LEFT_OUT = SCRATCH | {
+LEFT_OUT = plugins.parts("scratch").keys() | {
     *("cache", "tables", "tokens", "probe", "cause", "remote", ENVIRONMENTS, ARRIVING),
     *(LOCK_FILE, RUNNING_FILE, KNOWN_FILE, STORE_LOCK),
 }

@@ -24,8 +24,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from mltrainer.integrations.tables import outputs_of
 from mltrainer.references.packages import Setting, catboost, lightgbm
+from mltrainer.tables import outputs_of
 from mltrainer.tasks.reference_inputs import ReferenceInputs
 
 Inputs = np.ndarray | list[str]

@@ -42,13 +42,13 @@ FORKED = {
     "mltrainer.tools.export": ("mltrainer.exporters.job",),
     "mltrainer.tools.references": ("mltrainer.references.job",),
     "mltrainer.tools.search": ("mltrainer.search.job",),
-    "mltrainer.tools.ablation": ("mltrainer.questions.ablation.measure",),
+    **{tool: (module,) for tool, module in plugins.parts("pooled").items()},
 }
 EXPORTED = {  # what formats of an export import beside that; not their runtime, whose threads a fork would not survive
     "torch_export": ("torch.export._trace",),
     "onnx": ("torch.export._trace", "onnxscript.function_libs.torch_lib.ops"),
 }
-POOLED = ("mltrainer.tools.search", "mltrainer.tools.ablation")  # which fork workers
+POOLED = ("mltrainer.tools.search", *plugins.parts("pooled"))  # which fork workers
 POLL_S = 0.2  # a tool that ends closes the pipe, which is seen at once; only where another process holds it is this waited
 # Kernels that every x86-64 CPU has, whatever else it could do: torch's own, oneDNN's and MKL's dispatch held down.
 PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}

@@ -18,14 +18,14 @@ from mltrainer import leftovers
 from mltrainer.errors import InputError
 from mltrainer.executors.executor import EVENTS
 from mltrainer.observe.disturbances import DISTURBANCES, Perturbations, alone
+from mltrainer.programs.checking import Check, calls_in
+from mltrainer.programs.starting import WrappedProgram
 from mltrainer.records.common import Call, Cause
 from mltrainer.records.job import TrainingJob
 from mltrainer.reproducibility.causes import HASH_SEEDS, KINDS, Trace, first_difference
 from mltrainer.runs.launcher import Tools, prepared
 from mltrainer.runs.trainer import trainer_of
 from mltrainer.workspace import read_json
-from mltrainer.wrap.checking import Check, calls_in
-from mltrainer.wrap.starting import WrappedProgram
 
 TRACE_FILE, WITNESS_FILE, INITIAL_FILE = "trace.jsonl", "witness.json", "initial.json"
 

@@ -10,6 +10,7 @@ from typing import Any
 from mltrainer.configs.pages import trained_by, verification_page
 from mltrainer.configs.project import TrainingConfig, config_digest
 from mltrainer.errors import GateError
+from mltrainer.programs.leftover_files import first_unlike
 from mltrainer.records.common import Divergence
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.job import TrainingJob
@@ -22,7 +23,6 @@ from mltrainer.runs.launcher import Tools
 from mltrainer.runs.retrain import Reproduction, computes_otherwise, is_class_of_environment, numbers_of, reproduction_row
 from mltrainer.runs.trainer import trainer_for
 from mltrainer.workspace import TRAINING, Project, locked, write_text
-from mltrainer.wrap.leavings import first_unlike
 
 CONTRACT = ("config_sha256", "data_sha256", "code_sha256", "environment_sha256", "inputs_sha256")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mltrainer import plugins
 from mltrainer.configs.launching import EngineName, Launching
 from mltrainer.executors.engine import Engine
-from mltrainer.executors.ray import Ray
-from mltrainer.executors.slurm import Slurm
 from mltrainer.records.job import PooledJob
 from mltrainer.search.pool import Pool, places
 from mltrainer.search.remote_pool import RemotePool
@@ -47,4 +46,5 @@ def engine_of(name: EngineName, launch: Launching) -> Engine:
     Raises:
         InputError: It is not installed, or its cluster is not there.
     """
-    return Ray(launch.ray.address) if name == "ray" else Slurm(launch.slurm)
+    engine: Engine = plugins.part("engines", name)(launch)
+    return engine

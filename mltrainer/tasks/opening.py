@@ -20,8 +20,6 @@ from mltrainer.errors import GateError, InputError
 from mltrainer.records.common import FileRow, dumped
 from mltrainer.records.planning import Begun
 from mltrainer.reproducibility import seeds, tensorflow
-from mltrainer.strategies.joined import strategies_of
-from mltrainer.strategies.strategy import Alter, Features, Forward, Ranked, Reading, Training
 from mltrainer.tasks import data_findings, sanity_check
 from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.builtin import BuiltinTask, builtin_task
@@ -33,6 +31,8 @@ from mltrainer.tasks.sketch import sketch
 from mltrainer.tasks.sources import read_source
 from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
 from mltrainer.tasks.stored.records import Part
+from mltrainer.tasks.strategies import strategies_of
+from mltrainer.tasks.strategy import Alter, Features, Forward, Ranked, Reading, Training
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import import_class, make_task, user_code
 from mltrainer.workspace import digest

@@ -26,7 +26,7 @@ import numpy as np
 
 from mltrainer.workspace import Project
 from tests.browser import CHROMIUM, Page, browser
-from tests.monitor.invented import Training, empty_project
+from tests.companions.monitor.invented import Training, empty_project
 
 EVERY = 1000  # steps from one evaluation to the next
 SPIKE = 0.654321  # where in the long run

@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
+from mltrainer.companions.planner import memory, timing
+from mltrainer.companions.planner.memory import Setup
+from mltrainer.companions.planner.sizing import RECOMPUTED
+from mltrainer.companions.planner.trace import traced
 from mltrainer.configs.loading import assign, validate_values
 from mltrainer.configs.pages import tool_page
 from mltrainer.configs.project import TrainingConfig
-from mltrainer.planner import memory, timing
-from mltrainer.planner.memory import Setup
-from mltrainer.planner.sizing import RECOMPUTED
-from mltrainer.planner.trace import traced
 from mltrainer.records.job import ExplorationJob, TrainingJob
 from mltrainer.records.planner import Traced, TracedBatch, Variant
 from mltrainer.tools.program import Events

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from tests.serving.conftest import ROW, TABLE, deliver
+from tests.companions.serving.conftest import ROW, TABLE, deliver
 
 PEER = Path(__file__).with_name("serving_peer.py")
 

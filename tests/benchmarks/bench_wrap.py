@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError, raise_terminated
-from mltrainer.wrap.checking import Check
-from mltrainer.wrap.starting import WrappedProgram
+from mltrainer.programs.checking import Check
+from mltrainer.programs.starting import WrappedProgram
 from tests.benchmarks.wrap.faults import FAULTS, STATE, STATE_GONE, guilty, planted
 
 SCRIPTS = Path(__file__).parent / "wrap" / "scripts"

@@ -16,7 +16,7 @@ from pathlib import Path
 from mltrainer.errors import raise_terminated
 from mltrainer.observe.disturbances import Perturbations
 from mltrainer.observe.process import Settings
-from mltrainer.wrap.starting import WrappedProgram, start
+from mltrainer.programs.starting import WrappedProgram, start
 
 WORK = """
 import json, statistics, sys, time

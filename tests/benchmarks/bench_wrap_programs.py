@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from mltrainer.errors import MltrainerError, raise_terminated
-from mltrainer.wrap.checking import Check
-from mltrainer.wrap.starting import WrappedProgram
+from mltrainer.programs.checking import Check
+from mltrainer.programs.starting import WrappedProgram
 from tests.benchmarks.wrap.programs import GROUPS, VARIANTS, Variant, variants
 
 STEPS = 12

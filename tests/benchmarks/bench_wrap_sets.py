@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mltrainer.wrap.checking import Check
-from mltrainer.wrap.starting import WrappedProgram
+from mltrainer.programs.checking import Check
+from mltrainer.programs.starting import WrappedProgram
 from tests.benchmarks.wrap.sets import CLEAN, FAULTY, GIVEN, TRAIN, rows, source
 
 STEPS = 3

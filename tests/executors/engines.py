@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
+from mltrainer.companions.cluster.ray import Ray
+from mltrainer.companions.cluster.slurm import Slurm
 from mltrainer.executors.engine import Engine, RemoteCommand, Sight, Sighting
-from mltrainer.executors.ray import Ray
-from mltrainer.executors.slurm import Slurm
 from mltrainer.records.job import JobBase
 from mltrainer.search.ended import Ended
 from mltrainer.search.pool import Pool

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mltrainer.companions.monitor.run import WatchedRun
+from mltrainer.companions.monitor.scene import Scene
 from mltrainer.follow.log import EVENTS_FILE, interruptions, read_rows, read_signals, seconds_worked
-from mltrainer.monitor.run import WatchedRun
-from mltrainer.monitor.scene import Scene
 from mltrainer.runs.find import describe_run
-from tests.monitor.invented import Training, empty_project
+from tests.companions.monitor.invented import Training, empty_project
 
 BEGAN = {"event": "began", "step": 0}
 ROW = {"event": "row", "step": 4, "epoch": 1, "validation": {"accuracy": 0.5}, "train": {"accuracy": 0.75}}

@@ -10,7 +10,7 @@ import pytest
 from mltrainer.follow.steps import Band, Steps
 from mltrainer.follow.tail import Tail
 from mltrainer.reproducibility import fingerprint
-from tests.monitor.invented import chain
+from tests.companions.monitor.invented import chain
 
 
 def test_every_step_is_read_with_the_bits_that_the_trainer_wrote(tmp_path: Path) -> None:

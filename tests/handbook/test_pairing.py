@@ -121,7 +121,7 @@ def test_a_tools_manifest_names_itself_and_a_module_that_exists(tool: str) -> No
     assert importlib.util.find_spec(manifest.entry_point) is not None
 
 
-@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool_page(tool, None).entry_point.startswith("mltrainer.tools.")])
+@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool_page(tool, None).entry_point.startswith("mltrainer.")])
 def test_a_program_starts_with_what_must_be_set_before_the_interpreter(tool: str) -> None:
     environment = tool_page(tool, None).environment
     assert environment["PYTHONHASHSEED"] == "0"

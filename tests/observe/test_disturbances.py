@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 
 from mltrainer.observe.disturbances import ALL, DISTURBANCES, Perturbations, alone, chosen, words_of
+from mltrainer.programs import checking
 from mltrainer.reproducibility.causes import KINDS
 from mltrainer.runs import localize
-from mltrainer.wrap import checking
 
 
 def test_each_one_has_a_kind_of_cause_of_its_own_and_a_module_that_begins_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 from mltrainer.gates.checks import planning
 from mltrainer.observe.disturbances import Perturbations
 from mltrainer.trainers.script.observed import _read_back
-from tests.wrap.test_starting import ran, said
+from tests.programs.test_starting import ran, said
 
 TENSORFLOW = {
     "tensorflow/__init__.py": (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from mltrainer import handbook
+from mltrainer.companions.monitor.run import WatchedRun
 from mltrainer.diagnostics.rules import RULES
 from mltrainer.follow.log import note_alert
-from mltrainer.monitor.run import WatchedRun
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mltrainer.integrations.tables import open_table
+from mltrainer.tables import open_table
 from mltrainer.workspace import PHASES, Project, read_json
 from tests.conftest import Cli, commit
 from tests.known_tables import plane, stepped

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
+from mltrainer.companions.planner.memory_advice import memory_advice
 from mltrainer.configs.items import PlanningSettings
 from mltrainer.configs.pages import phase_page
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import MachineError, MltrainerError, StoppedError
-from mltrainer.phases.memory_advice import memory_advice
 from mltrainer.records.planning import Estimate, MemoryAdvice
 from mltrainer.workspace import Project
+from tests.companions.planner.test_memory import row, traced
 from tests.exporters.test_program import table
-from tests.planner.test_memory import row, traced
 from tests.results import probe_result
 
 SETTINGS = PlanningSettings.model_validate(phase_page("planning", None).settings)

@@ -32,7 +32,7 @@ def test_it_answers(cli: Cli, epochs: Path, digits_once: Path) -> None:
 
 
 def test_a_built_in_command_is_not_taken_over(cli: Cli, epochs: Path, digits_once: Path) -> None:
-    write_metadata(epochs, "thief", "mltrainer.questions", {"status": "mltrainer_epochs:app"})
+    write_metadata(epochs, "thief", "mltrainer.companions.questions", {"status": "mltrainer_epochs:app"})
     assert "planning" in cli("status", "--project", digits_once).out
     assert "Of installed packages:\n  epochs " in cli("--help").out
     assert "mltrainer_epochs" not in sys.modules

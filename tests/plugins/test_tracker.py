@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from mltrainer.companions.trackers.beside import Beside
+from mltrainer.companions.trackers.sanity_check import Rehearsal
+from mltrainer.companions.trackers.sink import adapter
 from mltrainer.configs import yaml
 from mltrainer.configs.loading import validate, without_defaults
 from mltrainer.configs.project import ProjectConfig, config_digest
 from mltrainer.configs.tracking import Tracking
 from mltrainer.errors import InputError
 from mltrainer.records.planning import Tracker
-from mltrainer.trackers.beside import Beside
-from mltrainer.trackers.sanity_check import Rehearsal
-from mltrainer.trackers.sink import adapter
-from tests.monitor.invented import PROJECT, Training, empty_project
+from tests.companions.monitor.invented import PROJECT, Training, empty_project
 from tests.plugins.installing import install, use
 from tests.plugins.test_optimizer import config
 

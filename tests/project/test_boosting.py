@@ -17,9 +17,9 @@ from mltrainer.configs import yaml
 from mltrainer.configs.project import TrainingConfig, load_project
 from mltrainer.errors import InputError
 from mltrainer.gates.gate import check_gates
-from mltrainer.integrations.tables import open_table, outputs_of, print_answers, read_rows
 from mltrainer.project import boosting, start
 from mltrainer.project.start import make_project
+from mltrainer.tables import open_table, outputs_of, print_answers, read_rows
 from mltrainer.tasks.opening import OpenTask, open_task
 from mltrainer.workspace import Project, read_json
 from tests.conftest import Cli, commit

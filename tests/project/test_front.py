@@ -18,15 +18,15 @@ import pytest
 
 import mltrainer
 from mltrainer.checkpointing.weights import weights_sha256
+from mltrainer.companions.questions import exploration
+from mltrainer.companions.questions.batch_size import ask as size
+from mltrainer.companions.questions.learning_rate import ask as rate
+from mltrainer.companions.questions.registry import CALLS
 from mltrainer.errors import GateError, InputError
 from mltrainer.gates.gate import GateItem
 from mltrainer.gates.machine import Advice
 from mltrainer.project import engine, front
 from mltrainer.project.views import Status
-from mltrainer.questions import exploration
-from mltrainer.questions.batch_size import ask as size
-from mltrainer.questions.learning_rate import ask as rate
-from mltrainer.questions.registry import CALLS
 from mltrainer.reports import notebook
 from mltrainer.reports.frames import frame
 from mltrainer.reports.runs import Difference, RunComparison, RunRow

@@ -10,8 +10,8 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.runs.labels import MOST_TAGS, Labels, label_run, labels_file, read_labels
 from mltrainer.workspace import Project
+from tests.companions.monitor.invented import Training, empty_project
 from tests.conftest import Cli
-from tests.monitor.invented import Training, empty_project
 
 FIRST, OTHER = "a" * 12, "b" * 12
 

@@ -9,13 +9,13 @@ from mltrainer.configs.items import MemorySettings, ProbeSettings, SourceSetting
 from mltrainer.configs.pages import NOT_OFFERED
 from mltrainer.configs.project import SCRIPT_RUNNER, TrainingConfig, config_digest
 from mltrainer.gates.check import RUN_PLANNING, Outcome, check, recorded, when
+from mltrainer.programs.causes import KINDS
 from mltrainer.records.common import Cause, Divergence
 from mltrainer.records.envelope import Envelope
 from mltrainer.records.planning import Planned, Planning, UnsoundData
 from mltrainer.records.run import WITHOUT_STEPS, Determinism
 from mltrainer.reproducibility.causes import KINDS as WORDS
 from mltrainer.workspace import digest
-from mltrainer.wrap.causes import KINDS
 
 SWITCHES = {
     "deterministic_algorithms": True,

@@ -18,8 +18,8 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.redaction import redact, shortened
 from mltrainer.reproducibility import seeds
-from mltrainer.strategies.strategy import Forward
 from mltrainer.tasks.opening import OpenTask, Samples
+from mltrainer.tasks.strategy import Forward
 from mltrainer.tasks.structures import joined, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import evaluation_batches, own_batches

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
-from mltrainer.strategies.joined import Strategies
-from mltrainer.strategies.strategy import MicroBatch
+from mltrainer.tasks.strategies import Strategies
+from mltrainer.tasks.strategy import MicroBatch
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Batch
 from mltrainer.trainers.native.optimization.precision import autocast, choose, full

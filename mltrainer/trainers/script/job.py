@@ -16,6 +16,9 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, StoppedError, interrupted
 from mltrainer.observe.file_rows import require_as_recorded
 from mltrainer.observe.process import Settings
+from mltrainer.programs.checking import COMPARES_LEFT, Check, calls_in
+from mltrainer.programs.stalls import stall_reporter
+from mltrainer.programs.starting import WrappedProgram
 from mltrainer.records.common import Cause
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.run import Resumed, sealed
@@ -27,9 +30,6 @@ from mltrainer.trainers.result import has_error, unsound_data
 from mltrainer.trainers.script.observed import Observed, observed
 from mltrainer.trainers.script.result import judged_table, require_left, result_of
 from mltrainer.workspace import write_json, write_text
-from mltrainer.wrap.checking import COMPARES_LEFT, Check, calls_in
-from mltrainer.wrap.stalls import stall_reporter
-from mltrainer.wrap.starting import WrappedProgram
 
 SCRATCH, PRINTED = "scratch", "program.txt"
 ERROR_FILE = "error.json"

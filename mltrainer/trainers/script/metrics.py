@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mltrainer.errors import InputError
-from mltrainer.wrap.leavings import is_time
+from mltrainer.programs.leftover_files import is_time
 
 TRAIN = "train_"  # begins the names of what was measured on training samples
 EVALUATED = "eval_"  # begins those of validation where transformers writes them: here they have none

@@ -15,14 +15,14 @@ from mltrainer.observe.disturbances import ALL, Perturbations
 from mltrainer.observe.file_rows import rows_of_paths, rows_of_reads
 from mltrainer.observe.logs import Key, rows_of
 from mltrainer.observe.process import Settings
+from mltrainer.programs.chains import Chain, Entry, last_step
+from mltrainer.programs.checking import NOTHING, computed
+from mltrainer.programs.starting import FinishedRun, WrappedProgram, lacks_terminal, start
+from mltrainer.programs.subject import Subject, subject_of
 from mltrainer.records.common import FileRow
 from mltrainer.reproducibility.fingerprint import ids_digest
 from mltrainer.trainers.script.metrics import Told, told_of
 from mltrainer.workspace import digest
-from mltrainer.wrap.chains import Chain, Entry, last_step
-from mltrainer.wrap.checking import NOTHING, computed
-from mltrainer.wrap.starting import FinishedRun, WrappedProgram, lacks_terminal, start
-from mltrainer.wrap.subject import Subject, subject_of
 
 NO_PROCESS: Key = ("", 0)
 

@@ -20,6 +20,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.observe.file_rows import rows_of_paths
+from mltrainer.programs.leftover_files import first_unlike
 from mltrainer.records.common import Divergence, FileRow, dumped
 from mltrainer.records.job import TrainingJob
 from mltrainer.records.partial import partial
@@ -31,7 +32,6 @@ from mltrainer.trainers.script.history import Steps, first_nonfinite, history, s
 from mltrainer.trainers.script.metrics import Told, ended_by, read_metrics, told_alone
 from mltrainer.trainers.script.observed import Observed, data_of
 from mltrainer.workspace import digest, plain, read_json
-from mltrainer.wrap.leavings import first_unlike
 
 PROBE = "probe"
 NO_SAMPLES = {"train": 0, "validation": 0, "test": 0}
@@ -51,7 +51,7 @@ def judged_table(job: TrainingJob, root: Path) -> dict[str, Any]:
     name = job.config.task.table
     if job.data_limits is None or name is None:
         return {}
-    from mltrainer.integrations.tables import open_described  # which brings torch: no other program needs it here
+    from mltrainer.tables import open_described  # which brings torch: no other program needs it here
 
     facts = open_described(root / name).facts(DataLimits.model_validate(job.data_limits))
     # What answers them stands in the table's own description.

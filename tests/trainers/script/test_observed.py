@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mltrainer.observe.inputs import Read
+from mltrainer.programs.subject import Subject
 from mltrainer.trainers.script.observed import data_of
-from mltrainer.wrap.subject import Subject
 
 
 def test_a_file_of_the_project_that_is_named_by_its_absolute_path_is_found_in_another_clone(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.observe.inputs import Read
+from mltrainer.programs.chains import Entry
+from mltrainer.programs.subject import Subject
 from mltrainer.records.job import TrainingJob
 from mltrainer.trainers.script.history import Steps
 from mltrainer.trainers.script.observed import Observed
 from mltrainer.trainers.script.result import _chain, metrics_findings, require_left
-from mltrainer.wrap.chains import Entry
-from mltrainer.wrap.subject import Subject
 from tests.projects import PROJECT
 
 CONFIG = TrainingConfig.model_validate({**PROJECT, "name": "rings"})

@@ -12,8 +12,8 @@ import torch
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.reproducibility import seeds
-from mltrainer.strategies.strategy import Alter
 from mltrainer.tasks.opening import Samples
+from mltrainer.tasks.strategy import Alter
 from mltrainer.trainers.native.data.reading import Batch as Batch
 from mltrainer.trainers.native.data.reading import batches_of, make_loader
 

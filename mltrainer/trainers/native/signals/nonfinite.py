@@ -22,7 +22,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
-from mltrainer.strategies.strategy import MicroBatch
+from mltrainer.tasks.strategy import MicroBatch
 from mltrainer.tasks.structures import tensors_in
 from mltrainer.tasks.user_code import user_line
 from mltrainer.trainers.native.data.addresses import Batch, Step

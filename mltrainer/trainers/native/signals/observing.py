@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
 from mltrainer.reproducibility import seeds
-from mltrainer.strategies.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, make_model
+from mltrainer.tasks.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.structures import length, main_output, mapped, tensors_in
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_frame

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mltrainer.trackers.sink import Param, Place, Point
+from mltrainer.companions.trackers.sink import Param, Place, Point
 
 
 class Run:

@@ -1,0 +1,156 @@
+"""Jobs of SLURM, by `sbatch`, `squeue` and `scancel` alone: no package, and no accounting of the cluster, is needed."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mltrainer.configs.launching import Launching
+from mltrainer.errors import InputError
+from mltrainer.executors.engine import EngineAwayError, RemoteCommand, Sight, Sighting
+from mltrainer.executors.executor import Command
+from mltrainer.executors.running import Ended, answered
+
+ANSWER_S = 60.0  # a busy controller takes its time; one that does not answer by then is asked again later
+TERM_S = 60  # before the time of a job is over, its supervisor gets SIGTERM, and the worker saves
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "SUSPENDED")
+RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED")
+ENDED: Mapping[str, Sight] = {"COMPLETED": "ended", "FAILED": "failed", "OUT_OF_MEMORY": "died"}
+WORDS = {
+    "OUT_OF_MEMORY": "it used more memory than the job was given",
+    "NODE_FAIL": "its machine failed",
+    "BOOT_FAIL": "its machine failed to start",
+    "PREEMPTED": "it was preempted",
+    "TIMEOUT": "the time of the job was over",
+    "DEADLINE": "the job's deadline was over",
+    "CANCELLED": "the job was cancelled",
+}
+# What the commands of SLURM say where the cluster, not the job, is at fault.
+AWAY = re.compile(
+    r"contact slurm controller|connect|timed out|try again|temporarily|communication|zero bytes|slurm_receive|backup controller"
+    r"|not responding|munge|protocol authentication|memory allocation|resource is busy|socket",
+    re.IGNORECASE,
+)
+NOT_HERE = "sbatch is not here"
+LOG_IN = "type the command on a machine from which jobs are submitted, or take --launch local"
+
+
+class Slurm:
+    """A SLURM cluster.
+
+    Args:
+        options: Of sbatch for each job, by their long names.
+    """
+
+    name = "slurm"
+
+    def __init__(self, options: Mapping[str, str | int]) -> None:
+        self._options = options
+        # By their name all are found in one question, and no others of the user.
+        self._name = f"mltrainer-{secrets.token_hex(4)}"
+        self._has_begun = False
+
+    def begin(self, command: RemoteCommand) -> str:
+        """Submit a command as a job and return its id.
+
+        Raises:
+            InputError: SLURM refuses the job, or is not here.
+            EngineAwayError: It does not answer.
+        """
+        script = f"#!/bin/sh\n# {command.name}\nexec {shlex.join(command.arguments)}\n"
+        ended = _ask(["sbatch", *self._asked(command)], command.folder, command.environment, script)
+        if ended.code == 0:
+            self._has_begun = True
+            return ended.out.decode().strip().partition(";")[0]  # after it comes the cluster's name, where there are several
+        words = ended.last_words if ended.in_time else "sbatch does not answer"
+        if not ended.in_time or AWAY.search(words):
+            raise EngineAwayError(words)
+        raise InputError(f"SLURM refuses the job: {words}", where="launch.slurm", hint=f"asked for: {self._told()}")
+
+    def _told(self) -> str:
+        return " ".join(f"--{key}={value}" for key, value in self._options.items()) or "no options of sbatch"
+
+    def _asked(self, command: RemoteCommand) -> list[str]:
+        asked: dict[str, str | int] = {
+            "job-name": self._name,
+            "comment": command.name,
+            "chdir": str(command.folder),
+            "output": verbatim(command.log),
+            "open-mode": "append",
+            "export": "ALL",
+            "nodes": 1,
+            "ntasks": 1,
+            "cpus-per-task": command.cores,
+            **({"gpus-per-node": command.gpus} if command.gpus else {}),
+            "signal": f"B:TERM@{TERM_S}",
+            **self._options,
+        }
+        # Not again by SLURM itself: each attempt is begun by the search, which has it go on elsewhere from its checkpoint.
+        return ["--parsable", "--no-requeue", *(f"--{key}={value}" for key, value in asked.items())]
+
+    def look(self) -> Mapping[str, Sighting]:
+        """Return the jobs that the controller knows: those that wait and run, and for some minutes those that have ended.
+
+        Raises:
+            EngineAwayError: It does not answer.
+        """
+        asked = ["--noheader", "--states=all", f"--name={self._name}", "--format=%i|%T|%N|%r"]
+        ended = _ask(["squeue", *asked], Path.cwd(), os.environ)
+        if ended.code != 0 or not ended.in_time:
+            raise EngineAwayError(ended.last_words if ended.in_time else "squeue does not answer")
+        rows = [line.strip().split("|", 3) for line in ended.out.decode().splitlines() if line.strip()]
+        return {job: sighting(state, machine, why) for job, state, machine, why in rows}
+
+    def cancel(self, jobs: Sequence[str]) -> None:
+        """End jobs; those that have ended are no fault."""
+        if jobs:
+            _ask(["scancel", "--quiet", *jobs], Path.cwd(), os.environ)
+
+    def close(self) -> None:
+        """End all jobs of this process, also one whose id it never got."""
+        if self._has_begun:
+            _ask(["scancel", "--quiet", f"--name={self._name}"], Path.cwd(), os.environ)
+
+
+def sighting(state: str, machine: str, why: str) -> Sighting:
+    """Return a job as `squeue` has it.
+
+    Args:
+        state: As squeue spells it.
+        machine: Where it runs or ran.
+        why: Why it waits, or ended; "None" where SLURM has no reason.
+    """
+    if state in WAITING:
+        return Sighting("waiting", why, machine)
+    if state in RUNNING:
+        return Sighting("running", "", machine)
+    detail = f" ({why})" if why not in ("", "None") else ""
+    return Sighting(ENDED.get(state, "lost"), WORDS.get(state, f"the job ended with {state}") + detail, machine)
+
+
+def verbatim(path: Path) -> str:
+    """Return a path for --output, in which SLURM replaces what stands after a percent sign."""
+    return str(path).replace("%", "%%")
+
+
+def _ask(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], given: str = "") -> Ended:
+    """Run one of SLURM's commands.
+
+    Raises:
+        InputError: It is not here.
+    """
+    # In a session of its own: Ctrl-C would end it half-way, and a job be queued whose id nobody knows.
+    command = Command(arguments=arguments, folder=folder, environment=environment, has_session=True)
+    try:
+        return answered(command, given.encode(), ANSWER_S)
+    except FileNotFoundError as error:
+        raise InputError(f"{NOT_HERE}: there is no command {arguments[0]}", where="launch.engine", hint=LOG_IN) from error
+
+
+def engine(launch: Launching) -> Slurm:
+    """Return the engine with the options of a config's `launch`."""
+    return Slurm(launch.slurm)

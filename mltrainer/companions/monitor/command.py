@@ -1,0 +1,68 @@
+"""`mltrainer monitor`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mltrainer.cli import completion
+from mltrainer.cli.common import Folder, group, open_project
+from mltrainer.cli.output import say, warn
+from mltrainer.errors import Terminated
+from mltrainer.runs.find import find_run
+
+if TYPE_CHECKING:
+    from mltrainer.companions.monitor.follower import Follower
+    from mltrainer.workspace import Project
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer monitor --web")
+def monitor(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            autocompletion=completion.runs,
+            help="Runs to look at side by side, by id, prefix or phase; default: what trains, else the newest.",
+        ),
+    ] = None,
+    is_web: Annotated[bool, typer.Option("--web", help="In the browser: print an address that works on this machine.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="With --web: the port; 0 for one that is free.")] = 0,
+    folder: Folder = None,
+) -> int:
+    """Watch runs while they train, or look at them afterwards: curves, findings, gates, a search, reports.
+
+    It reads what is on the disk, in a process of its own, and changes nothing. Ctrl-C ends it. In the terminal it prints
+    a line for each evaluation and finding, and ends by itself when the runs that were named have ended.
+    """
+    project = open_project(folder)
+    chosen = [find_run(project, run) for run in runs or ()]
+    from mltrainer.companions.monitor.follower import Follower
+
+    with Follower(project) as follower:
+        try:
+            if is_web:
+                _serve(project, follower, chosen, port)
+            else:
+                from mltrainer.companions.monitor.lines import Lines
+
+                Lines(follower, chosen).print_to(say)
+        # It is a KeyboardInterrupt, too, and has an exit code of its own; Ctrl-C is how the monitor is ended.
+        except Terminated:
+            raise
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _serve(project: Project, follower: Follower, chosen: list[str], port: int) -> None:
+    from mltrainer.companions.monitor.server import Server
+
+    with Server(project, follower, chosen, port) as server:
+        print(server.url, flush=True)
+        warn("open this address in a browser on this machine; Ctrl-C ends the monitor")
+        with follower.reading(server.unasked):  # a long run is read while its user goes to the browser
+            server.serve_forever(poll_interval=0.1)

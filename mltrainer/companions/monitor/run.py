@@ -1,0 +1,221 @@
+"""One run as it is to be seen: its steps, evaluations, alerts and what is known of it, followed as its files grow."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mltrainer.companions.monitor.shown import Facts, FindingShown, MetricShown, News, Planned
+from mltrainer.configs.loading import flatten
+from mltrainer.errors import MltrainerError
+from mltrainer.figures.series import followed
+from mltrainer.follow.log import ALERTS_FILE, Evaluation, Log, known, read_lines, slim
+from mltrainer.follow.steps import Steps
+from mltrainer.follow.tail import Tail
+from mltrainer.follow.usage import Usage
+from mltrainer.runs.contract import ERROR_FILE, RESULT_FILE
+from mltrainer.runs.find import config_of, diagnose_run, result_of
+from mltrainer.workspace import Project, is_locked, plain
+
+POINTS = 1000  # a screen has hardly more columns
+PACE_S = 5.0  # over so long the rate of steps is taken
+SEVERITIES = {"critical": 0, "warning": 1, "info": 2}
+
+Seen = tuple[int, int, int, int]  # how much of a run somebody has seen: how often it went back, its steps, rows and facts
+
+
+@dataclass(frozen=True)
+class KnownConfig:
+    """What is shown of a config, and what its run's length follows from; any of it may be missing."""
+
+    metric: Any = None
+    device: Any = None
+    batch_size: Any = None
+    accumulate: Any = None
+    epochs: Any = None
+
+
+@dataclass(frozen=True)
+class KnownResult:
+    """What is shown of a result; any of it may be missing."""
+
+    phase: str | None = None
+    state: str | None = None
+    stop_reason: str | None = None
+    metric: Any = None
+    metrics: Mapping[str, Any] | None = None
+    best: Mapping[str, Any] | None = None
+    layers: Sequence[str] | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    planned_steps: int | None = None
+    wall_s: float | None = None
+    nonfinite: Mapping[str, Any] | None = None
+    interruptions: Sequence[Mapping[str, Any]] | None = None
+    history: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+
+
+class WatchedRun:
+    """A run that is looked at.
+
+    Args:
+        project: Its project.
+        id: The run.
+    """
+
+    def __init__(self, project: Project, id: str) -> None:
+        self._project, self.id = project, id
+        self.folder = project.runs_dir / id
+        self.steps = Steps(self.folder)
+        self._log, self._alerts = Log(self.folder, slim), Tail(self.folder / ALERTS_FILE)
+        self._config = config_of(project, id)
+        self._run_config = known(KnownConfig, self._config)
+        self._usage = Usage(self.folder / "lock", str(self._run_config.device))
+        self._pace: deque[tuple[float, int]] = deque()
+        self._findings: dict[str, FindingShown] = {}
+        self._recorded: list[Evaluation] = []
+        self._ended: KnownResult | None = None
+        self._state = ""
+        self._times_back = self._facts_seen = 0
+
+    # --- following ---
+
+    def poll(self) -> bool:
+        """Take what is new in the run's files; return whether anything is."""
+        back, more = self.steps.poll()
+        self._times_back += back
+        if more:
+            self._note_pace()
+        logged, warned = self._log.poll(), self._take_alerts()
+        self._facts_seen += warned or (logged and len(self._log.rows) < 2)  # facts reported at the start stand before them
+        return more or logged or warned
+
+    def look(self) -> bool:
+        """Look at what changes seldom, and costs more to see: whether a process works on it, its result, its memory."""
+        state = "running" if is_locked(self.folder / "lock") else self._end_state()
+        usage = self._usage.sample() if state == "running" else None
+        if state == self._state and usage is None:
+            return False
+        if state != self._state and state != "running":
+            self.poll()  # what the process wrote last
+            self._ended = self._result()
+        self._state = state
+        self._facts_seen += 1
+        return True
+
+    def _end_state(self) -> str:
+        if (self.folder / RESULT_FILE).is_file() or not self.folder.is_dir():
+            return "ended"
+        return "failed" if (self.folder / ERROR_FILE).exists() else "interrupted"
+
+    def _result(self) -> KnownResult | None:
+        """Return a run's result; its history and the findings of `diagnose` over it replace those noted while it ran."""
+        found = result_of(self._project, self.id)
+        if not found:
+            self._recorded = []
+            return None
+        result = known(KnownResult, found)
+        self._recorded = [slim(row) for row in result.history]
+        with contextlib.suppress(MltrainerError):
+            fired = [
+                known(FindingShown, row.model_dump()) for row in diagnose_run(self._project, self.id) if row.state == "fired"
+            ]
+            self._findings = {row.id: self._placed(row) for row in fired}
+        return result
+
+    def _placed(self, found: FindingShown) -> FindingShown:
+        """Return a finding over the whole run, at the place at which it was reported while the run trained."""
+        told = self._findings.get(found.id)
+        return replace(found, epoch=told.epoch, step=told.step) if told else found
+
+    def _take_alerts(self) -> bool:
+        _, data = self._alerts.read()
+        found = list(read_lines(data))
+        for alert in found:
+            name = str(alert.get("diagnostic"))
+            self._findings.setdefault(name, replace(known(FindingShown, alert), id=name))
+        return bool(found)
+
+    def _note_pace(self) -> None:
+        now = time.monotonic()
+        self._pace.append((now, self.steps.last))
+        while now - self._pace[0][0] > PACE_S:
+            self._pace.popleft()
+
+    # --- telling ---
+
+    @property
+    def rows(self) -> list[Evaluation]:
+        """The evaluations; of a clone, which has no log of the run, as the record holds them."""
+        return self._log.rows or self._recorded
+
+    @property
+    def seen(self) -> Seen:
+        """How much there is to be seen."""
+        return self._times_back + self._log.times_back, self.steps.last, len(self.rows), self._facts_seen
+
+    def since(self, seen: Seen | None) -> News | None:
+        """Return the run's updates since a state that was seen, everything if the run began anew; None where nothing is new."""
+        if seen == self.seen:
+            return None
+        whole = seen is None or seen[0] != self.seen[0]
+        _, last, rows, facts = seen if seen is not None and not whole else (0, 0, 0, -1)
+        steps = self.steps.view(last + 1, points=POINTS)
+        told = self.facts() if facts != self._facts_seen else None
+        return News(self.id, whole, self.steps.first, self.steps.last, self._rate(), steps, self.rows[rows:], told)
+
+    def facts(self) -> Facts:
+        """Return a run's facts beside its curves."""
+        ended, observed = self._ended or KnownResult(), self._log.observed
+        metric, layers = metric_of(self._run_config.metric, ended.metric), observed.layers or ended.layers or []
+        first = self.rows[0] if self.rows else Evaluation()
+        return Facts(
+            state=(ended.state or "ended") if self._state == "ended" else self._state,
+            stop_reason=ended.stop_reason,
+            metric=metric,
+            layers=layers,
+            planned=Planned(self._planned_steps(), self._run_config.epochs),
+            wall_s=ended.wall_s if self._ended else self._worked(),
+            nonfinite=ended.nonfinite,
+            interruptions=ended.interruptions or plain(self._log.stopped),
+            findings=sorted(self._findings.values(), key=lambda one: SEVERITIES.get(str(one.severity), 9)),
+            usage=self._usage.last if self._state == "running" else None,
+            config=plain(flatten(self._config)) if self._config else {},
+            charts=followed(metric.name, layers, first.terms, [*first.validation, *first.train]),
+        )
+
+    def _planned_steps(self) -> int | None:
+        if self._ended and self._ended.planned_steps:
+            return int(self._ended.planned_steps)
+        return planned_steps(self._run_config, self._log.observed.train_samples)
+
+    def _rate(self) -> float | None:
+        """Return steps per second over the last seconds, None where none came."""
+        if self._state != "running" or len(self._pace) < 2:
+            return None
+        (begun, first), (ended, last) = self._pace[0], self._pace[-1]
+        return (last - first) / (ended - begun) if ended > begun and time.monotonic() - ended < PACE_S else None
+
+    def _worked(self) -> float | None:
+        with contextlib.suppress(OSError):
+            return time.time() - (self.folder / "lock").stat().st_mtime if self._state == "running" else None
+        return None
+
+
+def metric_of(*told: Any) -> MetricShown:
+    """Return the metric that chooses the best checkpoint, from what first tells it: a config, or a result."""
+    found = next((one for one in told if isinstance(one, dict)), {})
+    return MetricShown(**{key: str(found[key]) for key in ("name", "mode") if key in found})
+
+
+def planned_steps(config: KnownConfig, samples: Any) -> int | None:
+    """Return the steps of a whole run, as its trainer plans them; None where not enough is known yet."""
+    try:
+        return math.ceil(int(samples) / int(config.batch_size * config.accumulate)) * int(config.epochs)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,262 @@
+"""A project as it is to be seen: its phases and gates, its runs, a running study, its reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from mltrainer.checkpointing.ranking import best_row, flat_metrics
+from mltrainer.companions.monitor.run import KnownConfig, KnownResult, metric_of, planned_steps
+from mltrainer.companions.monitor.shown import ItemShown, NextStep, PhaseShown, ProjectShown, ReportFile, RunSummary, StudyShown
+from mltrainer.configs.project import Metric, load_project
+from mltrainer.errors import MltrainerError
+from mltrainer.follow.live import running_study, study_text
+from mltrainer.follow.log import Evaluation, Log, known, slim
+from mltrainer.gates.digests import FileDigests
+from mltrainer.gates.machine import RUNNING_FILE, PhaseState, advice, derive
+from mltrainer.reproducibility.fingerprint import CHAIN_FILE
+from mltrainer.runs.contract import ERROR_FILE, JOB_FILE, RESULT_FILE
+from mltrainer.runs.find import config_of, result_of, run_ids
+from mltrainer.runs.labels import Labels, labels_file, read_labels
+from mltrainer.workspace import LOCK_FILE, PHASES, Project, is_locked, phase_folder, plain, read_if_whole
+
+AGAIN_S = 20.0  # gates also ask for files outside phases/, such as data and code
+AGAIN_SHARE = 0.05  # of the time goes into that, where deriving takes longer than a second
+AT_ONCE = 4  # runs that are looked at unasked
+
+
+class Scene:
+    """What a project shows beside the curves of its runs; nothing in the project is written.
+
+    Args:
+        project: The project.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._digests = FileDigests(project)
+        self._phases: list[PhaseState] = []
+        self._derived: tuple[Any, float] = (None, 0.0)  # from which files, and until when it counts
+        self._name = project.root.name
+        self._summaries: dict[str, tuple[Any, RunSummary]] = {}
+        self._logs: dict[str, Log[Evaluation]] = {}
+        self._labels: tuple[Any, Mapping[str, Labels]] = (None, {})
+        self._unasked: list[str] = []
+
+    def look(self) -> ProjectShown:
+        """Return the project's present state."""
+        study = running_study(self._project.state_dir, self._project.state_dir / RUNNING_FILE)
+        is_busy = is_locked(self._project.state_dir / LOCK_FILE)
+        states, runs = self._states(is_busy), self.runs()
+        self._unasked = unasked(runs, self._unasked)
+        return ProjectShown(
+            project=self._name,
+            folder=str(self._project.root),
+            phases=[phase_row(state) for state in states],
+            next=next_row(states),
+            study=StudyShown(**study.model_dump(exclude_unset=True), text=study_text(study)) if study and is_busy else None,
+            runs=runs,
+            unasked=self._unasked,
+            reports=reports(self._project),
+        )
+
+    def _states(self, is_busy: bool) -> list[PhaseState]:
+        """Return every phase's state, derived again where one of its files changed, and now and then."""
+        files = [phase_folder(phase) for phase in PHASES]
+        # Before the gates are derived: a file that changes meanwhile has another mark at the next look.
+        marks = [is_busy, *(_mark(path) for name in files for path in sorted((self._project.root / name).glob("*.json")))]
+        marks += [_mark(self._project.file), _mark(self._project.state_dir / RUNNING_FILE)]
+        known, until = self._derived
+        if known != marks or time.monotonic() > until:
+            begun = time.monotonic()
+            with contextlib.suppress(MltrainerError):  # a file that is half edited: the last good state stays
+                self._name = load_project(self._project.file).name
+            with contextlib.suppress(MltrainerError):
+                self._phases = derive(self._project, known=self._digests)
+            now = time.monotonic()
+            self._derived = marks, now + max(AGAIN_S, (now - begun) / AGAIN_SHARE)
+        return self._phases
+
+    def runs(self) -> list[RunSummary]:
+        """Return every run's summary, the oldest first."""
+        mark = _mark(labels_file(self._project))
+        if mark != self._labels[0]:
+            self._labels = mark, read_labels(self._project)
+        return [_labelled(self._summary(run), self._labels[1]) for run in run_ids(self._project)]
+
+    def _summary(self, run: str) -> RunSummary:
+        folder = self._project.runs_dir / run
+        is_running = is_locked(folder / "lock")
+        mark = is_running, *(_mark(folder / name) for name in (RESULT_FILE, CHAIN_FILE, ERROR_FILE))
+        known = self._summaries.get(run)
+        if known is None or known[0] != mark:
+            log = self._logs.setdefault(run, Log(folder, slim))
+            log.poll()
+            known = self._summaries[run] = mark, summary(self._project, run, is_running, log)
+        return known[1]
+
+
+def _labelled(run: RunSummary, labels: Mapping[str, Labels]) -> RunSummary:
+    return replace(run, **vars(labels[run.id])) if run.id in labels else run
+
+
+def unasked(runs: Sequence[RunSummary], before: Sequence[str]) -> list[str]:
+    """Return the runs to look at where nobody chose: those that train, else what was looked at before, else the newest.
+
+    Args:
+        runs: The summaries of all, the oldest first.
+        before: What was looked at.
+    """
+    live = [run.id for run in runs if run.state == "running"]
+    there = {run.id for run in runs}
+    return live[-AT_ONCE:] or [run for run in before if run in there] or [run.id for run in runs[-1:]]
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+# --- phases ---------------------------------------------------------------------------------------
+
+
+def phase_row(state: PhaseState) -> PhaseShown:
+    """Return a phase with its gate, as a screen shows it."""
+    items = [ItemShown(item.id, item.statement, item.verdict, item.mend, plain(item.evidence)) for item in state.gate.items]
+    return PhaseShown(state.name, state.state, state.reasons, items)
+
+
+def next_row(states: list[PhaseState]) -> NextStep | None:
+    """Return the next step; None where nothing is left to do."""
+    found = advice(states) if states else None
+    return None if found is None else NextStep(found.phase, found.command, found.explained)
+
+
+def reports(project: Project) -> list[ReportFile]:
+    """Return the rendered reports that lie in the phases' folders."""
+    folders = {phase: project.phase_dir(phase) for phase in PHASES}
+    found = [(phase, path) for phase in PHASES for depth in ("*.md", "*/*.md") for path in sorted(folders[phase].glob(depth))]
+    return [
+        ReportFile(
+            path=project.relative(path),
+            phase=phase,
+            title=path.relative_to(folders[phase]).with_suffix("").as_posix().replace("_", " "),
+        )
+        for phase, path in found
+    ]
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KnownJob:
+    """What is shown of a run's job; any of it may be missing."""
+
+    phase: str | None = None
+    parent: str | None = None
+    contract: Mapping[str, Any] | None = None
+
+    @property
+    def forked_from(self) -> str | None:
+        """The run that it is a fork of."""
+        return self.parent if "parent_sha256" in (self.contract or {}) else None
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How far a run came, of how many steps, and the metrics by which it is described."""
+
+    step: int | None
+    steps: int | None
+    epoch: float | None
+    metrics: Mapping[str, Any]
+
+
+def summary(project: Project, run: str, is_running: bool, log: Log[Evaluation]) -> RunSummary:
+    """Return a run in a line: what it is for, how far it came and the metric that chooses its best checkpoint.
+
+    Args:
+        project: The project.
+        run: The run's id.
+        is_running: Whether a process works on it.
+        log: Its log as far as it goes.
+    """
+    folder = project.runs_dir / run
+    job = known(KnownJob, read_if_whole(folder / JOB_FILE))
+    result = None if is_running else _result(project, run)
+    config = known(KnownConfig, config_of(project, run))
+    came = _so_far(folder, config, log) if result is None else _ended(result)
+    ended = (result and result.state) or ("failed" if (folder / ERROR_FILE).exists() else "interrupted")
+    return RunSummary(
+        id=run,
+        phase=(result and result.phase) or job.phase,
+        parent=job.forked_from,
+        state="running" if is_running else ended,
+        begun=_start_time(folder),
+        metric=metric_of(config.metric, result and result.metric),
+        planned=config.epochs,
+        step=came.step,
+        steps=came.steps,
+        epoch=came.epoch,
+        metrics=came.metrics,
+        seconds=result.wall_s if result else None,
+    )
+
+
+def _result(project: Project, run: str) -> KnownResult | None:
+    """Return a run's result as it lies in its folder, whose seal is for gates to check, else the one of a record."""
+    found = read_if_whole(project.runs_dir / run / RESULT_FILE) or result_of(project, run)
+    return known(KnownResult, {key: value for key, value in found.items() if key != "history"}) if found else None
+
+
+def _ended(result: KnownResult) -> _Progress:
+    metrics = flat_metrics(dict(result.best)) if result.best else result.metrics or {}
+    return _Progress(result.steps, result.planned_steps, result.epochs, metrics)
+
+
+def _so_far(folder: Path, config: KnownConfig, log: Log[Evaluation]) -> _Progress:
+    """Return the progress of a run without a result; the metrics are those of its best evaluation."""
+    best = _best(log.rows, config)
+    train = {f"train_{name}": value for name, value in best.train.items()} if best else {}
+    return _Progress(
+        step=_last_step(folder),
+        steps=planned_steps(config, log.observed.train_samples),
+        epoch=log.rows[-1].epoch if log.rows else 0,
+        metrics={**best.validation, **train} if best else {},
+    )
+
+
+def _best(rows: Sequence[Evaluation], config: KnownConfig) -> Evaluation | None:
+    """Return the evaluation by which a run is described, of those that tell the metric."""
+    told, given = metric_of(config.metric), config.metric
+    ties: Literal["first", "loss"] = "loss" if isinstance(given, dict) and given.get("ties") == "loss" else "first"
+    metric = Metric.model_construct(name=told.name, mode=told.mode, ties=ties)  # type: ignore[arg-type]  # as its file has it
+    return best_row((row for row in rows if row.validation.get(metric.name) is not None), metric)
+
+
+def _last_step(folder: Path) -> int:
+    """Return the last step of a run's chain, of which only the end is read."""
+    try:
+        with open(folder / CHAIN_FILE, "rb") as file:
+            start = file.seek(max(0, os.fstat(file.fileno()).st_size - 512))
+            # A first line may be cut by the place read from, and the last may still be written.
+            lines = file.read().split(b"\n")[1 if start else 0 : -1]
+    except OSError:
+        return 0
+    steps = [line.split(b" ")[0 if not line.startswith(b"w ") else 1] for line in lines]
+    return int(steps[-1]) if steps and steps[-1].isdigit() else 0
+
+
+def _start_time(folder: Path) -> float | None:
+    with contextlib.suppress(OSError):
+        return (folder / JOB_FILE).stat().st_mtime
+    return None

@@ -1,0 +1,198 @@
+"""`mltrainer batch-size`: throughput and memory of growing batch sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from mltrainer.companions.questions.exploration import exploring
+from mltrainer.companions.questions.findings import Explored, Findings, Value, changed_files
+from mltrainer.companions.questions.suggestion import Suggestion, rounded
+from mltrainer.configs.loading import Changes
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import KilledError
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import megabytes, microseconds, number
+from mltrainer.runs.launcher import Tools
+
+
+class BatchSizeRequest(Findings):
+    """From which batch size on, and after how many minutes no size is begun; None: they do not count."""
+
+    first: int
+    minutes: Value | None
+
+
+class Size(Findings):
+    """A batch size: the time of a step in microseconds, the throughput, and the peak memory in MiB."""
+
+    batch_size: int
+    step_us: Value
+    samples_per_s: Value
+    peak_mb: Value
+
+
+class SizeTest(Findings):
+    """The memory limit in MiB, None where it is not known, and the reason why no larger size was tried."""
+
+    limit_mb: Value | None
+    stopped: str
+
+
+class Present(Findings):
+    """The batch size of the present config, and over how many of them gradients accumulate."""
+
+    batch_size: int
+    accumulate: int
+
+
+class Adaptation(Findings):
+    """Changes of the config, by dotted key, that train with another batch size, and what they mean."""
+
+    changes: dict[str, Any] = Field(serialization_alias="set")
+    why: str
+
+
+class AdoptedBy(Adaptation):
+    """An adaptation with the command that adopts it."""
+
+    command: str
+
+
+class FoundSize(SizeTest, Explored):
+    """Every size that was measured, the largest that fits, the suggested one or None, and the reason."""
+
+    sizes: list[Size]
+    largest: int | None
+    present: Present
+    suggestion: Value | None
+    reason: str
+    changes: list[AdoptedBy]
+
+
+FIRST_SIZE = 8  # unless asked otherwise
+
+
+def batch_size(tools: Tools, *, set: Changes | None = None, first: int = FIRST_SIZE, minutes: float | None = None) -> FoundSize:
+    """Find a batch size on a copy: return what each size measured, the largest that fits, the suggested one or None, and why.
+
+    Args:
+        tools: The project's tools.
+        set: Changes of the config.
+        first: The first batch size.
+        minutes: No size is begun that would go beyond them; None: as many as the explorer's page says.
+    """
+    rows: list[Size] = []
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["event"] == "size":
+            rows.append(Size.model_validate({key: value for key, value in event.items() if key != "event"}))
+        tools.tell(event)
+
+    with exploring(tools, "batch_size", set) as exploration:
+        try:
+            limit = exploration.limits.minutes if minutes is None else minutes
+            test = SizeTest.model_validate(exploration.ask(BatchSizeRequest(first=first, minutes=limit), on_event))
+        except KilledError:  # what was measured before has been told
+            tried = 2 * rows[-1].batch_size if rows else first
+            test = SizeTest(limit_mb=None, stopped=f"{tried} does not fit: the system killed the process, as it does for memory")
+        config, found = exploration.config, suggest_size(rows, exploration.limits.near_best)
+        changes = [] if found.value is None else adaptations(int(found.value), config)
+        return exploration.kept(
+            FoundSize.of(
+                test,
+                sizes=rows,
+                largest=rows[-1].batch_size if rows else None,
+                present=Present(batch_size=config.batch_size, accumulate=config.accumulate),
+                suggestion=found.value,
+                reason=found.reason,
+                changes=[AdoptedBy.of(change, command=exploration.command(change.changes)) for change in changes],
+            )
+        )
+
+
+def text(found: FoundSize) -> str:
+    """Return a row per size, why it ended there, the suggestion with its reason, and what to type."""
+    rows = [
+        [number(r.batch_size), number(r.samples_per_s), microseconds(r.step_us), megabytes(r.peak_mb), _note(found, r.batch_size)]
+        for r in found.sizes
+    ]
+    lines = [table(rows, ["batch size", "samples/s", "step", "peak memory", ""]).rstrip("\n"), f"ended: {found.stopped}"]
+    if found.suggestion is None:
+        return "\n".join([*lines, f"No suggestion: {found.reason}.", *changed_files(found)])
+    lines.append(f"suggestion: {number(found.suggestion)}: {found.reason}.")
+    for change in found.changes:
+        lines += [f"  {change.why}:", f"    {change.command}"]
+    lines.append("A batch size is part of what names a run: another one is another run, with other bits.")
+    return "\n".join([*lines, *changed_files(found)])
+
+
+def _note(found: FoundSize, size: int) -> str:
+    words = {"suggested": found.suggestion, "largest that fits": found.largest, "now": found.present.batch_size}
+    return ", ".join(word for word, other in words.items() if other == size)
+
+
+LINEAR = ("sgd", "lars")  # their update is as large as the gradient, or held to a share of the weights
+
+
+def doubled(first: int, samples: int) -> Iterator[int]:
+    """Yield `first`, twice it and so on, up to the number of samples; at least one size."""
+    size = min(first, samples)
+    while size <= samples:
+        yield size
+        size *= 2
+
+
+def needed_mb(rows: Sequence[Size]) -> float:
+    """Return the expected peak memory in MiB of twice the last batch: the last doubling's growth, twice."""
+    # Twice the last growth, as the next doubling adds twice as many samples as the last one did; the fixed part cancels out.
+    peaks = [row.peak_mb for row in rows[-2:]]
+    return float(peaks[-1] + 2 * max(0.0, peaks[-1] - peaks[0]))
+
+
+def needed_s(rows: Sequence[Size], steps: int) -> float:
+    """Return the expected seconds of some steps of twice the last batch: a step takes twice as long at most."""
+    return steps * 2 * rows[-1].step_us / 1e6
+
+
+def suggest_size(rows: Sequence[Size], near_best: float) -> Suggestion:
+    """Return the smallest batch whose throughput is within a share of the best.
+
+    Args:
+        rows: Each size that fits, rising.
+        near_best: The share.
+    """
+    if not rows:
+        return Suggestion(None, "not one batch size fits: begin with a smaller one, with --from")
+    best = max(rows, key=lambda row: row.samples_per_s)
+    chosen = next(row for row in rows if row.samples_per_s >= (1 - near_best) * best.samples_per_s)
+    rate = f"{chosen.samples_per_s:,.0f} samples/s"
+    rate += "; smaller ones were not tried" if chosen is rows[0] else ""
+    if chosen is best:
+        return Suggestion(chosen.batch_size, f"the most of all, {rate}")
+    more = best.samples_per_s / chosen.samples_per_s - 1
+    return Suggestion(chosen.batch_size, f"{rate}; {best.batch_size} would bring only {more:.1%} more")
+
+
+def adaptations(size: int, config: TrainingConfig) -> list[Adaptation]:
+    """Return the ways to train with micro-batches of another size, each with what it means.
+
+    With more samples in a step the learning rate grows: with SGD as they do (Goyal et al., 2017, arXiv 1706.02677), with
+    optimizers that divide by the gradients' size as their root does (Malladi et al., 2022, arXiv 2205.10287).
+    """
+    samples, lr = config.batch_size * config.accumulate, config.optimizer.lr
+    found: list[Adaptation] = []
+    if size != config.batch_size and samples % size == 0:
+        change: dict[str, float] = {"batch_size": size, "accumulate": samples // size}
+        found.append(Adaptation(changes=change, why=f"{samples} samples in a step, as now: the rate fits"))
+    if size != samples:
+        linear = config.optimizer.name in LINEAR
+        rate = rounded(lr * (size / samples if linear else math.sqrt(size / samples)))
+        law = "as the samples do" if linear else "as their root does"
+        change = {"batch_size": size, "accumulate": 1, "optimizer.lr": rate}
+        why = f"{size} samples in a step instead of {samples}; the rate changes {law}: try it with lr-find"
+        found.append(Adaptation(changes=change, why=why))
+    return found

@@ -1,0 +1,524 @@
+"""`mltrainer cost`: pages of prices, the plan's times or those that are given, and the arithmetic between them."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from mltrainer.companions.planner import PLANNER
+from mltrainer.companions.planner.settings import PlannerSettings
+from mltrainer.companions.questions.findings import Findings, Value
+from mltrainer.companions.questions.planner.ask import FoundPlan, Span, plan
+from mltrainer.configs.items import ImprovementSettings
+from mltrainer.configs.loading import Changes, as_assignments, validate_values
+from mltrainer.configs.pages import Figure, devices_page, tool_page
+from mltrainer.configs.prices import THIS_MACHINE, Offer, PricesPage, prices_pages
+from mltrainer.configs.project import TrainingConfig, of_task
+from mltrainer.configs.templates import OF_FINALIZATION, TUNING, applicable_space, overlay, production_template, tuning_template
+from mltrainer.errors import InputError
+from mltrainer.phases.present_config import present_config
+from mltrainer.records.partial import partial
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import counted, duration, measured, number
+from mltrainer.runs.launcher import Tools
+from mltrainer.search.points import mean_of
+
+HOUR_S = 3600
+MINIMUM, KWH = "minimum billing in s", "a kWh"
+OF_PAGE = (MINIMUM, KWH)  # figures that all offers of a page share
+_ROUNDING = 1e-9  # of a step of billing: a time that is one but for the last bits of a float
+
+
+def per_hour(page: PricesPage, offer: Offer) -> float | None:
+    """Return the cost of an hour; None where a figure that it needs is blank. Of one's own machine electricity alone will do."""
+    if page.per_kwh is None:
+        return offer.per_hour.value
+    if page.per_kwh.value is None or offer.watts.value is None:
+        return None
+    return offer.watts.value / 1000 * page.per_kwh.value + (offer.per_hour.value or 0.0)
+
+
+def blanks(page: PricesPage, offer: Offer) -> list[str]:
+    """Return the figures that the page leaves blank, with what comes of it."""
+    if page.per_kwh is None:
+        named = {"the price of an hour": offer.per_hour, "the minimum billing (times are not rounded up)": page.minimum_s}
+    else:
+        named = {"watts": offer.watts, "the price of a kWh": page.per_kwh}
+    found = [name for name, figure in named.items() if figure.value is None]
+    if page.per_kwh is not None and not found and offer.per_hour.value is None:
+        found.append("the price of an hour beside electricity (electricity alone is counted)")
+    return [f"blank on its page: {name}" for name in found]
+
+
+def sources(page: PricesPage, offer: Offer) -> list[Source]:
+    """Return the figures behind an offer's cost that are not blank."""
+    named = {"an hour": offer.per_hour, MINIMUM: page.minimum_s, "watts": offer.watts, KWH: page.per_kwh or Figure()}
+    return [
+        Source(figure=name, value=figure.value, source=str(figure.source), read=str(figure.read))
+        for name, figure in named.items()
+        if figure.value is not None
+    ]
+
+
+def billed_h(hours: float, minimum_s: float | None) -> float:
+    """Return the hours that are billed for some: whole steps of the shortest time, at least one of them."""
+    if minimum_s is None:
+        return hours
+    steps = max(1, math.ceil(hours * HOUR_S / minimum_s - _ROUNDING))
+    return steps * minimum_s / HOUR_S
+
+
+def phase_cost(phase: str, hours: Range | None, price: float | None, minimum_s: float | None) -> PhaseCost:
+    """Return a phase's cost, billed as a rental of its own."""
+    if hours is None or price is None:
+        return PhaseCost(phase=phase, hours=hours, money=None)
+    low, high = (billed_h(end, minimum_s) * price for end in (hours.low, hours.high))
+    return PhaseCost(phase=phase, hours=hours, money=Range(low=low, high=high))
+
+
+def total(phases: Sequence[PhaseCost]) -> PhaseCost:
+    """Return all phases, one after the other."""
+    return PhaseCost(phase="all", hours=_sum(one.hours for one in phases), money=_sum(one.money for one in phases))
+
+
+def _sum(ranges: Iterable[Range | None]) -> Range | None:
+    known = list(ranges)
+    if any(one is None for one in known):
+        return None
+    return Range(low=math.fsum(one.low for one in known if one), high=math.fsum(one.high for one in known if one))
+
+
+def of_answers(price: float | None, per_second: float | None, count: int) -> float | None:
+    """Return the cost of so many answers on a device that gives some in a second without a pause; None where one is not known."""
+    return None if price is None or per_second is None else price / HOUR_S / per_second * count
+
+
+def stale(pages: Mapping[str, PricesPage], today: date, days: int) -> list[str]:
+    """Return a warning for each page with a figure that was read more than so many days ago, with its age."""
+    found = []
+    for path, page in pages.items():
+        read = [date.fromisoformat(one.read) for offer in page.offers for one in sources(page, offer)]
+        oldest = min(read, default=today)
+        if (age := (today - oldest).days) > days:
+            hint = f"compare, then write yours: mltrainer guide {path.removesuffix('.md')} --copy"
+            found.append(f"{path}: a price of {page.platform} was read {age} days ago ({oldest}), more than {days}; {hint}")
+    return found
+
+
+def cheapest(offers: Sequence[OfferCost], deadline_h: float) -> tuple[str | None, str]:
+    """Return the offer that costs least of those that surely end in time, by the long end of each range, and why."""
+    known = [(one, one.total.hours, one.total.money) for one in offers]
+    timed = [(one, hours) for one, hours, _ in known if hours is not None]
+    within = [(one, hours, money) for one, hours, money in known if hours and money and hours.high <= deadline_h]
+    if not timed:
+        return None, "no offer's time is known: give --hours DEVICE=H, or measure there with mltrainer plan"
+    if not within:
+        one, hours = min(timed, key=lambda row: float(row[1].high))
+        longest = duration(hours.high * HOUR_S)
+        return None, f"none is known to end in time at a known price; the fastest, {label(one)}, takes up to {longest}"
+    currencies = sorted({one.currency for one, _, _ in within})
+    if len(currencies) > 1:
+        return None, f"prices in {' and '.join(currencies)} are not compared: write one currency into your pages"
+    one, hours, money = min(within, key=lambda row: (float(row[2].high), float(row[1].high)))
+    of = f"the least of {len(within)} that end in time" if len(within) > 1 else "the only one that is known to end in time"
+    return label(one), f"{of}: up to {duration(hours.high * HOUR_S)} and {money.high:,.2f} {one.currency}"
+
+
+def label(offer: OfferCost) -> str:
+    """Return an offer's name: the platform's, and the device's."""
+    return f"{offer.offer}, {offer.device}"
+
+
+class Range(Findings):
+    """From `low` to `high`."""
+
+    low: Value
+    high: Value
+
+    def times(self, factor: Range) -> Range:
+        """Return the range of products with another one; neither is below 0."""
+        return Range(low=self.low * factor.low, high=self.high * factor.high)
+
+
+class PhaseCost(Findings):
+    """A phase's hours and money on an offer; None where they are not known."""
+
+    phase: str
+    hours: Range | None
+    money: Range | None
+
+
+class Source(Findings):
+    """A figure of a page of prices: its name, its value, where it was read, and when."""
+
+    figure: str
+    value: Value
+    source: str
+    read: str
+
+
+class OfferCost(Findings):
+    """What an offer of a page of prices would take.
+
+    Attributes:
+        offer: The platform, with its own name of the offer.
+        device: As the page says.
+        page: The page of prices.
+        currency: Of all its money.
+        per_hour: What an hour costs, electricity with it; None where the page leaves it blank.
+        minimum_s: The shortest time that is billed; None where it is blank, and on a machine of one's own.
+        training_h: Hours of one training of the config.
+        training_from: Where they come from.
+        phases: One after the other.
+        total: All of them.
+        per_second: Answers that the device was said to give in a second.
+        per_thousand: What so many answers cost at that rate.
+        per_million: Likewise.
+        not_known: What could not be told, each with its reason.
+        sources: The figures of the page that it counts with.
+    """
+
+    offer: str
+    device: str
+    page: str
+    currency: str
+    per_hour: Value | None
+    minimum_s: Value | None
+    training_h: Range | None
+    training_from: str | None
+    phases: list[PhaseCost]
+    total: PhaseCost
+    per_second: Value | None
+    per_thousand: Value | None
+    per_million: Value | None
+    not_known: list[str]
+    sources: list[Source]
+
+
+class FoundCost(Findings):
+    """The cost of a config's phases and answers, by offer.
+
+    Attributes:
+        date: The day that the ages of prices are counted to.
+        epochs: Of one training; None: a program that trains by itself has none that are known.
+        trainings: By phase, how many such trainings it is worth.
+        offers: In the order of their pages.
+        deadline_h: Within which all phases shall end; None: none was given.
+        cheapest: The offer to take; None without a deadline, or where none is known to meet it.
+        reason: Why.
+        assumptions: What the figures leave out or take for granted.
+        stale: Pages whose prices are old.
+    """
+
+    date: str
+    epochs: int | None
+    trainings: dict[str, Range]
+    offers: list[OfferCost]
+    deadline_h: Value | None
+    cheapest: str | None
+    reason: str | None
+    assumptions: list[str]
+    stale: list[str]
+
+
+ONCE = Range(low=1, high=1)
+TWICE = Range(low=2, high=2)
+HOUR_US = 3.6e9
+TAKEN = "all trials and epochs are counted: early stopping, pruning, and a baseline that needs no search make it less"
+ONE_BY_ONE = "one device, one training at a time, each phase a rental of its own; planning, diagnosis and exports are not counted"
+SEARCHED = (
+    "a trial's epoch takes between as long as the config's and as much longer as the batch sizes of its space mean more steps"
+)
+STEPS_ONLY = "a time of the plan is that of the steps alone: evaluations, checkpoints and starting come on top"
+Known = dict[str, tuple[Range, str]]  # by device, hours of one training, and where they come from
+
+
+def cost(
+    tools: Tools,
+    *,
+    set: Changes | None = None,
+    hours: Sequence[str] = (),
+    per_second: Sequence[str] = (),
+    deadline: float | None = None,
+    today: date | None = None,
+) -> FoundCost:
+    """Return the hours and the money of baseline, search and final training on each offer of the pages of prices.
+
+    Args:
+        tools: The project's tools.
+        set: Changes of the config.
+        hours: Of one training, as `2.5`, or of one device as `NVIDIA T4=2.5`; without it the plan tells what it knows.
+        per_second: Answers that a device gives in a second under load, in the same form.
+        deadline: Hours within which all phases shall end; the cheapest offer that does is named.
+        today: The day that the ages of prices are counted to; None: this one.
+
+    Raises:
+        InputError: A page, the config, a device or a number is not valid.
+    """
+    root = tools.project.root
+    pages, day = prices_pages(root), today or datetime.now(UTC).date()
+    devices = list(dict.fromkeys(offer.device for page in pages.values() for offer in page.offers))
+    given = _by_device(hours, devices, "--hours")
+    rates = _by_device(per_second, devices, "--per-second")
+    if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
+        raise InputError(f"{deadline!r} is no number of hours above 0", where="--deadline", hint="such as --deadline 24")
+    config = present_config(tools, as_assignments(set))
+    known: Known = {device: (Range(low=value, high=value), "--hours") for device, value in given.items()}
+    unknown: dict[str, str] = {}
+    if missing := [device for device in devices if device not in known]:
+        planned, unknown = _planned(tools, set, config, missing)
+        known |= planned
+    worth = trainings(config, root)
+    offers = [_offer(path, page, offer, worth, known, unknown, rates) for path, page in pages.items() for offer in page.offers]
+    settings = partial(PlannerSettings, tool_page(PLANNER, root).settings)
+    chosen, reason = (None, None) if deadline is None else cheapest(offers, deadline)
+    return FoundCost(
+        date=day.isoformat(),
+        epochs=None if config.task.is_opaque else config.epochs,
+        trainings=worth,
+        offers=offers,
+        deadline_h=deadline,
+        cheapest=chosen,
+        reason=reason,
+        assumptions=[
+            ONE_BY_ONE,
+            TAKEN,
+            *([SEARCHED] if worth["optimization"].low < worth["optimization"].high else []),
+            *([STEPS_ONLY] if any(how != "--hours" for _, how in known.values()) else []),
+        ],
+        stale=stale(pages, day, int(settings.stale_days)),
+    )
+
+
+def trainings(config: TrainingConfig, root: Path | None) -> dict[str, Range]:
+    """Return by phase how many trainings of the config it is worth, in epochs of them.
+
+    The baseline is trained once for each fold; a search trains its trials, the winner's again, and both sides of the
+    comparison on each of its seeds; finalization trains twice.
+
+    Args:
+        config: The config.
+        root: The project's folder, whose own templates count.
+    """
+    folds = Range(low=max(1, config.split.folds), high=max(1, config.split.folds))
+    tuning, production = tuning_template(root), production_template(root)
+    values = overlay(config.model_dump(), of_task(tuning["trial"], config.task))
+    of_trials = validate_values(TrainingConfig, values, f"{TUNING}, trial")
+    trial = _trial(config, of_trials, applicable_space(tuning["space"], of_trials.model_dump()))
+    seeds = ImprovementSettings.model_validate(tuning["comparison"]).seeds
+    all_trials = trial.times(Range(low=tuning["trials"], high=tuning["trials"])).times(folds)
+    final = of_task({key: value for key, value in production.items() if key not in OF_FINALIZATION}, config.task)
+    whole = final.get("epochs", config.epochs) / config.epochs
+    return {
+        "baseline": ONCE.times(folds),
+        "optimization": Range(low=all_trials.low + trial.low + 2 * seeds, high=all_trials.high + trial.high + 2 * seeds),
+        "finalization": TWICE.times(Range(low=whole, high=whole)),
+    }
+
+
+def _trial(config: TrainingConfig, of_trials: TrainingConfig, space: dict[str, dict[str, object]]) -> Range:
+    """Return the share of a training that a trial takes: by its epochs alone, and by the steps that its batch sizes mean."""
+    epochs = mean_of(space, "epochs", of_trials.epochs, float) / config.epochs
+    steps = mean_of(space, "batch_size", of_trials.batch_size, lambda size: config.batch_size / size)
+    return Range(low=epochs * min(1.0, steps), high=epochs * max(1.0, steps))
+
+
+def _planned(tools: Tools, set: Changes | None, config: TrainingConfig, devices: Sequence[str]) -> tuple[Known, dict[str, str]]:
+    """Return hours of one training that the plan knows, and of the other devices the reason why it knows none."""
+    if config.task.is_opaque:
+        told = "the task is a program that trains by itself, whose steps no plan sees: give --hours"
+        return {}, dict.fromkeys(devices, told)
+    names = {one.name for one in devices_page(tools.project.root).devices}
+    found = plan(tools, set=set, devices=[device for device in devices if device in names])
+    steps = math.ceil(found.traced.samples / (found.batch_size * found.accumulate)) * config.epochs
+    known: Known = {}
+    unknown: dict[str, str] = {}
+    for device in devices:
+        step, reason = _step(found, device)
+        if step is None:
+            unknown[device] = reason
+        else:
+            known[device] = (Range(low=step.low * steps / HOUR_US, high=step.high * steps / HOUR_US), "mltrainer plan")
+    return known, unknown
+
+
+def _step(found: FoundPlan, device: str) -> tuple[Span | None, str]:
+    """Return a step's time on a device, or why the plan does not know it."""
+    if device == THIS_MACHINE:
+        return found.measured.step, found.measured.not_known or "no step was measured"
+    row = next((one for one in found.devices if one.name == device), None)
+    if row is None:
+        return None, f"the page of devices has no {device!r}"
+    if row.fits is False:
+        return None, "the plan finds that the config does not fit into its memory"
+    return row.step, next((line.removeprefix("time: ") for line in row.not_known if line.startswith("time: ")), "not measured")
+
+
+def _offer(
+    path: str,
+    page: PricesPage,
+    offer: Offer,
+    worth: Mapping[str, Range],
+    known: Known,
+    unknown: Mapping[str, str],
+    rates: Mapping[str, float],
+) -> OfferCost:
+    training, how = known.get(offer.device, (None, None))
+    price, minimum_s = per_hour(page, offer), page.minimum_s.value
+    phases = [phase_cost(phase, training and training.times(count), price, minimum_s) for phase, count in worth.items()]
+    rate = rates.get(offer.device)
+    untimed = [] if training else [f"time: {unknown[offer.device]}"]
+    return OfferCost(
+        offer=" ".join(part for part in (page.platform, offer.name) if part),
+        device=offer.device,
+        page=path,
+        currency=page.currency,
+        per_hour=price,
+        minimum_s=minimum_s,
+        training_h=training,
+        training_from=how,
+        phases=phases,
+        total=total(phases),
+        per_second=rate,
+        per_thousand=of_answers(price, rate, 1000),
+        per_million=of_answers(price, rate, 1_000_000),
+        not_known=[*untimed, *blanks(page, offer)],
+        sources=sources(page, offer),
+    )
+
+
+def _by_device(given: Sequence[str], devices: Sequence[str], option: str) -> dict[str, float]:
+    """Return the numbers that were given, by device; one without a device holds for all that have none of their own.
+
+    Raises:
+        InputError: No page has such a device, or what was given is no number above 0.
+    """
+    found: dict[str, float] = {}
+    for text in given:
+        device, sign, value = text.rpartition("=")
+        if sign and device not in devices:
+            near = difflib.get_close_matches(device.lower(), [one.lower() for one in devices], n=1, cutoff=0.4)
+            known = {one.lower(): one for one in devices}
+            hint = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(devices)}"
+            raise InputError(f"no page of prices has the device {device!r}; {hint}", where=option)
+        found[device] = _positive(value, option)
+    everywhere = {} if "" not in found else dict.fromkeys(devices, found.pop(""))
+    return everywhere | found
+
+
+def _positive(text: str, option: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(
+            f"{text!r} is no number above 0", where=option, hint=f'such as {option} 2.5, or {option} "NVIDIA T4=2.5"'
+        )
+    return value
+
+
+UNKNOWN = "not known"
+Cell = Callable[[OfferCost, PhaseCost], str]
+
+
+def text(found: FoundCost) -> str:
+    """Return prices, hours and money by phase, the price of answers, the offer to take, and what is not known."""
+    timed = [one for one in found.offers if one.training_h is not None]
+    answering = [one for one in found.offers if one.per_second is not None]
+    phases = [*found.trainings, "all"]
+    lines = [
+        *_trainings(found),
+        *_table("prices:", [_price(one) for one in found.offers], ["offer", "device", "an hour", "billed by", "a training"]),
+        *_table("time by phase:", [_by_phase(one, _hours) for one in timed], ["offer", "device", *phases]),
+        *_table("money by phase:", [_by_phase(one, _money) for one in timed], ["offer", "device", *phases]),
+        *_table("answers:", [_answers(one) for one in answering], ["offer", "device", "a second", "a thousand", "a million"]),
+        *_cheapest(found),
+        *(f"taken for granted: {line}" for line in found.assumptions),
+        *_not_known(found),
+        *_sources(found),
+    ]
+    return "\n".join(lines)
+
+
+def _trainings(found: FoundCost) -> list[str]:
+    worth = ", ".join(f"{phase} {_range(count, lambda value: number(float(value)))}" for phase, count in found.trainings.items())
+    each = "" if found.epochs is None else f" of {counted(found.epochs, 'epoch')}"
+    return [f"work, in trainings{each}: {worth}"]
+
+
+def _table(title: str, rows: Sequence[Sequence[str]], headers: Sequence[str]) -> list[str]:
+    return [title, table(rows, headers).rstrip("\n")] if rows else []
+
+
+def _price(one: OfferCost) -> list[str]:
+    price = UNKNOWN if one.per_hour is None else _amount(one.per_hour, one.currency)
+    step = "-" if one.minimum_s is None else duration(one.minimum_s)
+    training = UNKNOWN if one.training_h is None else f"{_range(one.training_h, _time)} ({one.training_from})"
+    return [one.offer, one.device, price, step, training]
+
+
+def _by_phase(one: OfferCost, cell: Cell) -> list[str]:
+    return [one.offer, one.device, *(cell(one, phase) for phase in (*one.phases, one.total))]
+
+
+def _hours(one: OfferCost, phase: PhaseCost) -> str:
+    return UNKNOWN if phase.hours is None else _range(phase.hours, _time)
+
+
+def _money(one: OfferCost, phase: PhaseCost) -> str:
+    return UNKNOWN if phase.money is None else f"{_range(phase.money, _plain)} {one.currency}"
+
+
+def _answers(one: OfferCost) -> list[str]:
+    prices = [UNKNOWN if price is None else _amount(price, one.currency) for price in (one.per_thousand, one.per_million)]
+    return [one.offer, one.device, measured(one.per_second), *prices]
+
+
+def _cheapest(found: FoundCost) -> list[str]:
+    if found.deadline_h is None:
+        return []
+    return [f"cheapest within {measured(found.deadline_h)} h: {found.cheapest or 'none'} ({found.reason})"]
+
+
+def _not_known(found: FoundCost) -> list[str]:
+    """Return each reason once, with all offers that it is true of."""
+    told: dict[str, list[str]] = {}
+    for one in found.offers:
+        for line in one.not_known:
+            told.setdefault(line, []).append(label(one))
+    lines = [f"not known: {line} - {'; '.join(offers)}" for line, offers in told.items()]
+    timeless = any(line.startswith("time: ") for line in told)
+    return [*lines, *(['next: --hours "DEVICE=H" for a device that you know, or `mltrainer plan` there'] if timeless else [])]
+
+
+def _sources(found: FoundCost) -> list[str]:
+    """Return each source once, with its page and what was read there."""
+    told: dict[str, list[str]] = {}
+    for one in found.offers:
+        for row in one.sources:
+            whose = one.offer if row.figure in OF_PAGE else label(one)
+            what = f"{whose}, {row.figure}: {measured(row.value)}"
+            told.setdefault(f"{row.source} (read {row.read}; {one.page})", []).append(what)
+    return [f"source: {where}: {'; '.join(dict.fromkeys(figures))}" for where, figures in told.items()]
+
+
+def _range(found: Range, told: Callable[[float | int], str]) -> str:
+    low, high = told(found.low), told(found.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def _time(hours: float | int) -> str:
+    return duration(hours * HOUR_S)
+
+
+def _amount(value: float | int, currency: str) -> str:
+    return f"{_plain(value)} {currency}"
+
+
+def _plain(value: float | int) -> str:
+    """Return money with two decimals; less than one with three digits that count."""
+    return f"{value:,.2f}" if value >= 1 or value == 0 else number(float(value))

@@ -1,0 +1,127 @@
+"""`mltrainer lr-find`: a range test of the learning rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mltrainer.companions.questions.exploration import exploring
+from mltrainer.companions.questions.findings import Explored, Findings, Value, changed_files
+from mltrainer.configs.loading import Changes
+from mltrainer.errors import InputError
+from mltrainer.figures.canvas import BLUE, Mark
+from mltrainer.figures.figure import Figure
+from mltrainer.figures.series import Series
+from mltrainer.figures.svg import line_chart
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import number
+from mltrainer.runs.launcher import Tools
+from mltrainer.workspace import write_text
+
+
+class LearningRateRequest(Findings):
+    """How many steps, at rates from `low` to `high`."""
+
+    steps: int
+    low: Value
+    high: Value
+
+
+class RangeTest(Findings):
+    """The curve of a range test, and the learning rate that it suggests.
+
+    Attributes:
+        rates: Rising, one per step.
+        losses: Of each step.
+        smoothed: The same, smoothed.
+        stopped: Whether the loss diverged.
+        suggestion: A learning rate, or None.
+        reason: Why this one, or why none.
+    """
+
+    rates: list[Value]
+    losses: list[Value]
+    smoothed: list[Value]
+    stopped: bool
+    suggestion: Value | None
+    reason: str
+
+
+class FoundRate(RangeTest, Explored):
+    """A range test beside the present rate, with the command that adopts the suggestion, and the path of its figure."""
+
+    present: Value
+    command: str | None
+    figure: str
+
+
+STEPS, LOW, HIGH = 100, 1e-7, 10.0  # unless asked otherwise
+
+
+def lr_find(tools: Tools, *, set: Changes | None = None, steps: int = STEPS, low: float = LOW, high: float = HIGH) -> FoundRate:
+    """Find a learning rate on a copy: return the range test's curve, the rate that it suggests, or None, and why.
+
+    Args:
+        tools: The project's tools.
+        set: Changes of the config.
+        steps: How many; many more suggest less.
+        low: The first learning rate.
+        high: The last one.
+
+    Raises:
+        InputError: `low` is not below `high`.
+    """
+    if not low < high:
+        raise InputError(f"--from {low:g} is not below --to {high:g}", hint="mltrainer lr-find --from 1e-7 --to 10")
+    with exploring(tools, "lr_find", set) as exploration:
+        test = RangeTest.model_validate(exploration.ask(LearningRateRequest(steps=steps, low=low, high=high)))
+        command = None if test.suggestion is None else exploration.command({"optimizer.lr": test.suggestion})
+        present = exploration.config.optimizer.lr
+        figure = rate_figure(test, present)
+        path = exploration.folder / figure.file
+        write_text(path, figure.content)
+        return exploration.kept(FoundRate.of(test, present=present, command=command, figure=tools.project.relative(path)))
+
+
+def rate_figure(test: RangeTest, present: float) -> Figure:
+    """Return the losses over the learning rate; the axis ends a little above where the loss began, not where it diverged.
+
+    Args:
+        test: The range test.
+        present: The learning rate of the config.
+    """
+    losses, smoothed = (list(zip(test.rates, values, strict=True)) for values in (test.losses, test.smoothed))
+    # By the first losses: those of the divergence would press the rest into one line.
+    top = 1.5 * max((abs(y) for _, y in smoothed[: max(3, len(smoothed) // 10)] if math.isfinite(y)), default=math.inf)
+    series = [Series("loss of each step", _below(losses, top), dots=True), Series("smoothed", _below(smoothed, top))]
+    marks = [Mark(present, f"now: {number(present)}", BLUE)]
+    if test.suggestion is not None:
+        marks.append(Mark(test.suggestion, f"suggested: {number(test.suggestion)}"))
+    title, caption = "Learning-rate range test", sentence(test)
+    chart = line_chart(title, caption, series, x_label="learning rate (log scale)", y_label="loss", log_x=True, marks=marks)
+    return Figure("learning_rate_range.svg", title, caption, chart)
+
+
+def _below(points: Sequence[tuple[float, float]], top: float) -> list[tuple[float, float]]:
+    # `not >`, which keeps NaN: the chart shows it as a gap.
+    return [point for point in points if not point[1] > top]
+
+
+SHOWN = 12  # rows of a table that stands for a whole curve
+
+
+def text(found: FoundRate) -> str:
+    """Return the curve in some rows, the suggestion with its reason, and what to type."""
+    count = len(found.rates)
+    places = sorted({round(nr * (count - 1) / (SHOWN - 1)) for nr in range(SHOWN)})
+    rows = [[f"{found.rates[p]:.2e}", number(found.losses[p]), number(found.smoothed[p])] for p in places]
+    lines = [table(rows, ["learning rate", "loss", "smoothed"]).rstrip("\n")]
+    lines += [f"stopped after {count} steps: the loss diverged"] if found.stopped else []
+    lines += [f"suggestion: {sentence(found)}" if found.command else sentence(found), f"figure: {found.figure}"]
+    lines += [f"next: {found.command}"] if found.command else []
+    return "\n".join([*lines, *changed_files(found)])
+
+
+def sentence(test: RangeTest) -> str:
+    """Return the suggested rate with its reason, or the reason why none is suggested."""
+    return f"No suggestion: {test.reason}." if test.suggestion is None else f"{number(test.suggestion)}: {test.reason}."

@@ -1,0 +1,95 @@
+"""`mltrainer profile`: the times of a step's sections and operators."""
+
+from __future__ import annotations
+
+from mltrainer.companions.questions.exploration import exploring
+from mltrainer.companions.questions.findings import Explored, Findings, Value, changed_files
+from mltrainer.configs.loading import Changes
+from mltrainer.reports.terminal import table
+from mltrainer.reports.values import microseconds, number, share
+from mltrainer.runs.launcher import Tools
+
+
+class ProfileRequest(Findings):
+    """How many steps are timed."""
+
+    steps: int
+
+
+class Section(Findings):
+    """A section of a step: its median time in microseconds, and its share of all the time."""
+
+    name: str
+    us: Value
+    share: Value
+
+
+class Operator(Section):
+    """An operator: its own time and its number of calls, per traced step."""
+
+    calls: Value
+
+
+class Profile(Findings):
+    """Where a step's time goes.
+
+    Attributes:
+        steps: How many were timed.
+        step_us: The median step, in microseconds.
+        sections: The parts of a step.
+        operators: The most expensive ones.
+        traced_steps: How many were traced.
+        host_waits: How often the host waited for the device, by the function that waited; None on a CPU.
+    """
+
+    steps: int
+    step_us: Value
+    sections: list[Section]
+    operators: list[Operator]
+    traced_steps: int
+    host_waits: dict[str, int] | None
+
+
+class FoundProfile(Profile, Explored):
+    """A profile with the path of its trace."""
+
+    trace: str
+
+
+TRACE_FILE = "trace.json"
+STEPS = 20  # unless asked otherwise
+
+
+def profile(tools: Tools, *, set: Changes | None = None, steps: int = STEPS) -> FoundProfile:
+    """Return the times of a step's sections, its most expensive operators, and the path of the trace; taken on a copy.
+
+    Args:
+        tools: The project's tools.
+        set: Changes of the config.
+        steps: How many are timed.
+    """
+    with exploring(tools, "profile", set) as exploration:
+        found = Profile.model_validate(exploration.ask(ProfileRequest(steps=steps)))
+        return exploration.kept(FoundProfile.of(found, trace=tools.project.relative(exploration.folder / TRACE_FILE)))
+
+
+def text(found: FoundProfile) -> str:
+    """Return a step's time by section, its most expensive operators, and the path of the trace."""
+    sections = [[row.name, microseconds(row.us), share(row.share)] for row in found.sections]
+    operators = [[r.name, number(r.calls), microseconds(r.us), share(r.share)] for r in found.operators]
+    lines = [
+        f"a step takes {microseconds(found.step_us)} (median of {found.steps} steps):",
+        table(sections, ["section", "median", "share of all"]),
+        f"operators by their own time, per step (traced, {found.traced_steps} steps):",
+        table(operators, ["operator", "calls", "time", "share of all"]).rstrip("\n"),
+        *_waits(found),
+        f"trace: {found.trace} (open it at https://ui.perfetto.dev or chrome://tracing)",
+    ]
+    return "\n".join([*lines, *changed_files(found)])
+
+
+def _waits(found: FoundProfile) -> list[str]:
+    if found.host_waits is None:
+        return []
+    told = ", ".join(f"{name} {count} times" for name, count in sorted(found.host_waits.items()))
+    return [f"within these steps the host waited for the device: {told or 'never'}"]

@@ -1,0 +1,86 @@
+"""Every question, registered once: its folder, its calls, its command, and the tool that measures it; light, for a quick help.
+
+A folder holds `ask.py` (what is asked and found as models, the tool's job, and the words and figure for what comes of it),
+`measure.py` (in the tool's process, which alone imports it) and `command.py` (parse, ask, print).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mltrainer.companions.planner import PLANNER
+from mltrainer.plugins import EXPLORE, LOOK
+
+EXPLORER, ABLATION_STUDY, ROW_INSPECTOR = "training_explorer", "ablation_study", "row_inspector"
+
+
+class Question(NamedTuple):
+    """A question about a training.
+
+    Attributes:
+        folder: Its folder in `mltrainer/questions`.
+        calls: The functions of its `ask.py` that take tools and return findings: the methods of `mltrainer.Project`.
+        tool: The tool that measures, or whose record is read; `tools/<tool>/README.md` is its page of the handbook.
+        command: The command that asks it.
+        help: The command's one line in the program's help; None: options of a command that is there without it ask it.
+        section: The section of that help.
+        after: The command below which it stands there; None: below the questions before it.
+    """
+
+    folder: str
+    calls: tuple[str, ...]
+    tool: str
+    command: str
+    help: str | None
+    section: str = EXPLORE
+    after: str | None = None
+
+    @property
+    def module(self) -> str:
+        """The module whose `app` has the command."""
+        return f"mltrainer.companions.questions.{self.folder}.command"
+
+
+QUESTIONS = (
+    Question(
+        "rows",
+        ("rows",),
+        ROW_INSPECTOR,
+        "rows",
+        "The samples of a step, an epoch or a finding, and the hardest ones.",
+        LOOK,
+        "diagnose",
+    ),
+    Question(
+        "ablation",
+        ("ablate", "components"),
+        ABLATION_STUDY,
+        "ablate",
+        "Take out the config's components one at a time, over several seeds.",
+        LOOK,
+        "reproduce",
+    ),
+    Question(
+        "seed_variance",
+        ("seeds",),
+        ABLATION_STUDY,
+        "seeds",
+        "Train the config on several seeds: how much of a difference is luck.",
+        LOOK,
+        "ablate",
+    ),
+    Question("remediation", ("try_fixes", "apply_fix"), ABLATION_STUDY, "diagnose", None, LOOK),
+    Question("learning_rate", ("lr_find",), EXPLORER, "lr-find", "Find a learning rate, on a copy."),
+    Question("batch_size", ("batch_size",), EXPLORER, "batch-size", "Find a batch size by memory and throughput."),
+    Question("planner", ("plan",), PLANNER, "plan", "What a training will take in memory and time, and how to make it fit."),
+    Question("cost", ("cost",), PLANNER, "cost", "What phases and answers cost, by offer, and the cheapest that is in time."),
+    Question("profile", ("profile",), EXPLORER, "profile", "Where a step's time goes."),
+    Question("data_scaling", ("extrapolate",), EXPLORER, "extrapolate", "Whether more data or more epochs would help."),
+    Question(
+        "loss_landscape", ("landscape",), EXPLORER, "landscape", "The loss around a trained model, and how sharply it curves."
+    ),
+)
+CALLS = {call: question.folder for question in QUESTIONS for call in question.calls}
+EXPLORED = {call: question.folder for question in QUESTIONS if question.tool == EXPLORER for call in question.calls}
+SCRATCH = frozenset(call for question in QUESTIONS if question.tool in (EXPLORER, PLANNER) for call in question.calls)
+"""Names of folders in the state folder that a question's next call makes anew."""

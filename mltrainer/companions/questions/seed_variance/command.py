@@ -1,0 +1,32 @@
+"""`mltrainer seeds`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli.common import AsJson, Folder, group, tools
+from mltrainer.cli.output import show
+from mltrainer.companions.questions.seed_variance import ask
+from mltrainer.companions.questions.seed_variance.ask import text
+from mltrainer.companions.questions.variants import MOST_SEEDS
+
+app = group()
+
+
+@app.command(epilog="Example: mltrainer seeds --seeds 8")
+def seeds(
+    count: Annotated[
+        int, typer.Option("--seeds", min=ask.FEWEST_SEEDS, max=MOST_SEEDS, metavar="N", help="How many.")
+    ] = ask.SEEDS,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> int:
+    """Train the config on several fresh seeds: how its metric spreads, and what difference between two runs is luck.
+
+    Its runs are kept and found again, by `ablate` too; no gate and no record changes. The page lies in .mltrainer/seeds/.
+    """
+    with tools(folder) as running:
+        found = ask.seeds(running, count)
+    return show(found, text, as_json)

@@ -1,0 +1,331 @@
+"""The addresses that are answered: predictions, the model's card, whether it works, and a form for people."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+import mltrainer
+from mltrainer.checkpointing.inference_script import BATCH, InvalidInputError
+from mltrainer.companions.serving import contract
+from mltrainer.companions.serving.admission import Admitted
+from mltrainer.companions.serving.batching import Batches, BusyError
+from mltrainer.companions.serving.generation import Generator
+from mltrainer.companions.serving.guard import Guard, Limits, RefusedError
+from mltrainer.companions.serving.keeping import Keeping
+from mltrainer.companions.serving.page import form_page
+from mltrainer.companions.serving.predictor import Answers, Predictor, Rows
+from mltrainer.companions.serving.store import Place
+from mltrainer.workspace import from_json
+
+
+class StrictRequest(Request):
+    """A request whose body is read as JSON by our rules."""
+
+    async def json(self) -> Any:
+        """Return the body's value.
+
+        Raises:
+            HTTPException: It is no JSON, or not of one meaning. (In place of another error FastAPI tells words of its own.)
+        """
+        try:
+            return from_json((await self.body()).decode("utf-8"), _once)
+        except UnicodeDecodeError as error:
+            raise HTTPException(400, f"expected UTF-8, found another byte at {error.start}") from None
+        except ValueError as error:
+            raise HTTPException(400, f"expected JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {next(name for name in names if names.count(name) > 1)[:60]!r} stands twice in one object")
+    return found
+
+
+class StrictRoute(APIRoute):
+    """A route whose requests are strict, and refused where their type is not JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, given a strict request."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if request.method == "POST" and kind != "application/json":
+                raise RefusedError(415, "header Content-Type", f"expected application/json, found {kind[:60] or 'none'}")
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+FAULTS: dict[int | str, dict[str, Any]] = {
+    code: {"model": contract.Fault, "description": words}
+    for code, words in {
+        400: "The body is no JSON.",
+        401: "The token is missing or another one.",
+        403: "A page of another site asks.",
+        408: "The body did not arrive in time.",
+        413: "The body is too large.",
+        415: "The body has another type than JSON.",
+        422: "The model cannot read it.",
+        431: "The head is too large.",
+        503: "Too many wait, or the answer took too long.",
+    }.items()
+}
+_PLACE = re.compile(r"row (\d+)(?:, column (.+?))?: (.*)", re.DOTALL)
+STATIC = {"form.js": "text/javascript", "style.css": "text/css"}
+
+
+class Service:
+    """A model that answers requests, those that come together in one batch.
+
+    Args:
+        admitted: The model.
+        model: It in memory.
+        limits: What a client may ask.
+        keeping: Where its answers are kept, if anywhere.
+    """
+
+    def __init__(self, admitted: Admitted, model: Predictor | Generator, limits: Limits, keeping: Keeping | None = None) -> None:
+        self.admitted, self.model, self.limits, self.keeping = admitted, model, limits, keeping
+        self._identity = admitted.identity.model_dump()
+        self._batches: Batches[Any, Any] = Batches(model.work, BATCH, limits.waiting)
+
+    async def predict(self, rows: Rows) -> dict[str, Any]:
+        """Return the answer to a request.
+
+        Raises:
+            RefusedError: The model cannot read the rows, too many wait, or the answer takes too long.
+        """
+        with self._refusals():
+            async with asyncio.timeout(self.limits.seconds):
+                return await self._said(rows, await self.model.answer(rows, self._batches.ask))
+
+    async def parts(self, row: contract.Prompt) -> AsyncIterator[dict[str, Any]]:
+        """Yield the parts of a continuation as they come, and then the whole answer.
+
+        Raises:
+            RefusedError: As of `predict`.
+        """
+        assert isinstance(self.model, Generator)
+        answers: Answers = []
+        with self._refusals():
+            async for part, answer in self.model.steps(row, self._ask):
+                answers = [answer]
+                yield {"part": part}
+            whole = await self._said([row], answers)
+        yield whole
+
+    async def _ask(self, item: Any, size: int) -> Any:
+        async with asyncio.timeout(self.limits.seconds):
+            return await self._batches.ask(item, size)
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidInputError as error:
+            raise _told(error) from None
+        except BusyError:
+            raise RefusedError(503, "server", f"more than {self.limits.waiting} rows wait already: ask again later") from None
+        except TimeoutError:
+            raise RefusedError(503, "server", f"there was no answer within {self.limits.seconds:g} s") from None
+
+    async def _said(self, rows: Rows, answers: Answers) -> dict[str, Any]:
+        """Return an answer, after it was kept where answers are."""
+        name = uuid.uuid4().hex
+        if self.keeping is not None:
+            await self.keeping.keep(name, rows, answers, self.admitted.identity)
+        return {"id": name, "answers": answers, "model": self._identity}
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer and keep what waits at the end of a block."""
+        async with contextlib.AsyncExitStack() as ending:
+            if self.keeping is not None:
+                await ending.enter_async_context(self.keeping.running())
+            yield
+            await self._batches.close()
+
+
+def _told(error: InvalidInputError) -> RefusedError:
+    """Return the refusal of rows that the model cannot read; the script names a row as people count, from 1."""
+    place = _PLACE.match(str(error))
+    if place is None:
+        return RefusedError(422, "rows", str(error))
+    row, column, what = place.groups()
+    return RefusedError(422, f"rows[{int(row) - 1}]" + (f".{column[1:-1]}" if column else ""), what)
+
+
+def application(service: Service, token: str | None = None) -> Callable[..., Any]:
+    """Return the ASGI application.
+
+    Args:
+        service: The model.
+        token: What requests must bring; None: none, from this machine alone.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with service.running():
+            yield
+
+    told = service.admitted.identity
+    app = FastAPI(
+        title=told.name,
+        version=told.run or mltrainer.__version__,
+        summary="A model that mltrainer delivered.",
+        docs_url=None,  # it would load scripts from another site
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=FAULTS,
+    )
+    app.router.route_class = StrictRoute
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _elsewhere)
+    app.add_exception_handler(Exception, _failed)
+    _add_predictions(app, service)
+    _add_pages(app, service)
+    if service.keeping is not None:
+        _add_labels(app, service, service.keeping)
+    return Guard(app, service.limits, token)
+
+
+def _add_predictions(app: FastAPI, service: Service) -> None:
+    spec = service.admitted.spec
+    request_type: Any = contract.request_of(service.model.row, service.limits.rows)
+
+    async def predict(request: Any) -> Response:
+        return sent(await service.predict(request.rows))
+
+    predict.__annotations__["request"] = request_type
+    told = "Answers for some rows, each as `mltrainer predict` gives it."
+    app.post("/predict", response_model=contract.response_of(spec), description=told)(predict)
+    if not isinstance(service.model, Generator):
+        return
+
+    @app.post("/continue", response_class=EventStream, description="A continuation, part by part as it is made.")
+    async def continue_(prompt: contract.Prompt) -> Response:
+        parts = service.parts(prompt)
+        # Before the stream begins: a prompt that cannot be continued is refused as any other request.
+        first = await anext(parts)
+        return EventStream(_events(first, parts))
+
+
+def _add_labels(app: FastAPI, service: Service, keeping: Keeping) -> None:
+    labels_type: Any = contract.labels_of(service.admitted.spec, service.limits.rows)
+
+    async def labels(request: Any) -> Response:
+        given = [(Place(one.id, one.row), one.label) for one in request.labels]
+        for place in await keeping.label(given):
+            where = f"labels[{[known for known, _ in given].index(place)}]"
+            raise RefusedError(422, where, f"no answer {place.id} to a row {place.row} was kept")
+        return sent({"kept": len(given)})
+
+    labels.__annotations__["request"] = labels_type
+    app.post("/labels", response_model=dict[str, int], description="What turned out to be true of answers, by their ids.")(labels)
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+
+async def _events(first: dict[str, Any], others: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """Yield an event for each part; a fault on the way is the last one."""
+    yield _event(first)
+    try:
+        async for part in others:
+            yield _event(part)
+    except RefusedError as refused:
+        yield _event({"where": refused.where, "what": refused.what})
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def _add_pages(app: FastAPI, service: Service) -> None:
+    page = form_page(service.admitted)
+
+    @app.get("/health", description="Whether the server runs.")
+    async def health() -> dict[str, str]:
+        return {"state": "alive"}
+
+    @app.get("/ready", description="Whether answers can be given: the model is loaded before.")
+    async def ready() -> dict[str, str]:
+        if service.keeping is not None and not await service.keeping.answers():
+            raise RefusedError(503, "database", "it does not answer, so that no answer could be kept")
+        return {"state": "ready"}
+
+    @app.get("/card", response_class=PlainTextResponse, description="The model's card, as Markdown.")
+    async def card() -> Response:
+        return PlainTextResponse(service.admitted.card, media_type="text/markdown")
+
+    @app.get("/", include_in_schema=False)
+    async def form() -> Response:
+        return Response(page, media_type="text/html")
+
+    for name, kind in STATIC.items():
+        content = (resources.files("mltrainer.companions.serving") / "web" / name).read_bytes()
+        app.get(f"/{name}", include_in_schema=False)(_constant(content, kind))
+
+
+def _constant(content: bytes, kind: str) -> Callable[[], Any]:
+    async def give() -> Response:
+        return Response(content, media_type=kind)
+
+    return give
+
+
+def sent(value: dict[str, Any]) -> Response:
+    """Return a value as JSON, past FastAPI's own writing, which would hold each number to its type once more."""
+    return Response(json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), media_type="application/json")
+
+
+# --- what cannot be answered ----------------------------------------------------------------------
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return error.response()
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults: Sequence[Any] = error.errors()
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return RefusedError(422, contract.where_of(faults[0]["loc"]), contract.what_of(faults[0]) + more).response()
+
+
+async def _elsewhere(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    where = "body" if error.status_code == 400 else f"{request.method} {request.url.path}"[:200]
+    words = {
+        404: "there is nothing at this address: /openapi.json lists what there is",
+        405: "this address has another method",
+    }
+    response = RefusedError(error.status_code, where, words.get(error.status_code, error.detail)).response()
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _failed(request: Request, _: Exception) -> Response:
+    """Tell a fault of ours without its traceback, which the server's log has."""
+    return JSONResponse({"where": request.url.path, "what": "the server failed; its log has the reason"}, 500)

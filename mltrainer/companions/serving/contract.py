@@ -1,0 +1,309 @@
+"""The types of requests and answers, made from what the model's `inference.json` says of its inputs and outputs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model
+from pydantic_core import PydanticCustomError
+
+from mltrainer.checkpointing.inference_script import DATES, LARGEST, WANTED
+from mltrainer.companions.serving.admission import Identity
+
+STRICT = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+MOST_TOKENS = 4096  # of one continuation; chosen by us
+_SHOWN = 60  # characters of a value in a message
+
+
+class Fault(BaseModel):
+    """What was wrong with a request.
+
+    Attributes:
+        where: The part of the request.
+        what: What was expected and what was found.
+    """
+
+    where: str
+    what: str
+
+
+# --- cells of a table -----------------------------------------------------------------------------
+
+
+def is_number(value: Any) -> bool:
+    """Return True for a finite number within float32's range; a truth value is none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and _is_encodable(value)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _is_any(value: Any) -> bool:
+    return isinstance(value, bool) or is_number(value) or _is_text(value)
+
+
+_NUMBER, _TEXT, _BOOLEAN = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
+# Of a kind of column: what its values may be in JSON, in words, as a test, and as a schema.
+_CELLS: dict[str, tuple[str, Callable[[Any], bool], list[dict[str, Any]]]] = {
+    "number": ("a finite number", is_number, [_NUMBER]),
+    "formatted": ("a number, or a text that is one", lambda value: is_number(value) or _is_text(value), [_NUMBER, _TEXT]),
+    # No number: of 1.234 as a text, with a decimal comma, training made 1234.
+    "decimal_comma": ("a text with a decimal comma", _is_text, [_TEXT]),
+    "boolean": ("true or false, or a word for it", _is_any, [_BOOLEAN, _TEXT, _NUMBER]),
+    **dict.fromkeys(DATES, ("a date as text", _is_text, [_TEXT])),
+    "text": ("a text", _is_text, [_TEXT]),
+}
+_ANY = ("a text, a number, true or false", _is_any, [_TEXT, _NUMBER, _BOOLEAN])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _cell(column: Mapping[str, Any]) -> Any:
+    """Return the type of a column's cells; null is a missing value."""
+    words, fits, schemas = _ANY if column.get("wrong") == "missing" else _CELLS.get(column["kind"], _ANY)
+
+    def checked(value: Any) -> Any:
+        if value is None or fits(value):
+            return value
+        raise PydanticCustomError("cell", "expected {words}, found {found}", {"words": words, "found": _shown(value)})
+
+    told = f"{column['kind']}: {WANTED[column['kind']]}; null is a missing value" if column["kind"] in WANTED else column["kind"]
+    known = {"examples": column["categories"][:20]} if column.get("categories") else {}
+    schema = {"anyOf": [*schemas, {"type": "null"}], "description": told, **known}
+    return Annotated[Any, PlainValidator(checked), WithJsonSchema(schema)]
+
+
+def input_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description of a model's input in its `inference.json`; empty where a task of the user's own says nothing."""
+    given = spec.get("input")
+    return given if isinstance(given, dict) else {}
+
+
+Form = Literal["raw", "named", "table", "texts", "prompt", "picture", "images", "array"]
+
+
+def form_of(spec: Mapping[str, Any]) -> Form:
+    """Return the form of a model's rows: what its own module prepares, named arrays, cells, a text, a prompt and so on."""
+    given = input_of(spec)
+    if "preprocess" in spec:
+        return "raw"
+    if "model_inputs" in spec:
+        return "named"
+    if "picture" in given:
+        return "picture"
+    name = given.get("name")
+    return name if name in ("table", "texts", "prompt", "images") else "array"
+
+
+def columns_of(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the columns that a row must have, by name: those of the matrix, and the dates of which it holds differences."""
+    found: dict[str, dict[str, Any]] = {}
+    for column in spec["columns"]:
+        if column["kind"] == "difference":
+            for name, kind in zip(column["of"], column["dates"], strict=True):
+                found.setdefault(name, {**column, "name": name, "kind": kind})
+        else:
+            found[column["name"]] = column
+    return found
+
+
+def table_row(spec: Mapping[str, Any]) -> Any:
+    """Return the type of a table's row: an object with each of the model's columns and no other."""
+    fields: dict[str, Any] = {
+        f"column_{number}": (_cell(column), Field(alias=name, title=name))
+        for number, (name, column) in enumerate(columns_of(spec).items())
+    }
+    return create_model("Row", __config__=STRICT, **fields)
+
+
+# --- other rows -----------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and _is_encodable(value):
+        return value
+    raise PydanticCustomError("text", "expected a text, found {found}", {"found": _shown(value)})
+
+
+Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
+
+
+def _picture(value: Any) -> bytes:
+    try:
+        if not isinstance(value, str):
+            raise TypeError(f"expected the base64 text of a picture file, found {_shown(value)}")
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise PydanticCustomError("picture", "{told}", {"told": f"expected a picture file in base64: {error}"}) from error
+
+
+_PICTURE = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
+Picture = Annotated[bytes, PlainValidator(_picture), WithJsonSchema(_PICTURE)]
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-LARGEST, le=LARGEST)]
+
+
+def array(shape: Sequence[int]) -> Any:
+    """Return the type of nested lists of numbers of a shape."""
+    found: Any = Number
+    for size in reversed(shape):
+        found = Annotated[list[found], Field(min_length=size, max_length=size)]
+    return found
+
+
+def _array(value: Any) -> np.ndarray:
+    """Return nested lists of numbers as an array, whatever their shape."""
+    try:
+        found = np.array(value)
+    except ValueError:  # lists of unequal lengths
+        found = np.array(None)
+    if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+        raise PydanticCustomError("array", "expected a number, or nested lists of numbers of equal lengths")
+    return found
+
+
+Array = Annotated[Any, PlainValidator(_array), WithJsonSchema({"type": ["array", "number"], "description": "nested lists"})]
+
+
+def named_arrays(names: Sequence[str]) -> Any:
+    """Return the type of an object with an array for each of a model's inputs."""
+    fields: dict[str, Any] = {f"input_{number}": (Array, Field(alias=name)) for number, name in enumerate(names)}
+    return create_model("Row", __config__=STRICT, **fields)
+
+
+class Prompt(BaseModel):
+    """A text to continue.
+
+    Attributes:
+        prompt: The text.
+        tokens: How many tokens to add.
+        seed: Of the draws: the same gives the same text.
+        temperature: Below 1 the likelier tokens are drawn more often.
+    """
+
+    model_config = STRICT
+
+    prompt: Text
+    tokens: int = Field(default=200, ge=1, le=MOST_TOKENS)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    temperature: float = Field(default=1.0, gt=0.0, le=100.0, allow_inf_nan=False)
+
+
+def row_of(spec: Mapping[str, Any]) -> Any:
+    """Return the type of a row in a request."""
+    match form_of(spec):
+        case "table":
+            return table_row(spec)
+        case "named":
+            return named_arrays(spec["model_inputs"])
+        case "images":
+            return array(input_of(spec)["shape"])
+        case form:
+            return {"raw": Any, "texts": Text, "prompt": Prompt, "picture": Picture, "array": Array}[form]
+
+
+def request_of(row: Any, most_rows: int) -> type[BaseModel]:
+    """Return the type of a request: some rows.
+
+    Args:
+        row: The type of one.
+        most_rows: How many there may be.
+    """
+    rows: Any = Annotated[list[row], Field(min_length=1, max_length=most_rows)]
+    return create_model("Request", __config__=STRICT, rows=(rows, ...))
+
+
+def as_sent(row: Any) -> Any:
+    """Return a row of a request as JSON had it."""
+    if isinstance(row, BaseModel):
+        return {name: as_sent(value) for name, value in row.model_dump(by_alias=True).items()}
+    if isinstance(row, np.ndarray):
+        return row.tolist()
+    return base64.b64encode(row).decode() if isinstance(row, bytes) else row
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+_Finite = float | None  # JSON has no number that is not finite
+
+
+def answer_of(spec: Mapping[str, Any]) -> type[BaseModel]:
+    """Return the type of the answer to a row, as `inference_script.answers` gives it."""
+    if spec.get("kind") == "text_generation":
+        return create_model("Answer", continuation=(str, ...))
+    fields: dict[str, Any] = {"output": (list[_Finite], ...)}
+    doubt = bool(spec.get("conformal"))
+    if spec.get("output") == "targets":
+        chances: Any = dict[str, dict[str, _Finite]] | None
+        fields = {"prediction": (dict[str, Any], ...), "probabilities": (chances, None)}
+    elif spec.get("classes") and spec.get("output") == "logits":
+        label: Any = Literal[tuple(spec["classes"])]
+        fields = {"prediction": (label, ...), "probabilities": (dict[str, _Finite], ...)}
+        fields |= {"set": (list[label], ...)} if doubt else {}
+    elif spec.get("output") == "value":
+        fields = {"prediction": (_Finite, ...)} | ({"interval": (list[_Finite], ...)} if doubt else {})
+    return create_model("Answer", **fields)
+
+
+def response_of(spec: Mapping[str, Any]) -> type[BaseModel]:
+    """Return the type of the answer to a request."""
+    answer: Any = answer_of(spec)
+    return create_model("Response", id=(str, ...), answers=(list[answer], ...), model=(Identity, ...))
+
+
+def labels_of(spec: Mapping[str, Any], most: int) -> type[BaseModel]:
+    """Return the type of a request that brings the truth of some answers.
+
+    Args:
+        spec: What the model's `inference.json` says.
+        most: How many labels there may be.
+    """
+    kind: Any = Any
+    if spec.get("output") == "targets":
+        kind = dict[str, Any]
+    elif spec.get("classes") and spec.get("output") == "logits":
+        kind = Literal[tuple(spec["classes"])]
+    elif spec.get("output") == "value":
+        kind = Number
+    name: Any = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    row: Any = Annotated[int, Field(ge=0, lt=1 << 31)]
+    label: Any = create_model("Label", __config__=STRICT, id=(name, ...), row=(row, 0), label=(kind, ...))
+    labels: Any = Annotated[list[label], Field(min_length=1, max_length=most)]
+    return create_model("Labels", __config__=STRICT, labels=(labels, ...))
+
+
+def where_of(place: Sequence[int | str]) -> str:
+    """Return the place of a fault, such as `rows[3].age`."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place if part != "body"]
+    return "".join(parts).removeprefix(".") or "body"
+
+
+def what_of(error: Mapping[str, Any]) -> str:
+    """Return a fault of pydantic in our words."""
+    limits = error.get("ctx") or {}
+    if error["type"] == "missing":
+        return "a value was expected, found none (null says that it is missing)"
+    if error["type"] == "extra_forbidden":
+        return "there is no such name here"
+    if error["type"] == "too_long":
+        return f"a list of at most {limits['max_length']} was expected, found one of {limits.get('actual_length') or 'more'}"
+    if error["type"] == "too_short":
+        return f"a list of at least {limits['min_length']} was expected, found one of {limits['actual_length']}"
+    found = "" if error["type"] in ("array", "cell", "text", "picture") else f", found {_shown(error.get('input'))}"
+    return f"{error['msg'][0].lower()}{error['msg'][1:]}{found}"

@@ -1,0 +1,150 @@
+"""The model in memory: rows of requests in, answers out, by the functions of the delivered script."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mltrainer.checkpointing import inference_script
+from mltrainer.checkpointing.inference_script import BATCH, Inputs, InvalidInputError
+from mltrainer.companions.serving import contract
+
+Rows = Sequence[Any]
+Answers = list[dict[str, Any]]
+Ask = Callable[[Any, int], Awaitable[Any]]  # what gives an item of a size to the batches, and its result back
+
+
+def reader_of(spec: Mapping[str, Any], folder: Path) -> Callable[[Rows], Inputs]:
+    """Return the function that makes the rows of a request, of the contract's type, the model's input.
+
+    Raises:
+        InvalidInputError: A package is missing.
+    """
+    said = dict(spec)
+    match contract.form_of(said):
+        case "raw":
+            function = inference_script.open_preprocess(said, folder)
+            return lambda rows: _raw(function, list(rows), said)
+        case "named":
+            return lambda rows: _named(rows, said["model_inputs"])
+        case "table":
+            return lambda rows: inference_script.to_matrix(_cells(rows), said)
+        case "texts":
+            tokenizer = inference_script.open_tokenizer(said, folder)
+            return lambda rows: inference_script.to_tokens(list(rows), said, tokenizer)
+        case "picture":
+            return lambda rows: _pictures(rows, said)
+        case "images":
+            return lambda rows: _images(rows, said)
+    return _stacked
+
+
+def _raw(function: Callable[[list[Any], dict[str, Any]], Any], rows: list[Any], spec: dict[str, Any]) -> Inputs:
+    try:
+        return inference_script.prepared(function, rows, spec)
+    except Exception as error:  # of the model's own code, for rows that anybody sent
+        raise InvalidInputError(f"rows: the model's {spec['preprocess']} cannot read them: {error}") from error
+
+
+def _stacked(rows: Rows) -> np.ndarray:
+    try:
+        return np.stack(rows)
+    except ValueError as error:
+        raise InvalidInputError(f"rows: {error}") from error
+
+
+def _named(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray]:
+    return {name: _stacked([getattr(row, f"input_{number}") for row in rows]) for number, name in enumerate(names)}
+
+
+def _cells(rows: Rows) -> list[dict[str, str]]:
+    """Return rows as the text of their cells, as they would stand in a file."""
+    return [{name: inference_script.as_text(value) for name, value in row.model_dump(by_alias=True).items()} for row in rows]
+
+
+def _pictures(rows: Rows, spec: dict[str, Any]) -> np.ndarray:
+    return np.stack([inference_script.read_picture(data, f"rows[{number}]", spec) for number, data in enumerate(rows)])
+
+
+def _images(rows: Rows, spec: dict[str, Any]) -> np.ndarray:
+    array = np.array(rows, dtype=np.float64)
+    if spec["input"].get("dtype") == "uint8":
+        if ((array < 0) | (array > 255) | (array != np.floor(array))).any():
+            raise InvalidInputError("rows: expected whole numbers from 0 to 255")
+        array = array.astype(np.uint8)
+    return inference_script.to_images(array, "rows", spec)
+
+
+class Predictor:
+    """A model that answers the rows of several requests at once.
+
+    Args:
+        folder: Of the delivered model.
+        spec: What its `inference.json` says.
+
+    Attributes:
+        row: The type of a row in a request.
+
+    Raises:
+        InvalidInputError: No file of it can be run here, or a package is missing.
+    """
+
+    def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
+        self._spec = spec
+        self._read = reader_of(spec, folder)
+        self.row = contract.row_of(spec)
+        self._run = inference_script.open_model(folder)
+
+    async def answer(self, rows: Rows, ask: Ask) -> Answers:
+        """Return the answer to each row.
+
+        Raises:
+            InvalidInputError: The model cannot read a row.
+        """
+        found: Answers = await ask(rows, len(rows))
+        return found
+
+    def work(self, requests: Sequence[Rows]) -> list[Answers | Exception]:
+        """Return the answers to the rows of each request, or the fault of a request whose rows the model cannot read."""
+        inputs = [self._inputs(rows) for rows in requests]
+        good = [found for found in inputs if not isinstance(found, Exception)]
+        said = iter(inference_script.answers(self._outputs(_joined(good)), self._spec) if good else ())
+        return [
+            found if isinstance(found, Exception) else [next(said) for _ in rows]
+            for found, rows in zip(inputs, requests, strict=True)
+        ]
+
+    def _inputs(self, rows: Rows) -> Inputs | InvalidInputError:
+        try:
+            return _typed(self._read(rows), getattr(self._run, "types", {}))
+        except InvalidInputError as error:
+            return error
+
+    def _outputs(self, inputs: Inputs) -> np.ndarray:
+        count = len(inference_script.parts_of(inputs)[0])
+        return np.concatenate([self._run(inference_script.batch_of(inputs, low)) for low in range(0, count, BATCH)])
+
+
+def _typed(inputs: Inputs, types: Mapping[str, str | None]) -> Inputs:
+    """Return inputs as the model's types: numbers in JSON have none. Without types they are float32, whole ones int64."""
+    parts = inputs if isinstance(inputs, dict) else {next(iter(types), "input"): inputs}
+    defaults: dict[str, np.dtype[Any]] = {"f": np.dtype("float32"), "i": np.dtype("int64")}
+
+    def typed(name: str, part: np.ndarray) -> np.ndarray:
+        given = types.get(name)
+        wanted: np.dtype[Any] = np.dtype(given) if given else defaults.get(part.dtype.kind, part.dtype)
+        return part.astype(wanted, copy=False)
+
+    found = {name: typed(name, part) for name, part in parts.items()}
+    return found if isinstance(inputs, dict) else next(iter(found.values()))
+
+
+def _joined(inputs: Sequence[Inputs]) -> Inputs:
+    """Return the inputs of several requests, one behind the other."""
+    first = inputs[0]
+    if isinstance(first, dict):
+        return {name: np.concatenate([one[name] for one in inputs if isinstance(one, dict)]) for name in first}
+    return np.concatenate([np.asarray(one) for one in inputs])

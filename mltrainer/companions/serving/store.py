@@ -1,0 +1,213 @@
+"""Predictions and their later labels in a database: a SQLite file, or PostgreSQL by its URL."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import create_engine, delete, event, insert, select, tuple_
+from sqlalchemy.engine import Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from mltrainer.companions.serving.tables import LABELS, PREDICTIONS
+from mltrainer.configs import storage
+from mltrainer.errors import InputError, MachineError
+
+BUSY_S = 30  # a writer waits so long for another process that writes; chosen by us
+WHERE = "--database"
+# Of a dialect: what lets one server at a time see which tables there are and make the others, until it commits.
+_ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7363727665)"}
+
+
+class Place(NamedTuple):
+    """Where an answer to a row is: the answer's id, and the row's place in the request."""
+
+    id: str
+    row: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A prediction that was kept.
+
+    Attributes:
+        at: When it was answered.
+        answer: What was answered.
+        input: The row as it was sent; None where inputs are not kept.
+        label: What came later as the truth; None where nothing came.
+    """
+
+    at: datetime
+    answer: dict[str, Any]
+    input: Any
+    label: Any
+
+
+class Store:
+    """A database with the tables of this version.
+
+    Args:
+        url: Its URL.
+
+    Attributes:
+        place: The URL as messages show it.
+
+    Raises:
+        InputError: It is no URL of a database that is known here, or a later version made its tables.
+        MachineError: It does not answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.place = storage.shown(url)
+        self._engine = self._opened(url)
+        with self._faults(), self._engine.begin() as connection:
+            if alone := _ALONE.get(self._engine.dialect.name):
+                connection.exec_driver_sql(alone)
+            self._upgrade(connection)
+
+    def _opened(self, url: str) -> Engine:
+        try:
+            parsed = make_url(url)
+            engine = create_engine(parsed, pool_pre_ping=True, json_serializer=partial(json.dumps, allow_nan=False))
+        except ArgumentError as error:
+            raise InputError(
+                f"expected a database's URL: {error}", where=WHERE, hint="sqlite:///FILE or postgresql://..."
+            ) from None
+        except ModuleNotFoundError as error:
+            told = f"the database's driver, {error.name}, is not installed"
+            raise InputError(told, where=self.place, hint="pip install 'mltrainer[postgres]'") from None
+        if engine.dialect.name == "sqlite":
+            event.listen(engine, "connect", _settle)
+        return engine
+
+    def _upgrade(self, connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            told = f"its tables are of another version: {error}"
+            raise InputError(told, where=self.place, hint="upgrade mltrainer, or name another --database") from error
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            told = str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300]
+            raise MachineError(told, where=self.place, hint="bring the database back, then type the same command again") from None
+
+    def close(self) -> None:
+        """Give up all connections."""
+        self._engine.dispose()
+
+    # --- writing ---
+
+    def add(self, requests: Sequence[Sequence[dict[str, Any]]]) -> list[None]:
+        """Keep the predictions of several requests, all of them or none: once it returns, they are on the disk.
+
+        Raises:
+            SQLAlchemyError: The database does not take them.
+        """
+        with self._engine.begin() as connection:
+            connection.execute(insert(PREDICTIONS), [row for rows in requests for row in rows])
+        return [None] * len(requests)
+
+    def label(self, labels: Sequence[tuple[Place, Any]]) -> list[Place]:
+        """Keep labels, each in place of an earlier one, where all their predictions are known.
+
+        Returns:
+            The places that are not known; none of the labels is kept then.
+
+        Raises:
+            SQLAlchemyError: The database does not take them.
+        """
+        places = [place for place, _ in labels]
+        with self._engine.begin() as connection:
+            given = select(PREDICTIONS.c.id, PREDICTIONS.c.row).where(PREDICTIONS.c.id.in_({place.id for place in places}))
+            known = {Place(*row) for row in connection.execute(given)}
+            if unknown := [place for place in places if place not in known]:
+                return unknown
+            newest = dict(labels)
+            connection.execute(delete(LABELS).where(tuple_(LABELS.c.id, LABELS.c.row).in_([*newest])))
+            now = datetime.now(UTC)
+            connection.execute(
+                insert(LABELS), [{**place._asdict(), "at": now, "label": label} for place, label in newest.items()]
+            )
+        return []
+
+    def forget(self, days: float) -> int:
+        """Delete predictions that are older than some days, with their labels, and return how many."""
+        before = datetime.now(UTC) - timedelta(days=days)
+        with self._engine.begin() as connection:
+            count = int(connection.execute(delete(PREDICTIONS).where(PREDICTIONS.c.at < before)).rowcount)
+        if count and self._engine.dialect.name == "sqlite":
+            with self._engine.connect() as connection:  # else the file of what is not yet in the database still holds it
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count
+
+    # --- reading ---
+
+    def answers(self) -> bool:
+        """Return True if the database answers."""
+        try:
+            with self._engine.connect() as connection:
+                connection.execute(select(1))
+        except SQLAlchemyError:
+            return False
+        return True
+
+    def kept(self, weights_sha256: str | None, days: float) -> list[Kept]:
+        """Return the predictions that a model gave within some days, the oldest first.
+
+        Raises:
+            MachineError: The database does not answer.
+        """
+        on = (LABELS.c.id == PREDICTIONS.c.id) & (LABELS.c.row == PREDICTIONS.c.row)
+        columns = (PREDICTIONS.c.at, PREDICTIONS.c.answer, PREDICTIONS.c.input, LABELS.c.label)
+        after = datetime.now(UTC) - timedelta(days=days)
+        asked = (
+            select(*columns)
+            .select_from(PREDICTIONS.outerjoin(LABELS, on))
+            .where(PREDICTIONS.c.weights_sha256 == weights_sha256, PREDICTIONS.c.at >= after)
+            .order_by(PREDICTIONS.c.at, PREDICTIONS.c.id, PREDICTIONS.c.row)
+        )
+        with self._faults(), self._engine.connect() as connection:
+            return [Kept(row.at.replace(tzinfo=UTC), row.answer, row.input, row.label) for row in connection.execute(asked)]
+
+
+def _settle(connection: Any, _: object) -> None:
+    """Set up a connection to a SQLite file."""
+    connection.execute(f"PRAGMA busy_timeout={BUSY_S * 1000}")
+    _write_ahead(connection)
+    for name, value in {
+        "synchronous": "FULL",  # what was answered outlasts a power cut, too
+        "foreign_keys": "ON",
+        "secure_delete": "ON",  # what is deleted is overwritten
+    }.items():
+        connection.execute(f"PRAGMA {name}={value}")
+
+
+def _write_ahead(connection: Any) -> None:
+    """Have readers not wait for who writes; SQLite itself does not wait where another process makes the same change."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)

@@ -1,0 +1,189 @@
+"""The files of each kind, rendered. Pure: their text follows from the model's `inference.json` and what is told of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+import mltrainer
+from mltrainer.companions.serving import contract
+from mltrainer.companions.serving.admission import Identity
+from mltrainer.companions.serving.page import fields_of
+from mltrainer.companions.serving.templates import Kind, languages
+from mltrainer.companions.serving.templates.languages import (
+    PYTHON,
+    TYPESCRIPT,
+    attributes,
+    comment,
+    identifier,
+    python_literal,
+    sql_check,
+    word,
+)
+from mltrainer.companions.serving.templates.schemas import Schema, row_schema, schemas_of
+from mltrainer.generated_files import DIGEST
+
+_ENV = ("env.example", ".env.example")
+# Of a kind: each template, and the name of its file.
+FILES: dict[Kind, tuple[tuple[str, str], ...]] = {
+    "fastapi": (("router.py", "{name}_model.py"), _ENV),
+    "nextjs": (
+        ("package.json", "package.json"),
+        ("tsconfig.json", "tsconfig.json"),
+        ("gitignore", ".gitignore"),
+        _ENV,
+        ("app/layout.tsx", "app/layout.tsx"),
+        ("app/page.tsx", "app/page.tsx"),
+        ("app/api/route.ts", "app/api/{address}/route.ts"),
+        ("components/model-form.tsx", "components/model-form.tsx"),
+        ("lib/model.ts", "lib/model.ts"),
+    ),
+    "supabase": (("migration.sql", "migrations/{time}_{name}_{model}.sql"),),
+    "docker": (
+        ("Dockerfile", "Dockerfile"),
+        ("dockerignore", "Dockerfile.dockerignore"),
+        ("requirements.txt", "requirements.txt"),
+        _ENV,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where files go, and with what they start.
+
+    Attributes:
+        folder: Relative to the project's.
+        time: Of a migration: year to second, by which Supabase orders them.
+        python: The Python that planning recorded; for a container.
+        pins: Its packages, for a container.
+    """
+
+    folder: str
+    time: str = "00000000000000"
+    python: str = ""
+    pins: str = ""
+
+
+def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place) -> dict[str, str]:
+    """Return the text of each file by its name, with zeros for the digest in its head.
+
+    Args:
+        kind: Of stack.
+        spec: What the model's `inference.json` says.
+        model: What is told of it.
+        place: Where the files go.
+
+    Raises:
+        InputError: A name of the model's cannot stand in them.
+    """
+    name, digest = identifier(model.name), model.weights_sha256 or model.files_sha256 or ""
+    schemas, form = schemas_of(spec), contract.form_of(spec)
+    address = "continue" if form == "prompt" else "predict"
+    values = {
+        "written": _written(kind, model, digest),
+        "name": name,
+        "variable": name.upper(),
+        "secret": f"{name}_{'prod' if kind == 'docker' else 'dev'}_your_key_here",
+        "title": model.name,
+        "model": model,
+        "place": place,
+        "form": form,
+        "address": address,
+        "schemas": {title: _fields(schema) for title, schema in schemas.items() if "properties" in schema},
+        "row": row_schema(schemas),
+        "row_type": schemas["Request"]["properties"]["rows"]["items"],
+        "controls": _controls(spec),
+        "check": functools.partial(sql_check, schemas=schemas),
+        "answer": schemas["Answer"],
+        "label": schemas["Label"]["properties"]["label"],
+    }
+    names = {"name": name, "address": address, "time": place.time, "model": word(digest)[:12] or "model"}
+    return {target.format(**names): _rendered(f"{kind}/{source}.j2", values) for source, target in FILES[kind]}
+
+
+def _written(kind: Kind, model: Identity, digest: str) -> list[str]:
+    """Return the lines at the head of each file."""
+    run = f", run {comment(model.run)}" if model.run else ""
+    return [
+        f"Written by `mltrainer integrate {kind}` ({mltrainer.__version__}) for the model {comment(model.name)}{run}",
+        f"weights_sha256: {comment(digest)}",
+        *(f"Unchecked: {comment(told)}" for told in model.unchecked),
+        f"Yours to change: it is then not overwritten. {DIGEST}",
+    ]
+
+
+def _fields(schema: Schema) -> dict[str, Any]:
+    """Return a type for the templates: its fields by their names, and closed where it has no others."""
+    names, needed = attributes(schema["properties"]), schema.get("required", [])
+    fields = [
+        {"name": name, "attribute": names[name], "schema": part, "needed": name in needed}
+        | {"options": _options(name, names[name], part, name in needed)}
+        for name, part in schema["properties"].items()
+    ]
+    return {"fields": fields, "closed": schema.get("additionalProperties") is False}
+
+
+def _options(name: str, attribute: str, schema: Schema, is_needed: bool) -> list[str]:
+    """Return the arguments of a field of a pydantic model."""
+    found = {
+        "default": None if is_needed else schema.get("default"),
+        "alias": name if attribute != name else None,
+        "description": schema.get("description"),
+    }
+    known = {key: value for key, value in found.items() if value is not None or (key == "default" and not is_needed)}
+    return [f"{key}={python_literal(value)}" for key, value in known.items()]
+
+
+# Of a form of rows: label, hint and control of each of a form's fields.
+_CONTROLS: dict[contract.Form, tuple[str, str, str]] = {
+    "texts": ("Text", "a text", "long"),
+    "prompt": ("Prompt", "a text to continue", "long"),
+    "picture": ("Picture", "a picture file", "picture"),
+    "images": ("Numbers", "nested lists of numbers, as JSON", "json"),
+    "array": ("Numbers", "a number or nested lists of numbers, as JSON", "json"),
+    "raw": ("Row", "a row, as JSON", "json"),
+}
+
+
+def _controls(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the fields of a form in TypeScript: key in the row, label, hint, control and values to choose from."""
+    form = contract.form_of(spec)
+    if form == "table":
+        kinds = {"number": "number", "boolean": "flag"}
+        return [
+            {"key": field["name"], "label": field["name"], "hint": field["hint"], "control": kinds.get(field["kind"], "text")}
+            | {"choices": [str(one) for one in field["choices"]]}
+            for field in fields_of(spec)
+        ]
+    if form == "named":
+        label, hint, control = _CONTROLS["array"]
+        named = [(str(name), str(name)) for name in spec["model_inputs"]]
+    else:
+        label, hint, control = _CONTROLS[form]
+        named = [("prompt" if form == "prompt" else "", label)]
+    return [{"key": key, "label": told, "hint": hint, "control": control, "choices": []} for key, told in named]
+
+
+def _rendered(path: str, values: Mapping[str, Any]) -> str:
+    text = (resources.files("mltrainer.companions.serving.templates") / path).read_text("utf-8")
+    return _environment().from_string(text).render(values)
+
+
+@functools.cache
+def _environment() -> Environment:
+    # No HTML: each text of the user's is quoted for its language by a filter.
+    found = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701 - see above
+    found.filters |= {
+        "ts": languages.typescript_literal,
+        "sql": languages.sql_literal,
+        "word": word,
+        "python_type": PYTHON.type_of,
+        "typescript_type": TYPESCRIPT.type_of,
+    }
+    return found

@@ -1,0 +1,10 @@
+"""The training strategies that a config may name; `mltrainer/tasks/strategy.py` says what one is."""
+
+_MODULES = (
+    *("adversarial", "balancing", "contrastive", "curriculum", "distillation"),
+    *("lora", "masked", "progressive", "quantization"),
+)
+PARTS = {
+    "strategies": {name: f"mltrainer.companions.strategies.{name}:{name.capitalize()}" for name in _MODULES},
+    "adapters": {"reread": "mltrainer.companions.strategies.lora:reread"},
+}

@@ -1,0 +1,141 @@
+"""`mltrainer wrap`."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mltrainer.cli.common import AsJson, file_name, group
+from mltrainer.cli.output import emit, say
+from mltrainer.companions.wrap import report
+from mltrainer.errors import DifferenceError, InputError, interrupted
+from mltrainer.follow.progress import shown
+from mltrainer.leftovers import scratch
+from mltrainer.programs.checking import STEPS, Check, ResumeVerdict, Verdict
+from mltrainer.programs.starting import WrappedProgram
+from mltrainer.redaction import redact, redacted
+from mltrainer.workspace import write_text
+
+app = group()
+
+
+@app.command(
+    epilog="Example: mltrainer wrap -- python train.py --epochs 1",
+    context_settings={"allow_interspersed_args": False},  # what comes after the program's name is the program's
+)
+def wrap(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The program, after --, as you type it.")],
+    steps: Annotated[int, typer.Option(min=0, metavar="N", help="Optimizer steps to compare; 0: all of them.")] = STEPS,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume-check",
+            metavar="COMMAND",
+            help="Kill the program in mid-run, resume it by this command, and compare the end.",
+        ),
+    ] = None,
+    kill_at: Annotated[
+        int | None, typer.Option(min=1, metavar="STEP", help="Where --resume-check kills it; default: three fifths.")
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Run in this folder, not in copies of it.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.0, metavar="S", help="Give a run up after so many seconds; 0: never.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", parser=file_name, help="Write the report, in Markdown.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run any program that trains twice, unedited, and tell whether it repeats, and if not, which line is why.
+
+    Steps of PyTorch's optimizers are compared; of a program without any, what it leaves in its folder. Needs no project and
+    leaves nothing behind but the report. Exit code 0: the same bits; 5: they differ.
+    """
+    if kill_at is not None and resume is None:
+        raise typer.BadParameter("it goes with --resume-check.", param_hint="'--kill-at'")
+    again = _split(resume) if resume is not None else None
+    program = WrappedProgram(tuple(command), Path.cwd(), in_place, timeout)
+    shows = _Shown(is_live=not as_json)
+    unanswered = 0
+    try:
+        verdict, resumed = _checked(program, steps, again, kill_at, shows)
+    except KeyboardInterrupt as error:
+        stopped = interrupted(error, "nothing was kept to go on from: the same command begins anew")
+        if shows.latest is None:
+            raise stopped from error
+        why = "" if shows.is_complete else stopped.message
+        verdict, resumed = dataclasses.replace(shows.latest, stopped=why), None
+        unanswered = stopped.exit_code if again is not None else 0
+    if out is not None:
+        write_text(out, report.page(verdict, resumed))
+    if as_json:
+        emit(redacted(report.as_json(verdict, resumed)))
+    shows.end(verdict, resumed)
+    return unanswered if verdict.same and (resumed is None or resumed.same) else DifferenceError.exit_code
+
+
+class _Shown:
+    """The verdict as far as it is known: it is printed after two runs, as whatever comes after them may be cut short.
+
+    Args:
+        is_live: Whether anything is printed before the end.
+
+    Attributes:
+        latest: The last verdict that was reached.
+        is_complete: Whether nothing more will be known of the program's repetition.
+    """
+
+    def __init__(self, *, is_live: bool) -> None:
+        self.latest: Verdict | None = None
+        self.is_complete = False
+        self._is_live, self._is_begun = is_live, False
+
+    def __call__(self, verdict: Verdict) -> None:
+        """Take a verdict as it is reached."""
+        self.latest = verdict
+        if self._is_live:
+            added = report.one_more_run(verdict) if verdict.same and self._is_begun else report.head(verdict)
+            say(redact(added))
+            self._is_begun = True
+
+    def end(self, verdict: Verdict, resumed: ResumeVerdict | None) -> None:
+        """Print what was not printed yet, unless all is printed as one object."""
+        if self._is_live and (text := report.text(verdict, resumed, is_begun=self._is_begun)):
+            say(redact(text))
+
+
+def _checked(
+    program: WrappedProgram, steps: int, again: tuple[str, ...] | None, kill_at: int | None, shows: _Shown
+) -> tuple[Verdict, ResumeVerdict | None]:
+    """Return the verdict on a program's repetition and, where a resuming command is given, the verdict on resuming.
+
+    Where resuming cannot be judged, the verdict on repetition is printed all the same.
+    """
+    with scratch("wrap-") as folder, shown(None) as tell:
+        check = Check(program, folder, tell)
+        verdict = shows.latest = check.repeats(steps, shows)
+        shows.is_complete = True
+        if again is None:
+            return verdict, None
+        try:
+            return verdict, check.resumes(again, kill_at)
+        except InputError:
+            shows.end(verdict, None)
+            raise
+
+
+def _split(command: str) -> tuple[str, ...]:
+    """Return the words of a command.
+
+    Raises:
+        InputError: It has none, or a quotation that does not end.
+    """
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"{command!r} is no command: {error}", where="--resume-check") from error
+    if not words:
+        raise InputError(
+            "it is empty", where="--resume-check", hint="give the command that resumes the program from its own checkpoint"
+        )
+    return words

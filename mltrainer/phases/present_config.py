@@ -1,0 +1,43 @@
+"""The config as planning would take it now, with nothing written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mltrainer.configs.pages import phase_page
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import InputError
+from mltrainer.phases.context import Context
+from mltrainer.phases.planning import plan_config
+from mltrainer.records.reading import sound_record
+from mltrainer.redaction import scan_text
+from mltrainer.runs.launcher import Tools
+
+
+def present_config(tools: Tools, assignments: tuple[str, ...]) -> TrainingConfig:
+    """Return the config that template, project file, edits and `--set` give together; nothing is written.
+
+    `loader.workers: auto` is as many as the planning that is there found, with which training would read.
+
+    Raises:
+        InputError: A file or a `--set` is not valid, or holds a secret.
+    """
+    project = tools.project
+    current = sound_record(project, "planning")
+    page = phase_page("planning", project.root)
+    config = plan_config(Context(project, page, {}, current, None, assignments, tools.tell, tools.launch)).config
+    require_no_secret(config.model_dump())
+    loader = getattr(current.evidence, "loader", None) if current else None
+    return config.with_workers(loader.workers if loader else 0)
+
+
+def require_no_secret(values: Any) -> None:
+    """Refuse values of a config in which a secret stands.
+
+    Raises:
+        InputError: With its kind, not the secret.
+    """
+    if found := scan_text(json.dumps(values), ""):
+        message = f"a secret stands in the config ({found[0]['kind']}), which is neither written nor run"
+        raise InputError(message, hint="keep it in an environment variable that your code reads")

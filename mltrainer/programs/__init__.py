@@ -1,0 +1,1 @@
+"""A program that trains by itself: started under observation, run twice, and compared."""

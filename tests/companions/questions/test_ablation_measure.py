@@ -1,0 +1,82 @@
+"""The ablation's tool: the same seeds for all, folds in turn, and what it says where a swap makes other samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltrainer.companions.questions.ablation import measure
+from mltrainer.configs.project import TrainingConfig
+from mltrainer.errors import GateError
+from mltrainer.records.job import AblationJob
+from mltrainer.records.partial import partial
+from mltrainer.records.run import RunResult
+from mltrainer.search.seeded import Seeded, fresh_seeds, sown
+from mltrainer.search.trial import Outcome, Trained
+from mltrainer.tools.program import Events
+from mltrainer.workspace import read_json
+from tests.projects import PROJECT
+
+CONFIG = TrainingConfig.model_validate({**PROJECT, "epochs": 2})
+
+
+def job(**changes: Any) -> AblationJob:
+    common = {"schema": 1, "run": "a", "phase": "ablation", "folder": "a", "threads": 1, "contract": {}}
+    asked = {**common, "config": CONFIG.model_dump(), "seeds": 2, "variants": [{"name": "a swap", "changes": changes}]}
+    return AblationJob.model_validate(asked)
+
+
+def test_more_seeds_are_those_of_before_and_some_new_ones() -> None:
+    assert fresh_seeds(42, "ablation", 7)[:5] == fresh_seeds(42, "ablation", 5)
+    assert len(set(fresh_seeds(42, "ablation", 20)) | set(fresh_seeds(42, "comparison", 20))) == 40
+
+
+def test_each_seed_draws_anew_on_the_same_samples_and_the_next_fold() -> None:
+    found = sown(TrainingConfig.model_validate({**PROJECT, "split": {"folds": 3, "fold": 1}}), [7, 8, 9, 10])
+    assert [(one.seed, one.data_seed, one.split.fold) for one in found] == [(7, 42, 1), (8, 42, 2), (9, 42, 0), (10, 42, 1)]
+
+
+def test_on_its_own_seed_a_config_is_trained_as_it_stands() -> None:
+    assert sown(CONFIG, [42]) == [CONFIG]
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"task.options.n": 50}, "leave out what makes other samples, which no metric compares: task.options.n"),
+        ({"clip": None}, "bring the data back"),
+    ],
+)
+def test_a_swap_that_makes_other_samples_is_named(
+    changes: dict[str, Any], hint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise GateError("the data is not what planning recorded", hint="bring the data back")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure, "on_seeds", refuse)
+    with pytest.raises(GateError) as refused:
+        measure.work(job(**changes), tmp_path, Events(None))
+    assert refused.value.hint == hint
+
+
+def test_an_ablation_trains_on_seeds_of_its_own_and_tells_of_each_run_what_the_table_is_made_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+    result = partial(RunResult, {"parameters": 7, "weights_sha256": "w", "step_time_us": {"median": 3.0, "p95": 9.0}})
+    one = Seeded(Trained("r", wall_s=1.5, result=result), Outcome("finished", 0.5))
+
+    def trained(runs: Any, sides: Any, fresh: Any, metric: Any) -> dict[str, list[Seeded]]:
+        asked.extend(fresh)
+        return {name: [one] * len(fresh) for name in sides}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure, "on_seeds", trained)
+    measure.work(job(clip=None), tmp_path, Events(None))
+    assert not set(asked) & set(fresh_seeds(CONFIG.seed, "comparison", 20))
+    found = read_json(tmp_path / "a/result.json")
+    told = {"state": "finished", "value": 0.5, "reason": None, "run": "r", "parameters": 7, "weights_sha256": "w"}
+    assert found == {"seeds": asked, "sides": [[{**told, "step_us": 3.0, "wall_s": 1.5}] * 2] * 2}
