@@ -177,10 +177,10 @@ def test_the_page_has_the_places_of_the_tables() -> None:
 
 
 def test_each_strategy_has_a_column() -> None:
-    from mltrainer.tasks.strategies import KINDS
+    from mltrainer import plugins
     from tests.benchmarks.scorecard.trainers import STRATEGIES
 
-    assert {trainer.name for trainer in STRATEGIES} >= {*KINDS}
+    assert {trainer.name for trainer in STRATEGIES} >= plugins.parts("strategies").keys()
 
 
 def test_what_is_not_installed_is_named() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from mltrainer.workspace import append_json_line, redact_file, write_json, write_text
 from tests.conftest import Cli
-from tests.programs import PROGRAM, write_program
 from tests.projects import TASK, write_rings
+from tests.sample_programs import PROGRAM, write_program
 from tests.search.test_program import TUNED, run, study
 from tests.test_redaction import BODY, CANARIES, random_text
 

@@ -61,13 +61,23 @@ def test_a_file_that_a_document_names_is_there(name: str) -> None:
     assert not [path for path in named if not (ROOT / path).exists()]
 
 
+def _listed(text: str, indent: str) -> set[str]:
+    """Return the folders and modules that begin the lines of that indent."""
+    first = [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if re.match(rf"{indent}\S", line)]
+    return {name for names in first for name in re.findall(r"\w+(?:/|\.py)", names)}
+
+
+def _rooms(folder: Path) -> set[str]:
+    return {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+
+
 def test_the_map_for_contributors_names_every_room_and_no_other() -> None:
-    _, _, after = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("mltrainer/               the engine\n")
-    lines = [re.split(r"\s{2,}", line.strip())[0] for line in after.partition("\nphases/")[0].splitlines() if line[2:3].strip()]
-    named = {name for line in lines for name in re.findall(r"\w+(?:/|\.py)", line)}
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("\nmltrainer/ ")[2].partition("\nphases/")[0]
+    core, _, companions = text.partition("  companions/")
     package = ROOT / "mltrainer"
-    rooms = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {path.name for path in package.glob("*.py")}
-    assert named == rooms - {"__main__.py"}
+    modules = {path.name for path in package.glob("*.py")} - {"__main__.py"}
+    assert _listed(core, "  ") == (_rooms(package) | modules) - {"companions/"}
+    assert _listed(companions, "    ") == _rooms(package / "companions")
 
 
 def test_the_guide_explains_every_key_of_a_config() -> None:

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.wheel
 
 PACKAGE = Path(mltrainer.__file__).parent
 TOOLS = sorted(path.split("/")[1] for path in handbook.page_paths() if path.startswith("tools/") and path.endswith("README.md"))
+PROGRAMS = [tool for tool in TOOLS if re.search(r"mltrainer\.tools\.|\.tool$", tool_page(tool, None).entry_point)]
 DIAGNOSTICS = sorted(
     path.removeprefix("diagnostics/").removesuffix(".md")
     for path in handbook.page_paths()
@@ -121,7 +122,7 @@ def test_a_tools_manifest_names_itself_and_a_module_that_exists(tool: str) -> No
     assert importlib.util.find_spec(manifest.entry_point) is not None
 
 
-@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool_page(tool, None).entry_point.startswith("mltrainer.")])
+@pytest.mark.parametrize("tool", PROGRAMS)
 def test_a_program_starts_with_what_must_be_set_before_the_interpreter(tool: str) -> None:
     environment = tool_page(tool, None).environment
     assert environment["PYTHONHASHSEED"] == "0"

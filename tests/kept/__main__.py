@@ -17,8 +17,8 @@ from pathlib import Path
 
 from mltrainer import handbook
 from mltrainer.workspace import PHASES
-from tests.programs import write_program
 from tests.projects import write_rings
+from tests.sample_programs import write_program
 
 HERE = Path(__file__).parent
 VERSION, SOURCES = HERE / "0.9", HERE / "sources"

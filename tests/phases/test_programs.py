@@ -23,7 +23,7 @@ from mltrainer.records.envelope import parsed
 from mltrainer.records.reading import read_record, read_records
 from mltrainer.workspace import Project
 from tests.conftest import Cli, commit, shared, succeed
-from tests.programs import PROGRAM, write_program
+from tests.sample_programs import PROGRAM, write_program
 
 pytestmark = pytest.mark.slow
 OFFERED = "the program does not offer it"

@@ -16,7 +16,7 @@ from mltrainer.records.envelope import parsed
 from mltrainer.records.reading import read_record
 from mltrainer.workspace import Project
 from tests.conftest import Cli, commit
-from tests.programs import write_program
+from tests.sample_programs import write_program
 
 NOT_SEEN = "not applicable: no step of a PyTorch optimizer was seen"
 PLAIN = """import argparse, json, pickle, random, time

@@ -9,7 +9,7 @@ import pytest
 
 from mltrainer.programs import stalls
 from tests.conftest import Cli
-from tests.programs import PROGRAM, write_program
+from tests.sample_programs import PROGRAM, write_program
 
 SLEEPS = PROGRAM.replace("optimizer = ", "time.sleep(1.5)\noptimizer = ")
 

@@ -274,7 +274,7 @@ def test_a_program_ends_with_the_process_that_started_it_however_that_one_ends(t
     (tmp_path / "mine" / "program.py").write_text(
         f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     )
-    code = "import sys; from pathlib import Path; from mltrainer.companions.wrap import starting as it; "
+    code = "import sys; from pathlib import Path; from mltrainer.programs import starting as it; "
     code += "program = it.WrappedProgram((sys.executable, 'program.py'), Path(sys.argv[1])); "
     code += "it.start(program, Path(sys.argv[2]), it.Perturbations(), it.Settings())"
     starter = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "mine"), str(tmp_path / "scratch")])

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from mltrainer import handbook
+from mltrainer import handbook, plugins
 from mltrainer.configs.strategies import Strategy
 from mltrainer.configs.strategy_limits import OWN_AVERAGE, OWN_PARTS, limits_of
-from mltrainer.tasks.strategies import KINDS
 
 # Each strategy as it is refused the most, with the settings that all of them together need.
 FORMS: dict[str, list[dict[str, Any]]] = {
@@ -40,19 +39,19 @@ def page(name: str) -> str:
 
 
 def test_each_strategy_is_looked_at() -> None:
-    assert FORMS.keys() == KINDS.keys()
+    assert FORMS.keys() == plugins.parts("strategies").keys()
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", plugins.parts("strategies"))
 def test_a_page_names_what_its_strategy_does_not_go_with(name: str) -> None:
     excluded = {word for one in settings(name) for limit in limits_of(one, None) for word in limit.excludes}
     assert [word for word in sorted(excluded) if WORDS.get(word, word) not in page(name)] == []
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", plugins.parts("strategies"))
 def test_a_page_names_the_strategies_that_change_the_model_too(name: str) -> None:
     def changes(one: str) -> bool:
         return any(limit.does in (OWN_PARTS, OWN_AVERAGE) for form in settings(one) for limit in limits_of(form, None))
 
-    others = [one for one in KINDS if one != name and changes(one)] if changes(name) else []
+    others = [one for one in plugins.parts("strategies") if one != name and changes(one)] if changes(name) else []
     assert [one for one in others if f"`{one}`" not in page(name)] == []

@@ -18,8 +18,8 @@ from tests.companions.trackers.offline import Offline
 from tests.companions.trackers.sinks import break_tracker
 from tests.companions.trackers.trackio_cli import trackio
 from tests.conftest import Cli, shared, succeed
-from tests.programs import write_program
 from tests.projects import results, write_rings
+from tests.sample_programs import write_program
 
 pytestmark = pytest.mark.slow
 
