@@ -148,11 +148,6 @@ def words(found: Mapping[str, Any], *keys: str) -> str:
     return " ".join(str(found[key]) for key in keys if found.get(key))
 
 
-def pins(rows: Iterable[Distribution]) -> Markup:
-    """Return packages in a block, as pip reads them."""
-    return Markup(md.block(f"{row.name}=={row.version}" for row in rows))
-
-
 def _is_template(path: str) -> bool:
     """Return True for a config template: its values only start a config, and no gate judges by them."""
     return path.startswith("configs/")
@@ -214,7 +209,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     },
     "beside": _measure(values.apart),
     "limit": _limit,
-    "known": values.known,
     # text
     "code": _markdown(md.code),
     "codes": _markdown(_codes),
@@ -231,9 +225,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "yaml": _markdown(lambda lines: md.block(lines, "yaml")),
     "quoted": quoted,
     "guide": guide,
-    "pins": views.of_models(Distribution, pins),
     "words": words,
-    "join_words": lambda items: " ".join(map(str, items)),
     # words that stand for states
     "gate_line": _markdown(gate_line),
     "verdict": _word_filter(VERDICTS),
@@ -260,7 +252,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "finite": values.finite,
     "first": lambda found: next(iter(found), None),
     "length": len,
-    "basename": lambda path: str(path).rsplit("/", 1)[-1],
     "start_values": lambda paths: [path for path in paths if _is_template(path)],
     "criteria": lambda rows: [row for row in rows if row["key"].partition(".")[0] in JUDGED_BY],
     "accepted": lambda rows: [row for row in rows if ACCEPTED in row["what"]],

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mltrainer.configs.project import meaningful
+from mltrainer.configs.loading import at
 from mltrainer.records.common import Part, Source
 from mltrainer.records.diagnostics import Diagnosis, Mistake
 from mltrainer.records.envelope import Envelope, Waiver, partial_record
@@ -20,11 +20,10 @@ from mltrainer.records.run import Evaluated, TargetEvaluation, TaskEvaluation, T
 from mltrainer.reports import boosting
 from mltrainer.reports.decisions import decisions
 from mltrainer.reports.gate_items import failing, no_effect, not_passed
-from mltrainer.reports.values import as_float, finite, number, visible
+from mltrainer.reports.values import as_float, finite, visible
 
 Row = dict[str, Any]
 Rows = Sequence[Row]
-MAX_ROWS = 25
 MAX_MISTAKES = 10
 SHOWN_LATER = [
     "calibration.svg",
@@ -33,6 +32,16 @@ SHOWN_LATER = [
     "weights.svg",
     "activations.svg",
 ]  # figures of the baseline's run that the diagnostics show
+KEPT = {
+    "evidence.run.history": "evaluations",
+    "evidence.run.layers": "layers",
+    "evidence.diagnostics": "diagnostics",
+    "evidence.config": "the config",
+    "evidence.data.files": "data files",
+    "evidence.environment.distributions": "packages",
+    "inputs": "files that this phase is bound to",
+    "source.files": "code that was imported",
+}  # too long for a page
 FIGURES_OF = {
     "nan_loss": ["learning_curves.svg"],
     "overfitting": ["gap.svg"],
@@ -68,6 +77,12 @@ def evenly(count: int, limit: int) -> list[int]:
     if count <= limit:
         return list(range(count))
     return [nr * (count - 1) // (limit - 1) for nr in range(limit)]
+
+
+def kept(record: Mapping[str, Any]) -> list[Row]:
+    """Return what a record holds and its report names alone: what it is, its key in `record.json`, how many entries there are."""
+    rows = [{"what": what, "key": key, "count": len(at(record, key) or ())} for key, what in KEPT.items()]
+    return [row for row in rows if row["count"]]
 
 
 # --- code that ran ------------------------------------------------------------------------------
@@ -133,25 +148,6 @@ def _sides(end: Evaluated, metric: str) -> Row:
     return {"train": train, "validation": validation, "gap": as_float(validation) - as_float(train) if whole else None}
 
 
-def metric_names(run: Mapping[str, Any]) -> list[str]:
-    """Return the metrics of a run's history: the loss, the one that chose the best checkpoint, the others."""
-    rows = run["history"]
-    others = sorted({name for row in rows for split in ("train", "validation") for name in row.get(split) or {}})
-    return list(dict.fromkeys(["loss", run["metric"]["name"], *others]))
-
-
-def rows_evenly(rows: Rows) -> list[Row]:
-    """Return the rows that a table shows of a long history."""
-    return [rows[place] for place in evenly(len(rows), MAX_ROWS)]
-
-
-def thinned(rows: Rows) -> str:
-    """Return a note on the number of rows that a table shows of a history; empty where it shows all."""
-    if len(rows) <= MAX_ROWS:
-        return ""
-    return f" ({number(MAX_ROWS)} of {number(len(rows))}, evenly; the record holds all)"
-
-
 def standing(rows: Sequence[Reference]) -> list[tuple[str, list[str]]]:
     """Return the plain models that a run is behind, level with and ahead of, each group that has any."""
     groups = {verdict: [row.title for row in rows if row.verdict == verdict] for verdict in ("behind", "level", "ahead")}
@@ -164,18 +160,6 @@ def clashing(runtimes: str) -> bool:
     Two of one family do not (https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md).
     """
     return {"libiomp", "libomp"} <= set(re.findall(r"\blib(?:i|g)?omp", runtimes))
-
-
-def layer_ends(run: TrainingResult) -> list[Row]:
-    """Return each layer's gradient norm and update ratio at the first and at the last evaluation."""
-    ends = [("first", run.history[0]), ("last", run.history[-1])]
-    columns = {f"norm_{when}": end.layer_norms for when, end in ends} | {
-        f"update_{when}": end.update_ratios for when, end in ends
-    }
-    return [
-        {"name": name, **{column: found[nr] if nr < len(found) else None for column, found in columns.items()}}
-        for nr, name in enumerate(run.layers)
-    ]
 
 
 def confused(found: TargetEvaluation) -> list[tuple[str, str, int]]:
@@ -259,8 +243,6 @@ def _of_run(show: Callable[[TrainingResult], Any]) -> Callable[[Mapping[str, Any
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "fired": fired,
-    "flat": flat,
-    "meaningful": meaningful,
     "command_line": shlex.join,
     "failing": failing,
     "not_passed": not_passed,
@@ -269,11 +251,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "restore_and_run": of_model(Envelope[Any], restore_and_run),
     "states": _of_run(states),
     "clashing": clashing,
-    "metric_names": metric_names,
-    "evenly": rows_evenly,
-    "thinned": thinned,
+    "kept": kept,
     "standing": of_models(Reference, standing),
-    "layer_ends": _of_run(layer_ends),
     "mistakes": of_model(TargetEvaluation, lambda found: confused(found)[:MAX_MISTAKES]),
     "most_skipped": most_skipped,
     "scaled": scaled,
