@@ -11,15 +11,17 @@ from mltrainer.records.job import SearchJob
 from mltrainer.records.optimization import CountedComparison
 from mltrainer.records.run import RunResult
 from mltrainer.search import counting
+from mltrainer.search.database import Database
 from mltrainer.search.runs import Runs
 from mltrainer.search.seeded import fresh_seeds, sown
-from mltrainer.search.sharing import Machines, Sharing
-from mltrainer.search.space import Values, trial_config
+from mltrainer.search.sharing import SharedStudy
+from mltrainer.search.space import Dimension, Values, trial_config
 from mltrainer.search.study import outcome
 from mltrainer.search.trial import Ended, Trained
 
 Row = dict[str, Any]
 SIDES = ("baseline", "candidate")
+SPACE: dict[str, Dimension] = {"side": {"choice": [*SIDES]}, "seed": {"integer": [0, 2**32]}}
 NO_COMPARISON: Row = {"seeds": [], "baseline": [], "candidate": []}
 
 
@@ -44,7 +46,7 @@ class Comparison:
     """
 
     def __init__(self, job: SearchJob, values: Values) -> None:
-        planned = job.planned or job.config
+        self._job, planned = job, job.planned or job.config
         self.metric, self.sides = planned.metric, sides_of(planned, values)
         _, candidate = self.sides.values()
         self.key = counting.key_of(planned, candidate, job.contract.get("data_sha256"), job.run)
@@ -53,7 +55,7 @@ class Comparison:
             planned.seed, counting.address(self.number), counting.pairs_of(job.seeds, job.level, self.number)
         )
 
-    def run(self, runs: Runs, machines: Machines) -> Row:
+    def run(self, runs: Runs, database: Database) -> Row:
         """Train both sides on each seed, and in turn on each fold; a run that failed has the value "nan"."""
         counted = CountedComparison(**self.key.model_dump(), number=self.number)
         about = {**counted.model_dump(), "earlier": dumped(self.earlier)}
@@ -63,16 +65,17 @@ class Comparison:
         counting.enter(runs.root, counted)
         which = f", comparison {self.number} with this plan's baseline" if self.number > 1 else ""
         runs.events.send("note", text=f"baseline and candidate on {len(self.seeds)} fresh seeds, as planned{which}")
-        with machines.comparison(f"{self.key.candidate_sha256[:6]} {self.number}") as sharing:
-            found = self._trained(runs, sharing)
+        name = f"{self._job.run} comparison {self.key.candidate_sha256[:6]} {self.number}"
+        with SharedStudy(self._job, database, runs.folder, runs.events, name, SPACE) as shared:
+            found = self._trained(runs, shared)
         values = {side: [one.value for one in found[side]] for side in SIDES}
         budget = {side: trained(found[side], self.sides[side]) for side in SIDES}
         return {"seeds": self.seeds, **values, "budget": budget, **about}
 
-    def _trained(self, runs: Runs, sharing: Sharing) -> dict[str, list[Ended]]:
+    def _trained(self, runs: Runs, shared: SharedStudy) -> dict[str, list[Ended]]:
         named: list[Values] = [{"side": name, "seed": seed} for name in SIDES for seed in self.seeds]
         asked = [one for name in SIDES for one in sown(self.sides[name], self.seeds)]
-        found = together(runs, sharing, list(zip(asked, named, strict=True)), self.metric)
+        found = together(runs, shared, list(zip(asked, named, strict=True)), self.metric)
         places = ((side, seed) for side in SIDES for seed in self.seeds)
         for (side, seed), one in zip(places, found, strict=True):
             runs.events.send("note", text=f"  {side}, seed {seed}: {one.told(self.metric.name)}")
@@ -99,12 +102,12 @@ def samples_of(result: RunResult | None) -> int | None:
     return epochs * size + steps * batch
 
 
-def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Ended]:
+def together(runs: Runs, shared: SharedStudy, asked: Sequence[tuple[TrainingConfig, Values]], metric: Metric) -> list[Ended]:
     """Return the outcomes of runs, each trained by one of the machines that share them.
 
     Args:
         runs: Where those of this machine are trained.
-        sharing: The division of them among machines.
+        shared: Their division among machines.
         asked: Their configs, each with the values that name it.
         metric: The one to measure.
     """
@@ -112,19 +115,19 @@ def together(runs: Runs, sharing: Sharing, asked: Sequence[tuple[TrainingConfig,
     training: set[int] = set()
     while len(found) < len(asked):
         runs.live.at("runs", len(found), len(asked))
-        sharing.look()
+        shared.look()
         for nr in sorted(set(range(len(asked))) - set(found) - training):
-            (config, named), row = asked[nr], sharing.row(nr + 1)
+            (config, named), row = asked[nr], shared.row(nr + 1)
             if row is not None:
                 found[nr] = row
             elif (known := runs.known(config, [])) is not None:
-                found[nr] = sharing.report(nr + 1, named, _row(known, metric))
-            elif runs.pool.room and sharing.claim(nr + 1, named):
+                found[nr] = shared.report(nr + 1, named, _row(known, metric))
+            elif runs.pool.room and shared.claim(nr + 1, named):
                 runs.begin(nr, config, [])
                 training.add(nr)
         for nr, result in runs.wait() if len(found) < len(asked) else ():
-            found[nr] = sharing.report(nr + 1, asked[nr][1], _row(result, metric))
-    sharing.end()
+            found[nr] = shared.report(nr + 1, asked[nr][1], _row(result, metric))
+    shared.end()
     return [found[nr] for nr in range(len(asked))]
 
 

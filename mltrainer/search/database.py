@@ -1,4 +1,4 @@
-"""Optuna's tables in a database that several machines reach: opened, and asked with patience."""
+"""Optuna's tables in a database that several machines reach, or in memory: opened, and asked with patience."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mltrainer.redaction import shortened
 from mltrainer.tools.program import EXIT_CODES, Events
 
 if TYPE_CHECKING:
-    from optuna.storages import RDBStorage
+    from optuna.storages import InMemoryStorage, RDBStorage
 
 T = TypeVar("T")
 PATIENCE_S = 600.0  # chosen by us: a server restarts within minutes, and what is trained meanwhile goes on
@@ -39,7 +39,7 @@ class Database:
         storage: Optuna's access to it; calls go through `ask`.
 
     Args:
-        url: As in the tuning template.
+        url: As in the tuning template; None: the tables are this process's own, in memory.
         events: Where it is reported that the database does not answer.
         stop: Returns the name of a signal, or None.
 
@@ -48,10 +48,10 @@ class Database:
         MachineError: The database does not answer, or lets nobody in.
     """
 
-    def __init__(self, url: str, events: Events, stop: Callable[[], str | None]) -> None:
-        self._url, self._events, self._stop = storage.filled(url, os.environ), events, stop
-        self.place = storage.shown(self._url)
-        self.storage = self._open()
+    def __init__(self, url: str | None, events: Events, stop: Callable[[], str | None]) -> None:
+        self._url, self._events, self._stop = storage.filled(url, os.environ) if url else "", events, stop
+        self.place = storage.shown(self._url) if url else "memory"
+        self.storage: RDBStorage | InMemoryStorage = self._open() if url else _in_memory()
 
     def ask(self, question: Callable[[], T]) -> T:
         """Return the result of a call to the storage, which is repeated while the database does not answer.
@@ -129,6 +129,12 @@ class Database:
         for secret in storage.secrets_of(self._url):
             text = text.replace(secret, "***").replace(unquote(secret), "***")
         return shortened(text, 300)
+
+
+def _in_memory() -> InMemoryStorage:
+    from optuna.storages import InMemoryStorage
+
+    return InMemoryStorage()
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -9,9 +9,10 @@ from mltrainer.records.job import SearchJob
 from mltrainer.records.pareto import taken
 from mltrainer.search.budget import Budget
 from mltrainer.search.comparing import NO_COMPARISON, Comparison
+from mltrainer.search.database import Database
 from mltrainer.search.engines import workers_of
 from mltrainer.search.runs import Runs
-from mltrainer.search.sharing import OF_ONE_KIND, Machines
+from mltrainer.search.sharing import OF_ONE_KIND, SharedStudy
 from mltrainer.search.space import trial_config
 from mltrainer.search.study import Study, outcome
 from mltrainer.search.trial import Trial, best_trial
@@ -35,9 +36,10 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
     with workers_of(job, root, events) as pool:
         job = job.model_copy(update={"minutes": Budget.of(job, job.trials, pool.room).minutes})
         runs = Runs(job, root, pool, events, stop)
-        machines = Machines(job, runs.folder, events, stop)
-        with machines.trials() as sharing:
-            study = Study(job, runs, events, sharing)
+        database = Database(job.storage, events, stop)
+        with SharedStudy(job, database, runs.folder, events) as shared:
+            shared.introduce()
+            study = Study(job, runs, events, shared)
             trials = study.search()
         about = study.about()
         best = _best(job, trials)
@@ -45,7 +47,7 @@ def work(job: SearchJob, root: Path, events: Events) -> int:
         if best:
             bring_here(runs, job, best)
         if best and job.config.task.is_seeded:
-            comparison = Comparison(job, best.values).run(runs, machines)
+            comparison = Comparison(job, best.values).run(runs, database)
         compared_s = runs.seconds - about.search_s
     told = [trial.recorded() for trial in trials]
     found = {"trials": told, "best": best and best.nr, "comparison": comparison, "comparison_s": compared_s, **vars(about)}

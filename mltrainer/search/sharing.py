@@ -1,8 +1,14 @@
-"""The division of trials among machines: all are this one's, or several share them through a database.
+"""The division of a search's trials among the machines that share its database: a study of Optuna's as a table of claims.
 
 A trial is a function of the study, so that two machines that train the same one write the same row: what is agreed on in the
-database saves work and decides nothing. A machine claims a trial, says every few seconds that it is there, and reports the
-trial's row, which the others take. The trials of a machine that says nothing any more are taken over.
+database saves work and decides nothing. A machine claims a trial, writes a beat every few seconds, and reports the trial's row,
+which the others take. A search without a database keeps the same table in memory, where every claim is its own.
+
+Optuna's own heartbeat is not used, because three promises are lost with it (Optuna 5.0). A stale trial is set to failed, which
+is final, and its retry is another trial with the next number; here it keeps its number and its values. A trial has no owner, so
+that a machine that starts again cannot go on with what it had claimed. Beats are times, of the server or in SQLite of each
+machine, compared with the clock of whoever looks: a clock that is minutes off makes a living trial stale; here beats are
+counts, and silence is measured by the observer's own clock. A trial whose process died before its first beat never gets stale.
 """
 
 from __future__ import annotations
@@ -12,30 +18,26 @@ import json
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mltrainer.configs.loading import differences
-from mltrainer.configs.project import Metric, bits_config
+from mltrainer.configs.project import bits_config
 from mltrainer.errors import DifferenceError, InputError
 from mltrainer.records.job import SearchJob
 from mltrainer.search import space as spaces
 from mltrainer.search.database import Database
 from mltrainer.search.journal import in_optuna, points
 from mltrainer.search.suggest import new_study, state_of
-from mltrainer.search.trial import Ended, FoldOutcome
+from mltrainer.search.trial import Ended
 from mltrainer.tools.program import Events
-from mltrainer.trainers.native.stopping import CurvePoint
 from mltrainer.workspace import digest, plain
 
 if TYPE_CHECKING:
     import optuna
 
-Row = dict[str, Any]
 CURVE_POINTS = 20
 LOOK_S = 1.0
 BEAT_S = 10.0
@@ -45,122 +47,37 @@ _ROW, _CLAIM, _BEAT, _CLOSED = "row", "claim", "beat", "closed"  # attributes of
 _ASKED, _PROJECT, _ENDED = "asked", "project", "ended"  # attributes of a study
 
 
-class Sharing(Protocol):
-    """The division of runs among machines."""
-
-    def look(self) -> None:
-        """Read the other machines' reports; send a sign that this one is there."""
-
-    def row(self, number: int) -> Ended | None:
-        """Return a trial's row once a machine has reported it, else None."""
-
-    def claim(self, number: int, values: Mapping[str, Any]) -> bool:
-        """Return True where this machine is to train a trial; False may change while another one has it."""
-
-    def report(self, number: int, values: Mapping[str, Any], row: Ended) -> Ended:
-        """Report a trial's row; return the one that counts, the first to be reported."""
-
-    def is_over(self, number: int, is_late: bool) -> bool:
-        """Return True where this trial and those behind it begin no more, because some machine's time is over."""
-
-    def end(self) -> None:
-        """Mark the study as ended: every trial has its row."""
-
-
-class Alone:
-    """Every trial is this machine's."""
-
-    def look(self) -> None:
-        """Do nothing: there is no other machine."""
-
-    def row(self, number: int) -> Ended | None:
-        """Return None: this machine's results lie in its runs."""
-
-    def claim(self, number: int, values: Mapping[str, Any]) -> bool:
-        """Return True."""
-        return True
-
-    def report(self, number: int, values: Mapping[str, Any], row: Ended) -> Ended:
-        """Return the row as given."""
-        return row
-
-    def is_over(self, number: int, is_late: bool) -> bool:
-        """Return True once this machine's time is over."""
-        return is_late
-
-    def end(self) -> None:
-        """Do nothing: there is no other machine."""
-
-
-class Machines:
-    """The sharing of a study: with nobody, or with all machines that use its database.
+class SharedStudy:
+    """The claims on the trials of a study; as a context manager it gives back the trials that it did not train.
 
     Args:
-        job: The study's.
-        folder: Where it lies here, which is part of this machine's name.
-        events: Where other studies of the project are reported.
-        stop: Returns the name of a signal, or None.
+        job: The search, with the minutes after which no trial begins.
+        database: Where the claims are.
+        folder: The search's here, which is part of this machine's name: the same when it goes on.
+        events: Where takeovers are reported.
+        name: Of runs that are no trials of the search.
+        space: Of those: dotted key to dimension.
 
     Raises:
         InputError: The database cannot be used.
         MachineError: It does not answer.
     """
 
-    def __init__(self, job: SearchJob, folder: Path, events: Events, stop: Callable[[], str | None]) -> None:
-        self._job, self._events, self._name = job, events, f"{socket.gethostname()}-{digest(str(folder))[:6]}"
-        self._database = Database(job.storage, events, stop) if job.storage else None
-
-    def trials(self) -> AbstractContextManager[Sharing]:
-        """Return the division of the study's trials."""
-        job = self._job
-        if self._database is None:
-            return contextlib.nullcontext(Alone())
-        shared = self._shared(self._database, job.run, job.space)
-        asked = job.model_dump(include={"space", "trials", "strategy", "lag", "pruning"})
-        config = bits_config(job.config)
-        for line in shared.introduce(str(job.config.id or job.config.name), {**asked, "config": config, **job.contract}):
-            self._events.send("note", text=line)
-        return shared
-
-    def comparison(self, name: str) -> AbstractContextManager[Sharing]:
-        """Return the division of the runs in a comparison of that name."""
-        if self._database is None:
-            return contextlib.nullcontext(Alone())
-        space: Row = {"side": {"choice": ["baseline", "candidate"]}, "seed": {"integer": [0, 2**32]}}
-        return self._shared(self._database, f"{self._job.run} comparison {name}", space)
-
-    def _shared(self, database: Database, name: str, space: Mapping[str, spaces.Dimension]) -> Shared:
-        metric = self._job.config.metric
-        return Shared(database, name, space, metric, self._name, self._events, self._job.minutes)
-
-
-class Shared:
-    """Trials that several machines share, as a study in a database; as a context manager it gives back what it did not train.
-
-    Args:
-        database: Where it lies.
-        name: The study's.
-        space: Dotted key to dimension, for Optuna.
-        metric: The objective.
-        machine: This one's name, the same when it goes on with the study.
-        events: Where takeovers are reported.
-        minutes: After which no trial begins, as the template has it; None: what the project's budget leaves, which is less.
-    """
-
     def __init__(
         self,
+        job: SearchJob,
         database: Database,
-        name: str,
-        space: Mapping[str, spaces.Dimension],
-        metric: Metric,
-        machine: str,
+        folder: Path,
         events: Events,
-        minutes: float | None = None,
+        name: str | None = None,
+        space: Mapping[str, spaces.Dimension] | None = None,
     ) -> None:
-        self._database, self._storage, self._space, self._metric = database, database.storage, space, metric
-        self._machine, self._events, self._minutes = machine, events, minutes or 0.0
-        self._study = database.ask(partial(new_study, metric, database.storage, name))
-        self._id = database.ask(partial(database.storage.get_study_id_from_name, name))
+        self._job, self._database, self._storage, self._events = job, database, database.storage, events
+        self._machine = f"{socket.gethostname()}-{digest(str(folder))[:6]}"
+        self._name, self._space, self._metric = name or job.run, space or job.space, job.config.metric
+        self._minutes = job.minutes or 0.0
+        self._study = database.ask(partial(new_study, self._metric, database.storage, self._name))
+        self._id = database.ask(partial(database.storage.get_study_id_from_name, self._name))
         self._mine: set[int] = set()
         self._keys: dict[int, int] = {}  # the database's own numbers of trials
         self._heard: dict[int, tuple[Any, float]] = {}  # of trials of others: their last beat, and when it was new
@@ -168,7 +85,7 @@ class Shared:
         self._looked, self._beaten, self._beats = -math.inf, -math.inf, 0
         self.look()
 
-    def __enter__(self) -> Shared:
+    def __enter__(self) -> SharedStudy:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -202,9 +119,9 @@ class Shared:
         if trial is None or not trial.state.is_finished():
             return None
         if _ROW not in trial.user_attrs:
-            found = f"trial {number} of study {self._study.study_name} was ended by another program"
+            found = f"trial {number} of study {self._name} was ended by another program"
             raise InputError(found, where=self._database.place, hint="delete that study from the database: optuna delete-study")
-        return decoded(trial.user_attrs[_ROW])
+        return Ended.decoded(trial.user_attrs[_ROW])
 
     def claim(self, number: int, values: Mapping[str, Any]) -> bool:
         """Return True where this machine is to train a trial; one of a silent machine is taken over, from the next look on.
@@ -283,7 +200,7 @@ class Shared:
         for step, value in _thinned(points(row)):
             self._update(partial(self._storage.set_trial_intermediate_value, key, step, value))
         # The row before the state: a machine that finds the trial ended reads its row, and refuses a trial without one.
-        self._set(number, _ROW, encoded(row, self._metric))
+        self._set(number, _ROW, row.encoded(self._metric))
         state = state_of(row.state)
         given = [float(row.value)] if row.state == "finished" else None
         self._mine.discard(number)
@@ -320,21 +237,20 @@ class Shared:
         """Mark the study as ended: every trial has its row."""
         self._database.ask(partial(self._study.set_user_attr, _ENDED, True))
 
-    def introduce(self, project: str, asked: Row) -> Iterator[str]:
-        """Describe the study in the database; yield a line on each other unfinished study of the project, with the differences.
-
-        Args:
-            project: Its id.
-            asked: The values that the study's name is made of.
-        """
-        mine = json.dumps(plain(asked), sort_keys=True)
+    def introduce(self) -> None:
+        """Describe the study in the database; note each other unfinished study of the project, with the differences."""
+        job = self._job
+        project = str(job.config.id or job.config.name)
+        asked = job.model_dump(include={"space", "trials", "strategy", "lag", "pruning"})
+        mine = json.dumps(plain({**asked, "config": bits_config(job.config), **job.contract}), sort_keys=True)
         self._database.ask(partial(self._study.set_user_attr, _PROJECT, project))
         self._database.ask(partial(self._study.set_user_attr, _ASKED, mine))
         for other in self._database.ask(self._storage.get_all_studies):
-            told = other.user_attrs
-            if told.get(_PROJECT) == project and not told.get(_ENDED) and other.study_name != self._study.study_name:
-                what = ", ".join(differing(json.loads(told[_ASKED]), json.loads(mine)))
-                yield f"study {other.study_name} of this project lies in the database too and is another one: {what} differ"
+            theirs = other.user_attrs
+            if theirs.get(_PROJECT) == project and not theirs.get(_ENDED) and other.study_name != self._name:
+                what = ", ".join(differing(json.loads(theirs[_ASKED]), json.loads(mine)))
+                note = f"study {other.study_name} of this project lies in the database too and is another one: {what} differ"
+                self._events.send("note", text=note)
 
     # --- access ---
 
@@ -359,29 +275,6 @@ class Shared:
             return self._database.ask(change)
         except UpdateFinishedTrialError:
             return False
-
-
-# --- rows ---------------------------------------------------------------------------------------
-
-
-def encoded(row: Ended, metric: Metric) -> str:
-    """Return a trial's row as JSON, its evaluations reduced to the values that rungs need."""
-    history = [[one.epoch, one.step, *(one.validation.get(name) for name in (metric.name, "loss"))] for one in row.history]
-    return json.dumps(plain({**_changed(row), "history": history, "metric": metric.name}), separators=(",", ":"))
-
-
-def _changed(row: Ended) -> Row:
-    """Return the fields of a row but for those that are as by default."""
-    return {key: value for key, value in asdict(row).items() if value or key not in ("folds", "samples", "objectives")}
-
-
-def decoded(text: str) -> Ended:
-    """Return the row of a text from `encoded`."""
-    row = json.loads(text)
-    name = row.pop("metric")
-    folds = [FoldOutcome(**fold) for fold in row.pop("folds", ())]
-    history = [CurvePoint(epoch, step, {"loss": loss, name: value}) for epoch, step, value, loss in row.pop("history")]
-    return Ended(**{**row, "value": float(row["value"])}, history=history, folds=folds)
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:

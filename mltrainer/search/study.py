@@ -21,7 +21,7 @@ from mltrainer.search import halving
 from mltrainer.search.budget import Budget
 from mltrainer.search.journal import Journal
 from mltrainer.search.runs import Runs
-from mltrainer.search.sharing import Alone, Sharing
+from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import trial_config
 from mltrainer.search.suggest import strategy
 from mltrainer.search.trial import Ended, FoldOutcome, Outcome, Rungs, Suggested, Trained, Trial, best_trial
@@ -59,11 +59,11 @@ class Study:
         job: The study's.
         runs: Where they are trained.
         events: Where progress goes.
-        sharing: The division of them among machines.
+        shared: Their division among machines.
     """
 
-    def __init__(self, job: SearchJob, runs: Runs, events: Events, sharing: Sharing | None = None) -> None:
-        self.job, self.runs, self.events, self._sharing = job, runs, events, sharing or Alone()
+    def __init__(self, job: SearchJob, runs: Runs, events: Events, shared: SharedStudy) -> None:
+        self.job, self.runs, self.events, self._shared = job, runs, events, shared
         self.metric = job.config.metric
         self._config = job.config.model_dump()  # of which the space names keys
         self._strategy = strategy(job.strategy, job.space, self._config, job.trials)
@@ -101,7 +101,7 @@ class Study:
             # Folds of trials under way before new trials, which may wait for what those give.
             while self._waiting and self.runs.pool.room:
                 self._train(*self._waiting.pop(0))
-            self._sharing.look()
+            self._shared.look()
             for nr in sorted(self._open):
                 self._take_up(nr)
             number = self._begin_due(number)
@@ -111,7 +111,7 @@ class Study:
                 for nr, result in self.runs.wait():
                     self._end(nr, result)
                 self.runs.keep(every_s=1.0)
-        self._sharing.end()
+        self._shared.end()
         trials = [self._trials[nr] for nr in range(1, self._planned + 1)]
         if not any(trial.steps or trial.state == "finished" for trial in trials):  # a program may make none that is seen
             hint = "fix it, then type the same command again"
@@ -131,7 +131,7 @@ class Study:
     def _begin_due(self, number: int) -> int:
         """Begin the trials that can begin, from a number on, and return the number of the next; none where the time is over."""
         while number <= self._planned and self._is_due(number):
-            if self._sharing.is_over(number, self._is_late(number)):
+            if self._shared.is_over(number, self._is_late(number)):
                 self._planned = number - 1
             else:
                 self._begin(number)
@@ -212,10 +212,10 @@ class Study:
     def _take_up(self, number: int) -> None:
         """Take a trial's result, of another machine or an earlier process; else train it, unless another machine does."""
         config, trial = self._configs[number], self._begun[number]
-        row = self._sharing.row(number)
+        row = self._shared.row(number)
         # What lies here needs no claim: nothing of it is left to train.
         is_here = row is None and len(self._folds) == 1 and self.runs.known(config, trial.limits) is not None
-        if row is None and not is_here and not (self.runs.pool.room and self._sharing.claim(number, trial.values)):
+        if row is None and not is_here and not (self.runs.pool.room and self._shared.claim(number, trial.values)):
             return
         self._open.discard(number)
         if row is not None:
@@ -275,7 +275,7 @@ class Study:
             attempts=max(self.runs.attempts(result.id) for result in results),
             objectives=further,
         )
-        self._enter(number, self._sharing.report(number, trial.values, ended))
+        self._enter(number, self._shared.report(number, trial.values, ended))
 
     def _enter(self, number: int, ended: Ended) -> None:
         """Put a trial's end into the table."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from mltrainer.configs.project import Metric
 from mltrainer.records.run import RunResult
 from mltrainer.search.points import Values
 from mltrainer.trainers.native.stopping import CurvePoint
+from mltrainer.workspace import plain
 
 State = Literal["finished", "failed", "pruned"]
 Evaluations = list[CurvePoint]
@@ -127,6 +130,21 @@ class Ended:
         if self.state == "pruned":
             return f"{metric} {self.value:.4g}, ended at epoch {self.pruned_at}"
         return Outcome(self.state, self.value, self.reason).told(metric)
+
+    def encoded(self, metric: Metric) -> str:
+        """Return the end as JSON, its evaluations reduced to the values that rungs need."""
+        history = [[one.epoch, one.step, *(one.validation.get(name) for name in (metric.name, "loss"))] for one in self.history]
+        known = {key: value for key, value in asdict(self).items() if value or key not in ("folds", "samples", "objectives")}
+        return json.dumps(plain({**known, "history": history, "metric": metric.name}), separators=(",", ":"))
+
+    @classmethod
+    def decoded(cls, text: str) -> Ended:
+        """Return the end that `encoded` made a text of."""
+        row = json.loads(text)
+        name = row.pop("metric")
+        folds = [FoldOutcome(**fold) for fold in row.pop("folds", ())]
+        history = [CurvePoint(epoch, step, {"loss": loss, name: value}) for epoch, step, value, loss in row.pop("history")]
+        return cls(**{**row, "value": float(row["value"])}, history=history, folds=folds)
 
 
 @dataclass(frozen=True, kw_only=True)

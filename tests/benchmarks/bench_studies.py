@@ -29,6 +29,7 @@ from mltrainer.search.runs import Runs
 from mltrainer.search.study import Study
 from mltrainer.workspace import read_json, seal
 from tests.search.silent import Silent
+from tests.search.test_study import alone
 from tests.trainers.native.digits_runs import config, make, train
 
 EPOCHS = 9
@@ -152,10 +153,11 @@ def measured(root: Path, trained: Path, name: str, trials: int, every: int, is_a
                 self.since, self.own = now, pool.seconds
             self.count += 1
 
-    Told(job, runs, Silent()).search()
+    Told(job, runs, Silent(), alone(job, runs.folder)).search()
     if is_again:
         start = time.process_time()
-        Study(job, Runs(job, root, ImaginedPool(trained), Silent(), lambda: None), Silent()).search()
+        again = Runs(job, root, ImaginedPool(trained), Silent(), lambda: None)
+        Study(job, again, Silent(), alone(job, again.folder)).search()
         ms = 1000 * (time.process_time() - start) / trials
         print(json.dumps({"strategy": name, "again": True, "trials": trials, "ms_a_trial": round(ms, 1)}), flush=True)
 

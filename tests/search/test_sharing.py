@@ -17,7 +17,7 @@ from mltrainer.errors import DifferenceError, InputError, MachineError
 from mltrainer.records.job import SearchJob
 from mltrainer.search import sharing
 from mltrainer.search.database import Database
-from mltrainer.search.sharing import Machines, Shared, decoded, differing, encoded
+from mltrainer.search.sharing import SharedStudy, differing
 from mltrainer.search.study import Study
 from mltrainer.search.trial import Ended, FoldOutcome, Trained
 from mltrainer.trainers.native.stopping import CurvePoint
@@ -66,14 +66,18 @@ def job_of(folder: Path, **changes: Any) -> SearchJob:
     return SearchJob.model_validate(asked)
 
 
+def study_of(job: SearchJob, folder: Path, events: Silent) -> SharedStudy:
+    return SharedStudy(job, Database(job.storage, events, lambda: None), folder, events)
+
+
 def machine(folder: Path, name: str, runs: Imagined, events: Silent | None = None, **changes: Any) -> str:
     """Search as one machine of several; return its table."""
     (folder / name).mkdir(exist_ok=True)
     runs.folder = folder / name
     job, heard = job_of(folder, **changes), events or Silent()
-    shared = Machines(job, folder / name, heard, lambda: None).trials()
     try:
-        with shared as those:
+        with study_of(job, folder / name, heard) as those:
+            those.introduce()
             trials = Study(job, runs, heard, those).search()  # type: ignore[arg-type]
     except Died:
         return "died"
@@ -127,12 +131,12 @@ def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> Non
     victim = slow(tmp_path, 1)
     victim.dies_at = 3
     # BaseException leaves the `with` as well: what it gave back there, a machine without power does not give back
-    kept = Shared.__exit__
-    Shared.__exit__ = lambda *_: None  # type: ignore[method-assign]
+    kept = SharedStudy.__exit__
+    SharedStudy.__exit__ = lambda *_: None  # type: ignore[method-assign]
     try:
         assert machine(tmp_path, "victim", victim, **LEARNING) == "died"
     finally:
-        Shared.__exit__ = kept  # type: ignore[method-assign]
+        SharedStudy.__exit__ = kept  # type: ignore[method-assign]
     survivor, heard = slow(tmp_path, 2), Heard()
     assert machine(tmp_path, "survivor", survivor, heard, **LEARNING) == alone
     assert any("is gone: trial 3 is taken over" in note for note in heard.notes)
@@ -143,7 +147,7 @@ def test_the_trials_of_a_machine_that_died_are_taken_over(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_machine_goes_on_at_once_with_what_it_had_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "GONE_S", 1e9)
-    monkeypatch.setattr(Shared, "__exit__", lambda *_: None)
+    monkeypatch.setattr(SharedStudy, "__exit__", lambda *_: None)
     runs = slow(tmp_path, 1)
     runs.dies_at = 3
     machine(tmp_path, "one", runs)
@@ -191,10 +195,8 @@ def test_another_study_of_the_project_is_told_with_what_differs(tmp_path: Path) 
     assert "study study of this project lies in the database too and is another one: code, trials differ" in heard.notes
 
 
-def shared(folder: Path, name: str, **changes: Any) -> Shared:
-    found = Machines(job_of(folder, **changes), folder / name, Silent(), lambda: None).trials()
-    assert isinstance(found, Shared)
-    return found
+def shared(folder: Path, name: str, **changes: Any) -> SharedStudy:
+    return study_of(job_of(folder, **changes), folder / name, Silent())
 
 
 ROW = Ended(
@@ -225,7 +227,7 @@ def test_machines_that_do_not_compute_the_same_are_told(tmp_path: Path) -> None:
 
 
 def test_a_row_survives_the_database_bit_for_bit() -> None:
-    assert decoded(encoded(ROW, Metric(name="accuracy", mode="max"))) == ROW
+    assert Ended.decoded(ROW.encoded(Metric(name="accuracy", mode="max"))) == ROW
 
 
 @pytest.mark.slow

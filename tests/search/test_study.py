@@ -13,7 +13,9 @@ import pytest
 from mltrainer.errors import InputError
 from mltrainer.records.job import SearchJob
 from mltrainer.search import halving
+from mltrainer.search.database import Database
 from mltrainer.search.runs import Live
+from mltrainer.search.sharing import SharedStudy
 from mltrainer.search.space import draw
 from mltrainer.search.study import Study
 from mltrainer.search.trial import State, Trained, Trial, best_trial
@@ -110,13 +112,18 @@ def trained(config: Any) -> Trained:
     return Trained(f"{lr:.6f} {config.split.fold}", {**rows[-1].validation}, rows, EPOCHS, 1.0)
 
 
+def alone(job: SearchJob, folder: Path) -> SharedStudy:
+    """Return the claims of a search that no other machine shares."""
+    return SharedStudy(job, Database(None, Silent(), lambda: None), folder, Silent())
+
+
 def search(folder: Path, workers: int, seed: int, runs: Imagined | None = None, **changes: Any) -> tuple[str, Imagined]:
     """Return the table of trials as text, and the runs."""
     folder.mkdir(exist_ok=True)
-    job = {**study(SPACE, 24, epochs=EPOCHS), "lag": 4, **changes}
+    job = SearchJob.model_validate({**study(SPACE, 24, epochs=EPOCHS), "lag": 4, **changes})
     runs = runs or Imagined(folder, workers, random.Random(seed))
     runs.workers = workers
-    trials = Study(SearchJob.model_validate(job), runs, Silent()).search()  # type: ignore[arg-type]
+    trials = Study(job, runs, Silent(), alone(job, folder)).search()  # type: ignore[arg-type]
     return json.dumps([trial.recorded() for trial in trials]), runs
 
 
@@ -247,8 +254,8 @@ def test_no_trial_begins_when_the_time_is_over(tmp_path: Path) -> None:
     folder = tmp_path / "late"
     folder.mkdir()
     runs = Imagined(folder, 1, random.Random(0))
-    job = {**study(SPACE, 24, epochs=EPOCHS), "minutes": 1e-9}
-    found = Study(SearchJob.model_validate(job), runs, Silent())  # type: ignore[arg-type]
+    job = SearchJob.model_validate({**study(SPACE, 24, epochs=EPOCHS), "minutes": 1e-9})
+    found = Study(job, runs, Silent(), alone(job, folder))  # type: ignore[arg-type]
     assert len(found.search()) == 1
     assert (found.about().planned, found.about().ended) == (1, "time")
 
