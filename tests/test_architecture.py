@@ -88,16 +88,17 @@ def floor(module: str) -> int:
     return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
 
 
-@pytest.mark.parametrize("module", modules())
-def test_imports_point_down(module: str) -> None:
-    above = [other for other in imports(modules()[module]) if floor(other) < floor(module)]
-    assert not above
+def test_imports_point_down() -> None:
+    assert not [
+        f"{module} -> {other}" for module, path in modules().items() for other in imports(path) if floor(other) < floor(module)
+    ]
 
 
-@pytest.mark.parametrize("module", [name for name in modules() if not name.startswith("mltrainer.companions")])
-def test_the_core_imports_no_companion(module: str) -> None:
-    assert not [name for name in all_imports(modules()[module]) if name.startswith("mltrainer.companions")]
-    assert not re.search(r"mltrainer\.companions\.\w+\.", modules()[module].read_text("utf-8"))
+def test_the_core_imports_and_names_no_companion() -> None:
+    core = {name: path for name, path in modules().items() if not name.startswith("mltrainer.companions")}
+    imported = [(name, other) for name, path in core.items() for other in all_imports(path) if "companions" in other.split(".")]
+    assert not imported
+    assert not [name for name, path in core.items() if re.search(r"mltrainer\.companions\.\w+\.", path.read_text("utf-8"))]
 
 
 def all_imports(path: Path) -> set[str]:

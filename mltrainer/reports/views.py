@@ -80,7 +80,7 @@ def evenly(count: int, limit: int) -> list[int]:
 
 
 def kept(record: Mapping[str, Any]) -> list[Row]:
-    """Return what a record holds and its report names alone: what it is, its key in `record.json`, how many entries there are."""
+    """Return the lists that stand in a record alone: the name, its key in `record.json`, the number of entries."""
     rows = [{"what": what, "key": key, "count": len(at(record, key) or ())} for key, what in KEPT.items()]
     return [row for row in rows if row["count"]]
 
