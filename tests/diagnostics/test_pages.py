@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from mltrainer.diagnostics.signals import Run
 from tests.diagnostics.conftest import RECORDED
 from tests.diagnostics.firing import FIRING, UNLEARNED, curve, holding, stepping
 from tests.diagnostics.observed import OBSERVED, beside, exploded, observed, of_numbers, of_sorted_numbers, unlearned
+from tests.diagnostics.test_observed import FAULTS
 
 SECTIONS = ["How it shows", "Check first", "Why it happens", "Fix, in this order", "It worked when", "When the rule is wrong"]
 CONFIG: dict[str, Any] = {
@@ -49,6 +51,16 @@ for operation in ("lt", "le", "gt", "ge", "mul", "rmul", "radd"):
 
 def body(name: str) -> str:
     return handbook.read_page(page_path(name), None).body
+
+
+ELSEWHERE = {"class_numbering": "test_beside_constant.py", "wrong_setup": "test_causes.py"}
+
+
+def test_each_rule_has_a_faulty_run_beside_healthy_ones() -> None:
+    here = Path(__file__).parent
+    own = {name for name in RULES if (here / ELSEWHERE.get(name, f"test_{name}.py")).is_file()}
+    missing = set(RULES) - own - {*FIRING} - {name for name, _, _ in FAULTS}
+    assert not missing, f"add a run on which {sorted(missing)} fires: to FAULTS of test_observed.py, or in test_<rule>.py"
 
 
 def test_every_page_has_a_rule_and_every_rule_a_page():

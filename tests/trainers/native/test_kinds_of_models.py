@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mltrainer.trainers.native.parallel import kinds as parallelisms
 from tests.integrations import nets, texts
 from tests.trainers.native.digits_runs import train
 from tests.trainers.native.test_ranks import bits, train_on
@@ -72,12 +73,19 @@ def make(root: Path, kind: str) -> Path:
     return root
 
 
+PROCESSES = ((2, "ddp"), (2, "zero1"), (2, "fsdp"), (4, "ddp"), (4, "zero1"), (4, "fsdp"), (2, "pipeline"))
+
+
+def test_each_kind_of_parallelism_is_compared_with_one_process() -> None:
+    assert {parallel for _, parallel in PROCESSES} == parallelisms.KINDS.keys(), "add a pair of processes and kind to PROCESSES"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_chain_and_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     pytest.importorskip("lightning" if kind == "Lightning" else "transformers")
     given = KINDS[kind]
     one = make(tmp_path / "one", kind)
     expected = bits(train(one, **given), one)
-    for processes, parallel in [(2, "ddp"), (2, "zero1"), (2, "fsdp"), (4, "ddp"), (4, "zero1"), (4, "fsdp"), (2, "pipeline")]:
+    for processes, parallel in PROCESSES:
         root = make(tmp_path / f"{parallel}-{processes}", kind)
         assert bits(train_on(root, processes, launch={"parallel": parallel}, **given), root) == expected, (processes, parallel)
