@@ -32,7 +32,7 @@ def _of_answers(run: Run, times: float, answers: float, named: float) -> Finding
     """Return the finding on classes of places, and on labels that hold or do not: many are rare by nature, and named at times."""
     rows = [row for row in run.last_seen.by_class or [] if row[0] >= answers]
     if not rows or run.shows_no_signal:  # where nothing tells a class, none can be found
-        return Finding("not_applicable", "The training samples' classes were not counted.")
+        return run.without_classes("The training samples' classes were not counted.")
     # By Zipf's law the commonest of so many words has as many times the answers of the rarest one.
     expected = max(times, len(run.last_seen.by_class or []))
     rare = [(ratio(right, count), ratio(others, count)) for count, right, others in rows if ratio(others, count) > expected]

@@ -18,7 +18,7 @@ def find(run: Run, *, share: float, samples: float, trained: float) -> Finding:
     # The matrix is that of the best evaluation, which may have come before anything was learned: the last observation, too.
     tables = [table for table in (_of_matrix(run), _observed(run)) if len(table) > 1]
     if not tables or math.isnan(accuracy):
-        return Finding("not_applicable", "Which classes are taken for which was not recorded, or no accuracy on training.")
+        return run.without_classes("Which classes are taken for which was not recorded, or no accuracy on training.")
     moved = max((_moved(table, samples) for table in tables), key=lambda rows: (len(rows) > 1, _share(rows)))
     found, is_learned = _share(moved), accuracy >= trained
     evidence = {"share": found, "classes": len(moved), "train": accuracy}

@@ -28,7 +28,7 @@ def find(
     agreeing, metric = number(data and (data.neighbour_r2 if is_number else data.neighbours)), R2 if is_number else "accuracy"
     curves = _curves(run, metric)
     if data is None or agreeing != agreeing or not curves:
-        return Finding("not_applicable", "Whether near samples share their class was not observed.")
+        return run.without_classes("Whether near samples share their class was not observed.")
     # A run is observed a few times, and its curve has no level before the last.
     train, validation = (settled(values) for values in zip(*(curves if run.has_metric(metric) else curves[-1:]), strict=True))
     evidence = {"neighbours": agreeing, "train": train, "validation": validation}

@@ -17,7 +17,18 @@ from mltrainer.checkpointing.ranking import rank
 from mltrainer.configs.project import Metric
 from mltrainer.records.partial import known, partial
 from mltrainer.records.references import Reference, References
-from mltrainer.records.run import DataSeen, HistoryRow, NonFinite, Plain, RowSignals, Seen, SeenAtStart, Spike, TrainingResult
+from mltrainer.records.run import (
+    UNDECLARED,
+    DataSeen,
+    HistoryRow,
+    NonFinite,
+    Plain,
+    RowSignals,
+    Seen,
+    SeenAtStart,
+    Spike,
+    TrainingResult,
+)
 
 State = Literal["fired", "clear", "not_applicable"]
 Standing = Literal["ahead", "level", "behind"]  # beside another model
@@ -487,6 +498,12 @@ class Run:
     def has_no_targets(self) -> bool:
         """Whether the loss is the same whatever the targets are, as of two players: how good it may become is not known."""
         return self.start is not None and self.start.uses_targets is False
+
+    def without_classes(self, reason: str) -> Finding:
+        """Return the finding of a rule that saw no classes: the reason, or how a task says that its targets are some."""
+        is_own = bool((self.config.get("task") or {}).get("use"))
+        is_undeclared = is_own and self.start is not None and self.start.target_kind is None
+        return Finding("not_applicable", f"Not judged: {UNDECLARED}." if is_undeclared else reason)
 
     @property
     def floor(self) -> float:

@@ -98,6 +98,7 @@ class Lightning(Task):
         if data is not None and loaders is not None:
             raise InputError("data and loaders were both given", where=OPTIONS, hint="name a data module or a function, not both")
         self._kind, own = _class_of(module, "LightningModule", "module"), module.partition(":")[0].partition(".")[0]
+        self.targets = getattr(self._kind, "targets", None)
         check_options(self._kind, module_options or {}, f"{OPTIONS}.module_options")
         self._options = maker_of(module_options or {}, f"{OPTIONS}.module_options", own)
         given = maker_of(data_options or {}, f"{OPTIONS}.data_options", own)

@@ -205,6 +205,7 @@ class SequenceClassification(Texts):
         **options: The others of `Texts`.
     """
 
+    targets = "classes"
     auto = "AutoModelForSequenceClassification"
     _head_is_new = True
 
@@ -263,6 +264,7 @@ class LanguageModel(Texts):
     A table's texts are a sample each; a text file is cut into samples of `length` tokens.
     """
 
+    targets = "tokens"
     _column = TEXT  # of a table, its own
 
     def samples(self) -> tuple[Tensor, Tensor]:

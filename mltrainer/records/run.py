@@ -17,6 +17,8 @@ from mltrainer.workspace import plain, read_json, seal
 
 TRAIN = "train"  # the purpose of a run that a phase started
 WITHOUT_STEPS = "no step of a PyTorch optimizer was seen"  # why what is about steps does not apply
+TargetKind = Literal["classes", "values", "tokens"]
+UNDECLARED = 'the task does not say what its targets are; write targets = "classes", "values" or "tokens" in its class'
 OUTPUTS = "outputs"  # in a run's folder: the files that a program left
 
 
@@ -228,6 +230,7 @@ class SeenAtStart(Seen):
     """The untrained model.
 
     Attributes:
+        target_kind: What the targets are; None where the task does not say, and types and shapes leave it open.
         shuffled_loss: With the targets in another order, which must not be the same.
         as_probabilities: The cross-entropy of outputs that are taken for probabilities.
         as_logits: The same where they are taken for logits.
@@ -255,6 +258,7 @@ class SeenAtStart(Seen):
     as_logits: Measured | None
     symmetric: list[str]
     weights: Metrics
+    target_kind: TargetKind | None = None
     constant_loss: Measured | None = None
     as_binary: Measured | None = None
     shifted_loss: Measured | None = None

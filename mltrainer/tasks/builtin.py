@@ -125,14 +125,14 @@ class BuiltinTask(Task):
 
     def hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return a hash of some rows' features with their targets, uint64."""
-        return data_findings.row_hashes([self.keys()[ids], self.targets()[ids]])
+        return data_findings.row_hashes([self.keys()[ids], self.all_targets()[ids]])
 
     def content_hashes(self, ids: np.ndarray) -> np.ndarray:
         """Return hashes by which a whole split's content is known again in another state of the data, uint64."""
         return self.hashes(ids)
 
     @abstractmethod
-    def targets(self) -> np.ndarray:
+    def all_targets(self) -> np.ndarray:
         """Return the target of all rows: class numbers or values."""
 
     def split_constraints(self, split: Split) -> SplitConstraints:
@@ -173,11 +173,12 @@ class BuiltinTask(Task):
 class Classification(BuiltinTask):
     """What tasks share that tell classes apart."""
 
+    targets = "classes"
     classes: list[str]
     labels: np.ndarray
     _weights: Tensor | None = None
 
-    def targets(self) -> np.ndarray:
+    def all_targets(self) -> np.ndarray:
         """Return the class number of all rows."""
         return self.labels
 

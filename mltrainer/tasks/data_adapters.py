@@ -14,6 +14,7 @@ from mltrainer.configs.items import DataLimits
 from mltrainer.configs.project import Split, TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.records.common import FileRow
+from mltrainer.records.run import TargetKind
 from mltrainer.tasks import data_findings, sample_findings
 from mltrainer.tasks.builtin import BuiltinTask, Classification
 from mltrainer.tasks.content import Source, file_row
@@ -35,6 +36,7 @@ from mltrainer.tasks.sketch import KEPT
 from mltrainer.tasks.splits import SPLITS, BySplit, SplitConstraints, SplitIds, fold_places, of_fold, split_ids
 from mltrainer.tasks.stored.records import ids_of
 from mltrainer.tasks.stored.source import stored_parts
+from mltrainer.tasks.targets import class_numbers
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import user_code
 from mltrainer.workspace import digest
@@ -72,8 +74,8 @@ class DataAdapter(ABC):
         """Return `columns`, `target` and `shape`."""
 
     @abstractmethod
-    def findings(self, limits: DataLimits) -> list[Finding]:
-        """Return the findings on the training and validation samples."""
+    def findings(self, limits: DataLimits, kind: TargetKind | None) -> list[Finding]:
+        """Return the findings on the training and validation samples, whose targets are of a kind; None where it is not known."""
 
     @abstractmethod
     def hashes(self, split: str) -> np.ndarray:
@@ -95,7 +97,7 @@ class DataAdapter(ABC):
         """Return the reason that equal samples may be no leakage, or None."""
         return None
 
-    def not_looked_at(self) -> list[str]:
+    def not_looked_at(self, kind: TargetKind | None) -> list[str]:
         """Return a line on each thing that the findings do not cover, with the reason; none by default."""
         return []
 
@@ -144,7 +146,7 @@ class _BuiltinAdapter(DataAdapter):
     def describe(self) -> dict[str, Any]:
         return self.task.describe(self._open_ids())
 
-    def findings(self, limits: DataLimits) -> list[Finding]:
+    def findings(self, limits: DataLimits, kind: TargetKind | None) -> list[Finding]:
         findings = [*self.task.findings(self._open_ids(), limits), *self._kept_together(), *self._held_out()]
         if self.classes is None or self.labels is None:
             return findings
@@ -223,9 +225,10 @@ class _UserTaskAdapter(DataAdapter):
         tensors = self.parts.train.tensors
         return {"columns": None, "target": None, "shape": list(tensors[0].shape[1:]) if tensors else None}
 
-    def findings(self, limits: DataLimits) -> list[Finding]:
-        train, held_out = self._reading("train"), self._reading("validation")
-        found = [*self._classes(limits), *sample_findings.findings_of(train, held_out, limits), *self._in_order(train)]
+    def findings(self, limits: DataLimits, kind: TargetKind | None) -> list[Finding]:
+        train, held_out = (replace(self._reading(name), kind=kind) for name in ("train", "validation"))
+        found = [*self._classes(train, held_out, limits), *sample_findings.findings_of(train, held_out, limits)]
+        found += self._in_order(train)
         if self.parts.train.tensors is not None:
             return [*_nonfinite(self.parts), *found]
         return [*sample_findings.nonfinite(train, "train"), *sample_findings.nonfinite(held_out, "validation"), *found]
@@ -237,27 +240,20 @@ class _UserTaskAdapter(DataAdapter):
             if samples.tensors is None:
                 return []
             samples = pick(samples, np.arange(min(len(samples), IN_ORDER)))
-            train = read_split(samples, self.task.target_key, self._seed, Budget(IN_ORDER, 0))
+            neighbours = read_split(samples, self.task.target_key, self._seed, Budget(IN_ORDER, 0))
+            train = replace(neighbours, kind=train.kind)
         return sample_findings.in_order(train, np.asarray(samples.ids[train.places])) if len(train.places) else []
 
-    def _classes(self, limits: DataLimits) -> list[Finding]:
+    def _classes(self, train: Reading, held_out: Reading, limits: DataLimits) -> list[Finding]:
         """Return warnings of classes, where those of all samples are known."""
-        train, held_out = self._labels("train"), self._labels("validation")
-        if train is None or held_out is None or len(np.unique(train)) < 2 or min(train.min(), held_out.min(initial=0)) < 0:
+        labels, others = _all_labels(self.parts.train, train), _all_labels(self.parts.validation, held_out)
+        if labels is None or others is None or len(np.unique(labels)) < 2:
             return []
-        names = [str(number) for number in range(int(max(train.max(), held_out.max(initial=0))) + 1)]
-        # More numbers than samples: the targets are no class numbers, and most of them would be "missing".
-        return data_findings.class_findings(names, train, held_out, limits) if len(names) <= len(train) else []
+        names = [str(number) for number in range(int(max(labels.max(), others.max(initial=0))) + 1)]
+        return data_findings.class_findings(names, labels, others, limits)
 
-    def _labels(self, split: str) -> np.ndarray | None:
-        """Return the class numbers of a split; None where they are none, or not all known."""
-        if self.parts[split].tensors is not None:
-            return labels_of(self.parts[split])
-        read = self._reading(split)
-        return sample_findings.classes_of(read.target) if read.is_complete else None
-
-    def not_looked_at(self) -> list[str]:
-        return sample_findings.not_looked_at(self._reading("train"), self._reading("validation"))
+    def not_looked_at(self, kind: TargetKind | None) -> list[str]:
+        return sample_findings.not_looked_at(*(replace(self._reading(name), kind=kind) for name in ("train", "validation")))
 
     def _reading(self, split: str) -> Reading:
         """Return the reading of a split, which is read once; of the test split, hashes alone."""
@@ -303,8 +299,9 @@ class _SamplesAdapter(_UserTaskAdapter):
         whole = samples_of(given, "samples()", self.task)
         self.sha256, self.read = fingerprint(whole, self._seed)
         labels = labels_of(whole)
-        # Whole numbers that are nearly all different are quantities, by which nothing can be stratified.
-        stratify = labels is not None and len(np.unique(labels)) * 2 <= len(labels)
+        # Without a word of the task, whole numbers that are nearly all different are taken for quantities.
+        is_open = self.task.targets is None and labels is not None and len(np.unique(labels)) * 2 <= len(labels)
+        stratify = is_open or self.task.targets == "classes"
         self.divide(len(whole), labels if stratify else None, self._config.split, self._seed)
         self.parts = BySplit({name: pick(whole, places) for name, places in self.ids.items()})
 
@@ -404,6 +401,14 @@ def user_task_adapter(task: Task, config: TrainingConfig, root: Path) -> DataAda
         what = f"{kind.__name__} has neither samples(self) nor dataset(self, split)"
         raise InputError(what, where="task.use", hint="write one of them, or name files of records in data.source")
     return _SamplesAdapter(task, config, root)
+
+
+def _all_labels(samples: Samples, read: Reading) -> np.ndarray | None:
+    """Return the class numbers of a split; None where they are none, or not all known."""
+    if samples.tensors is None:
+        return read.labels if read.is_complete else None
+    labels = class_numbers(samples.tensors[-1], read.kind)
+    return None if labels is None else labels.numpy()
 
 
 def _nonfinite(parts: BySplit[Samples]) -> list[Finding]:

@@ -33,6 +33,7 @@ from mltrainer.tasks.splits import SPLITS, BySplit, ids_digest
 from mltrainer.tasks.stored.records import Part
 from mltrainer.tasks.strategies import strategies_of
 from mltrainer.tasks.strategy import Alter, Features, Forward, Ranked, Reading, Training
+from mltrainer.tasks.targets import declared, derived
 from mltrainer.tasks.task import Task
 from mltrainer.tasks.user_code import import_class, make_task, user_code
 from mltrainer.workspace import digest
@@ -51,6 +52,7 @@ class OpenTask:
             and of weights that the model begins with, or that a teacher has.
         strategies: What the training does beside the task.
         start: What of such weights was loaded, once a model was made.
+        target_kind: What the targets are, as the task says, or as `check_model` saw; None where neither is known.
     """
 
     def __init__(self, data: DataAdapter, config: TrainingConfig, root: Path) -> None:
@@ -65,6 +67,7 @@ class OpenTask:
         self._identity = {"content": data.sha256, "splits": divided, **start}
         self.data_sha256 = self._digest(self.strategies.files)
         self.start: Begun | None = None
+        self.target_kind = declared(self.task)
         # Without the test split, which is not even gathered before it is opened.
         self._samples = BySplit({name: self._take(name) for name in ("train", "validation")})
         self._rank()
@@ -220,6 +223,7 @@ class OpenTask:
         """
         hashes, ids = self._compared(), self._data.ids
         repeats = BySplit({n: data_findings.repeated(hashes[n], hashes.train) for n in SPLITS[1:]}) if hashes else None
+        found = [*self._data.findings(limits, self.target_kind), *self._repeat_findings(repeats, hashes, limits)]
         return {
             "sha256": self.data_sha256,
             "samples": sum(len(part) for part in ids.values()),
@@ -230,10 +234,8 @@ class OpenTask:
             "splits": {name: {"samples": len(ids[name]), "sha256": self._ids_sha256[name]} for name in SPLITS},
             **self._classes(),
             **self._data.describe(),
-            "findings": [
-                one._asdict() for one in (*self._data.findings(limits), *self._repeat_findings(repeats, hashes, limits))
-            ],
-            "not_looked_at": [*self._not_compared(hashes), *self._data.not_looked_at()],
+            "findings": [one._asdict() for one in found],
+            "not_looked_at": [*self._not_compared(hashes), *self._data.not_looked_at(self.target_kind)],
             "duplicates_across_splits": None if repeats is None else sum(repeats.values()),
         }
 
@@ -345,7 +347,7 @@ def make_model(opened: OpenTask) -> nn.Module:
 
 
 def check_model(opened: OpenTask, model: nn.Module) -> None:
-    """Run one small batch through a model and its loss, in evaluation mode, and leave no trace.
+    """Run one small batch through a model and its loss, in evaluation mode, and note in `opened` what the targets are.
 
     Args:
         opened: The task.
@@ -354,7 +356,8 @@ def check_model(opened: OpenTask, model: nn.Module) -> None:
     Raises:
         InputError: The model does not fit the data, or the loss is no scalar; with the user's line or the layer.
     """
-    sanity_check.check(opened.task, model, opened.split("train"), opened.config, opened.root)
+    outputs, targets = sanity_check.check(opened.task, model, opened.split("train"), opened.config, opened.root)
+    opened.target_kind = opened.target_kind or derived(outputs, targets)
 
 
 def difficulty(data: DataAdapter, root: Path, name: str | None, where: str) -> np.ndarray:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mltrainer.records.run import TargetKind
 from mltrainer.tasks.samples import Samples, generators_kept, sample_bytes, sample_hash, tensor_hashes
+from mltrainer.tasks.targets import class_numbers
 
 MAX_COMPARED = 20_000  # samples of a split that are read to find those of another
 MAX_LOOKED = 2_000  # samples of a split whose numbers are looked at
@@ -50,6 +53,7 @@ class Reading:
         target: Their targets; None where they are no numbers of one shape.
         drawn: What each reading draws anew: inputs alone, or targets too; None where two readings are the same.
         has_one_target: Whether the targets of all samples of the split were read, and are the same.
+        kind: What the targets are; None where it is not known.
     """
 
     total: int
@@ -60,6 +64,7 @@ class Reading:
     target: Numbers | None
     drawn: Literal["inputs", "targets"] | None = None
     has_one_target: bool = False
+    kind: TargetKind | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -70,6 +75,14 @@ class Reading:
     def count(self) -> str:
         """How many samples were looked at, in words."""
         return f"{self.total}" if self.is_complete else f"{len(self.places)} of {self.total}"
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """The class number of each sample; None where the targets are not one class a sample."""
+        if self.target is None or len(self.target.names) < self.target.size:
+            return None
+        found = class_numbers(torch.from_numpy(self.target.values), self.kind)
+        return None if found is None else found.numpy()
 
     @property
     def rows(self) -> np.ndarray:

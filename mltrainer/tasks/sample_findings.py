@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.records.run import UNDECLARED
 from mltrainer.tasks.data_findings import Finding, row_hashes, telling_finding
 from mltrainer.tasks.encoded import is_decided, is_encoded
 from mltrainer.tasks.input_values import SINGLE, lists, value_findings
@@ -17,9 +18,6 @@ from mltrainer.tasks.units import Scale, differing, other_units_of_all, unit_fin
 from mltrainer.tasks.windows import window_finding
 
 FEWEST = 10  # samples; of fewer, equal ones may be chance
-MOST_CLASSES = 1000  # with more distinct whole numbers, a target is a quantity
-FEW_CLASSES = 20  # distinct whole numbers that are written as floats
-PER_CLASS = 5  # samples of each class in the mean; with fewer, whole numbers are quantities
 MOST_TARGETS = 16  # numbers of a target that are looked at one by one
 CONTRADICTING = 0.01  # chosen by us: the share of the samples from which on classes that contradict one another are told
 FEWEST_CONTRADICTING = 4  # and how many
@@ -44,7 +42,7 @@ def findings_of(train: Reading, validation: Reading, limits: DataLimits) -> list
         *_augmented(train, validation),
         *_contradicting(train),
         *(_telling(train, limits) or _made_of_target(train, validation)),
-        *(_units(train, validation) or difference_findings(train, validation, _labels(train, validation))),
+        *(_units(train, validation) or difference_findings(train, validation)),
         *_groups(train, validation),
         *_windows(train, validation),
         *_numbered(train, validation, limits),
@@ -56,6 +54,8 @@ def not_looked_at(train: Reading, validation: Reading) -> list[str]:
     found = [f"{name} of the samples: no numbers of one shape" for name in train.left_out]
     if train.target is None:
         found.append("targets: the samples have none, or none that are numbers of one shape")
+    elif train.kind is None:
+        found.append(f"classes, features that tell the target, its units, near copies: {UNDECLARED}")
     parts = [
         f"{one.count} {name} samples" for one, name in ((train, "training"), (validation, "validation")) if not one.is_complete
     ]
@@ -65,26 +65,6 @@ def not_looked_at(train: Reading, validation: Reading) -> list[str]:
         )
     sizes = [(name, len(part.names), part.size) for name, part in train.inputs.items() if len(part.names) < part.size]
     return found + [f"features that tell the target: beyond {seen} of {size} numbers of {name}" for name, seen, size in sizes]
-
-
-def classes_of(target: Numbers | None) -> np.ndarray | None:
-    """Return the class numbers of targets that are some: whole numbers from 0, one for each sample, or one-hot; else None."""
-    if target is None or not len(target.values) or not np.isfinite(target.values).all():
-        return None
-    values = target.values
-    if target.size > 1:
-        is_one_hot = len(target.names) == target.size and bool(
-            ((values == 0) | (values == 1)).all() and (values.sum(1) == 1).all()
-        )
-        return values.argmax(1) if is_one_hot else None
-    values = values[:, 0]
-    if set(np.unique(values)) == {-1, 1}:
-        return (values > 0).astype(np.int64)
-    if values.min() < 0 or (values != np.floor(values)).any() or values.max() >= MOST_CLASSES:
-        return None
-    distinct = len(np.unique(values))
-    is_named = distinct <= FEW_CLASSES or (target.is_whole and PER_CLASS * distinct <= len(values))
-    return values.astype(np.int64) if is_named else None
 
 
 def nonfinite(read: Reading, name: str) -> list[Finding]:
@@ -157,7 +137,7 @@ def _augmented(train: Reading, validation: Reading) -> list[Finding]:
     if validation.drawn is None:
         return []
     target = validation.target
-    is_plain = target is not None and (classes_of(target) is not None or target.size <= MOST_TARGETS)
+    is_plain = target is not None and (validation.labels is not None or target.size <= MOST_TARGETS)
     if train.drawn is not None and not (validation.drawn == "inputs" and is_plain):
         return []
     what = (
@@ -176,7 +156,7 @@ def _augmented(train: Reading, validation: Reading) -> list[Finding]:
 
 def _contradicting(train: Reading) -> list[Finding]:
     """Return a warning of samples with equal inputs and different classes; inputs of few values have them by nature."""
-    rows, labels = train.rows, classes_of(train.target)
+    rows, labels = train.rows, train.labels
     whole = not train.left_out and all(len(part.names) == part.size for part in train.inputs.values())
     if labels is None or not whole or not rows.shape[1]:
         return []
@@ -205,11 +185,13 @@ def _telling(train: Reading, limits: DataLimits) -> list[Finding]:
     if target is None or rows.shape[1] < 2 or target.size > MOST_TARGETS or target.size >= rows.shape[1]:
         return []
     names, rows = np.array(train.names, dtype=object)[is_whole], rows[:, is_whole]
-    labels = classes_of(target)
+    labels = train.labels
     if labels is not None:
         scores = telling_features(rows, labels[:LEAK_ROWS], int(labels.max()) + 1, limits)
         found = _told(scores, rows, labels[:LEAK_ROWS].astype(np.float64), names, "the target")
         return found or _told_by_class(rows, labels[:LEAK_ROWS], names, limits)
+    if train.kind != "values":
+        return []
     found = []
     for place in range(target.size):
         values = target.values[:LEAK_ROWS, place]
@@ -227,7 +209,7 @@ def _made_of_target(train: Reading, validation: Reading) -> list[Finding]:
         return []
     names, rows = np.array(train.names, dtype=object), train.rows
     places = np.flatnonzero(np.isfinite(rows).all(axis=0))
-    if classes_of(train.target) is None:
+    if train.kind == "values":
         found = [place for place in places if is_decided(rows[:LEAK_ROWS, place], target[:LEAK_ROWS])]
         if found and len(found) <= MOST_MARKS * rows.shape[1]:
             text = f"{_listed(names[found])} of a training sample follows from the target"
@@ -263,10 +245,9 @@ def _one_number(read: Reading) -> np.ndarray | None:
     """Return the target of each sample as one number, of two classes 0 and 1; None of other targets, which have no mean."""
     if read.target is None or read.target.size > 1 or not np.isfinite(read.target.values).all():
         return None
-    labels = classes_of(read.target)
-    if labels is None:
+    if read.kind == "values":
         return read.target.values[:, 0]
-    return labels.astype(np.float64) if len(np.unique(labels)) <= 2 else None
+    return read.labels.astype(np.float64) if read.labels is not None and len(np.unique(read.labels)) <= 2 else None
 
 
 def _told_by_class(rows: np.ndarray, labels: np.ndarray, names: np.ndarray, limits: DataLimits) -> list[Finding]:
@@ -325,18 +306,12 @@ def _told(scores: dict[int, float], rows: np.ndarray, target: np.ndarray, names:
 # --- two splits beside each other --------------------------------------------------------------------
 
 
-def _labels(train: Reading, validation: Reading) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the class numbers of both splits; None where they are no classes."""
-    one, other = classes_of(train.target), classes_of(validation.target)
-    return None if one is None or other is None else (one, other)
-
-
 def _units(train: Reading, validation: Reading) -> list[Finding]:
     """Return a warning of inputs or quantities that validation has in other units than training."""
     parts = [(name, numbers, validation.inputs.get(name)) for name, numbers in train.inputs.items()]
-    if classes_of(train.target) is None and train.target is not None:
+    if train.kind == "values" and train.target is not None:
         parts.append(("the target", train.target, validation.target))
-    known = [(name, one, other) for name, one, other in parts if other is not None and one.size == other.size]
+    known = [(name, one, other) for name, one, other in parts if other is not None and one.names == other.names]
     found: dict[str, tuple[Scale, Scale]] = {}
     for name, one, other in known:
         single = differing(_columns(name, one), _columns(name, other)) if one.size <= SINGLE else {}
@@ -382,7 +357,7 @@ def _columns(name: str, numbers: Numbers) -> dict[str, np.ndarray]:
 
 def _groups(train: Reading, validation: Reading) -> list[Finding]:
     """Return a warning of validation samples that nearly are training samples, of the numbers that both have."""
-    labels = classes_of(train.target)
-    if train.names != validation.names:
+    if train.names != validation.names or train.kind is None:  # the samples of each class may be a heap of their own
         return []
-    return near_group_finding(train.rows, validation.rows, 0 if labels is None else int(labels.max()) + 1, TOGETHER)
+    classes = 0 if train.labels is None else int(train.labels.max()) + 1
+    return near_group_finding(train.rows, validation.rows, classes, TOGETHER)

@@ -20,8 +20,8 @@ from mltrainer.workspace import MACHINE_ERRNOS
 BATCH = 8
 
 
-def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig, root: Path) -> None:
-    """Run one small batch forward, in evaluation mode, and leave no trace in model or generators.
+def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig, root: Path) -> tuple[Any, Any]:
+    """Return outputs and targets of one small batch in evaluation mode, and leave no trace in model or generators.
 
     Raises:
         InputError: The model does not fit the data, or the loss is no scalar.
@@ -34,11 +34,11 @@ def check(task: Task, model: nn.Module, samples: Samples, config: TrainingConfig
     _refuse_complex(model, config)
     _refuse_replicas(model, config)
     count = min(BATCH, config.batch_size, len(samples))
-    check_batch(task, model, first_batch(task, samples, count, config, root), count, root)
+    return check_batch(task, model, first_batch(task, samples, count, config, root), count, root)
 
 
-def check_batch(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> None:
-    """Run a batch of so many samples forward, in evaluation mode, and leave no trace in model or generators.
+def check_batch(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> tuple[Any, Any]:
+    """Return outputs and targets of a batch of so many samples in evaluation mode, and leave no trace in model or generators.
 
     Raises:
         InputError: The model does not fit it, or the loss is no scalar.
@@ -48,7 +48,7 @@ def check_batch(task: Task, model: nn.Module, batch: Any, count: int, root: Path
     with generators_kept():
         model.eval()
         try:
-            _run(task, model, batch, count, root)
+            return _run(task, model, batch, count, root)
         finally:
             for module, training in modes:
                 module.training = training
@@ -110,7 +110,7 @@ def _collated(task: Task, rows: list[Any], root: Path) -> Any:
         raise
 
 
-def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> None:
+def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> tuple[Any, Any]:
     entered: list[str] = []
     with _watched(model, entered), _explained("forward", batch, entered, root):
         outputs, targets = _two(task.forward(model, batch))
@@ -125,6 +125,7 @@ def _run(task: Task, model: nn.Module, batch: Any, count: int, root: Path) -> No
         raise InputError("the loss does not depend on the model's parameters: something detached it from them")
     _check_items(task, targets, count, root)
     _check_metrics(task)
+    return outputs, targets
 
 
 def _check_items(task: Task, targets: Any, count: int, root: Path) -> None:

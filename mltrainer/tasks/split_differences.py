@@ -28,15 +28,14 @@ SHOWN = 3  # numbers that are named
 SAME_WAY = "are both splits prepared in the same way, from the same source? A split by time or group may differ by nature"
 
 
-def difference_findings(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None) -> list[Finding]:
+def difference_findings(train: Reading, validation: Reading) -> list[Finding]:
     """Return a warning of the first way in which validation samples differ from training samples; none of none.
 
     Args:
         train: Of the training split.
         validation: Of the validation split.
-        labels: The class numbers of both, where the targets are classes.
     """
-    return _inputs(train, validation) or _targets(train, validation, labels) or _relation(train, validation, labels)
+    return _inputs(train, validation) or _targets(train, validation) or _relation(train, validation)
 
 
 def _inputs(train: Reading, validation: Reading) -> list[Finding]:
@@ -91,11 +90,13 @@ def known(values: np.ndarray) -> np.ndarray:
     return finite
 
 
-def _targets(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None) -> list[Finding]:
+def _targets(train: Reading, validation: Reading) -> list[Finding]:
     """Return a warning of targets that are distributed otherwise; a class that a split lacks has a finding of its own."""
-    if labels is not None:
-        return _classes(*labels)
-    if train.target is None or validation.target is None or not train.target.size == validation.target.size == 1:
+    if train.labels is not None and validation.labels is not None:
+        return _classes(train.labels, validation.labels)
+    if train.kind != "values" or train.target is None or validation.target is None:
+        return []
+    if not train.target.size == validation.target.size == 1:
         return []
     one, other = _column(train.target, 0), _column(validation.target, 0)
     if not is_beyond_chance(one, other, 1) or distance(one, other) < APART:
@@ -132,9 +133,9 @@ def _classes(one: np.ndarray, other: np.ndarray) -> list[Finding]:
 # --- how inputs tell targets -----------------------------------------------------------------------
 
 
-def _relation(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None) -> list[Finding]:
+def _relation(train: Reading, validation: Reading) -> list[Finding]:
     """Return a warning where inputs tell targets on training samples, and the same rule fails on validation samples."""
-    targets = _as_numbers(train, validation, labels)
+    targets = _as_numbers(train, validation)
     if targets is None or train.names != validation.names or min(len(train.places), len(validation.places)) < FEWEST:
         return []
     known, new = _standardized(train.rows, validation.rows)
@@ -156,13 +157,14 @@ def _relation(train: Reading, validation: Reading, labels: tuple[np.ndarray, np.
     return [Finding("warning", f"{text}: {hint}")]
 
 
-def _as_numbers(
-    train: Reading, validation: Reading, labels: tuple[np.ndarray, np.ndarray] | None
-) -> tuple[np.ndarray, np.ndarray] | None:
+def _as_numbers(train: Reading, validation: Reading) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the targets of both as float64 [samples, numbers], classes one by one."""
-    if labels is not None:
-        count = int(labels[0].max()) + 1
-        return (np.eye(count)[labels[0]], np.eye(count)[labels[1]]) if labels[1].max() < count <= DISTINCT else None
+    one, other = train.labels, validation.labels
+    if one is not None and other is not None:
+        count = int(one.max()) + 1
+        return (np.eye(count)[one], np.eye(count)[other]) if other.max() < count <= DISTINCT else None
+    if train.kind != "values":
+        return None
     parts = [part.target.values for part in (train, validation) if part.target is not None and part.target.size == 1]
     return (parts[0], parts[1]) if len(parts) == 2 and all(np.isfinite(part).all() for part in parts) else None
 

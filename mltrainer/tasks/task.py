@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
 from mltrainer.errors import InputError
+from mltrainer.records.run import TargetKind
 from mltrainer.tasks.structures import length, main_output
 from mltrainer.tasks.updating import Length, Updates
 
@@ -24,11 +25,15 @@ class Task:
     A sample is a tuple with the targets last, or a dict in which `target_key` names them.
 
     Attributes:
+        targets: What the targets are: "classes" (class numbers from 0, -1 and 1, or one-hot rows), "values" to predict, or
+            "tokens" of a vocabulary. With None, one int64 number a sample beside an output for each of several classes is a
+            class; checks and diagnostics that depend on the kind of other targets do not judge them.
         target_key: Which part of a batch that is a dict the targets are.
         terms: The names of what `losses` gives, where that is written.
 
     Examples:
         >>> class Doubling(Task):
+        ...     targets = "values"
         ...     def samples(self):
         ...         x = torch.arange(100.0)[:, None]
         ...         return x, 2 * x
@@ -40,6 +45,7 @@ class Task:
         ...         return {"mae": (outputs - targets).abs().mean().item()}
     """
 
+    targets: TargetKind | None = None
     target_key: ClassVar[str] = "labels"
     terms: Sequence[str] = ()
 

@@ -77,6 +77,7 @@ OBSERVED: dict[str, Any] = {
         "start": {
             "model": {
                 **SEEN,
+                "target_kind": "classes",
                 "shuffled_loss": 2.33,
                 "as_probabilities": 9.0,
                 "as_logits": 2.31,

@@ -1,5 +1,7 @@
 """What a task's own samples show: each fault made on purpose, in memory, in a data set and in a stream, beside healthy twins."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -57,8 +59,12 @@ def in_a_stream(*parts):
 WAYS = [in_memory, in_a_data_set, in_a_stream]
 
 
-def found(train, validation=None):
-    return [one.what for one in sample_findings.findings_of(train, validation or train, LIMITS)]
+def found(train, validation=None, kind=None):
+    """Return what is found where a task declares the kind of its targets: where a test names none, whole numbers are classes."""
+    target = train.target
+    kind = kind or ("classes" if target is not None and target.is_whole and target.size == 1 else "values")
+    readings = (replace(one, kind=kind) for one in (train, validation or train))
+    return [one.what for one in sample_findings.findings_of(*readings, LIMITS)]
 
 
 @pytest.fixture(params=WAYS)
@@ -178,8 +184,9 @@ def test_a_one_hot_target_and_a_float_of_two_classes_are_classes(way):
     labels = np.arange(120) % 3
     rows = np.random.default_rng(1).normal(size=(120, 6))
     rows[:, 3] = labels * 7.0 + 0.1 * rows[:, 3]
-    assert found(way(rows, np.eye(3)[labels]))[0].startswith("inputs[3] of a training sample tells the target")
-    assert found(way(rows, (labels > 0).astype(np.float32)))[0].startswith("inputs[3] of a training sample tells the target")
+    assert found(way(rows, np.eye(3)[labels]), kind="classes")[0].startswith("inputs[3] of a training sample tells the target")
+    two = (labels > 0).astype(np.float32)
+    assert found(way(rows, two), kind="classes")[0].startswith("inputs[3] of a training sample tells the target")
 
 
 def test_several_inputs_of_a_sample_are_named_by_their_place():
@@ -336,11 +343,25 @@ def test_a_few_samples_of_each_of_many_classes_are_no_groups():
 # --- what was read --------------------------------------------------------------------------------
 
 
+def not_looked_at(read, kind="classes"):
+    return sample_findings.not_looked_at(replace(read, kind=kind), replace(read, kind=kind))
+
+
+def test_targets_of_an_unknown_kind_are_not_judged(way):
+    read = way(np.random.default_rng(1).normal(size=(80, 6)), np.arange(80) % 2)
+    (line,) = not_looked_at(read, None)
+    assert line.startswith(
+        "classes, features that tell the target, its units, near copies: the task does not say what its targets"
+    )
+    leak = way(np.stack([np.arange(80) % 2, np.arange(80) * 1.0], axis=1), np.arange(80) % 2)
+    assert sample_findings.findings_of(leak, leak, LIMITS) == []
+
+
 def test_what_was_not_looked_at_is_named(monkeypatch):
     monkeypatch.setattr(reading, "MAX_LOOKED", 10)
     monkeypatch.setattr(reading, "MAX_FEATURES", 4)
     read = in_a_data_set(np.random.default_rng(0).normal(size=(30, 9)), np.arange(30) % 2)
-    samples, numbers = sample_findings.not_looked_at(read, read)
+    samples, numbers = not_looked_at(read)
     assert samples.endswith("near copies: beyond 10 of 30 training samples and 10 of 30 validation samples")
     assert numbers == "features that tell the target: beyond 4 of 9 numbers of inputs"
 
@@ -350,11 +371,11 @@ def test_samples_that_are_no_numbers_are_named():
     read = read_split(
         Samples(np.arange(20), dataset=Given([(torch.ones(n % 5 + 1), n % 2) for n in range(20)])), "labels", 1, planning_budget()
     )
-    assert sample_findings.not_looked_at(read, read) == ["inputs of the samples: no numbers of one shape"]
+    assert not_looked_at(read) == ["inputs of the samples: no numbers of one shape"]
     named = read_split(
         Samples(np.arange(20), dataset=Given([{**inputs, "labels": y} for inputs, y in rows])), "labels", 1, planning_budget()
     )
-    assert sample_findings.not_looked_at(named, named) == ["'text' of the samples: no numbers of one shape"]
+    assert not_looked_at(named) == ["'text' of the samples: no numbers of one shape"]
     assert list(named.inputs) == ["'numbers'"]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mltrainer.configs.items import DataLimits
+from mltrainer.records.run import TargetKind
 from mltrainer.tasks.reading import Numbers, Reading
 from mltrainer.tasks.sample_findings import findings_of
 
@@ -24,7 +25,8 @@ def reading(rows: np.ndarray, targets: np.ndarray, drawn: bool = False) -> Readi
     names = [f"[{place}]" for place in range(rows.shape[1])]
     hashes = None if drawn else np.array([hash(row.tobytes()) for row in rows])
     inputs = {"inputs": Numbers(rows, names, rows.shape[1], False)}
-    return Reading(len(rows), hashes, np.arange(len(rows)), inputs, [], target, "inputs" if drawn else None)
+    kind: TargetKind = "classes" if target.is_whole else "values"
+    return Reading(len(rows), hashes, np.arange(len(rows)), inputs, [], target, "inputs" if drawn else None, kind=kind)
 
 
 def told(train: Change, validation: Change, targets: np.ndarray = VALUES, drawn: bool = False) -> list[str]:

@@ -140,7 +140,7 @@ class TabularMultitask(Tabular):
                 self._means[nr], self._stds[nr] = values.mean(), values.std()
                 refuse_constant(head.column, values, self._schema.table.place)
 
-    def targets(self) -> np.ndarray:
+    def all_targets(self) -> np.ndarray:
         """Return the class numbers and values of all rows, float64 [rows, targets]."""
         return self._matrix
 

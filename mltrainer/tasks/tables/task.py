@@ -412,6 +412,7 @@ class TabularClassification(Tabular, Classification):
 class TabularRegression(Tabular):
     """Predicts a quantity from a table's row; outputs are in its units, the loss counts deviations of the training split."""
 
+    targets = "values"
     outputs = 1
 
     def __init__(self, config: TrainingConfig, source: Source) -> None:
@@ -439,7 +440,7 @@ class TabularRegression(Tabular):
         found += data_findings.undefined_r2(self._target[ids.validation])
         return [*found, *super().findings(ids, limits)]
 
-    def targets(self) -> np.ndarray:
+    def all_targets(self) -> np.ndarray:
         """Return the value to predict of all rows."""
         return self._target
 

@@ -124,7 +124,6 @@ class Session:
         # Seeded anew before the task and before the model: the draws of one must not shift those of the other.
         seeds.seed_everything(seeds.key(config.data_seed, "task"))
         self.task: OpenTask = self.open()
-        self._judge_data()
         self.start_mb = resident_mb()
         self.callbacks = Callbacks(config, self.root)
         self.draws = seeds.first_draws(config.seed)
@@ -153,6 +152,7 @@ class Session:
         seeds.seed_everything(seeds.key(config.seed, "model"))
         self.model: nn.Module = make_model(self.task)
         check_model(self.task, self.model)
+        self._judge_data()
         # Before the model is called: on a CPU, such a norm fails in words that name no way out.
         require_no_synchronized_norm(self.ranks, self.model)
         measure_alone(self.ranks, self.model, self.task.task)
@@ -170,7 +170,7 @@ class Session:
         return held
 
     def _judge_data(self) -> None:
-        """Judge the data where the job says by which limits: before a model is made of it, since that takes longer."""
+        """Judge the data where the job says by which limits, once the model's outputs have shown what its targets are."""
         if self.job.data_limits is None:
             return
         if self.ranks.writes:

@@ -160,7 +160,8 @@ class Trainer:
         if config.signals:
             self.stepper.objective.saw = self.outputs.saw
         self.observes = config.signals and ranks.writes
-        self.early = EarlySteps([self.parameters[place] for place in self.layer_places] if self.observes else [])
+        layers = [self.parameters[place] for place in self.layer_places] if self.observes else []
+        self.early = EarlySteps(layers, task.target_kind)
         self.history: list[EvaluationRow] = []
         self.step = 0
         self.until = until

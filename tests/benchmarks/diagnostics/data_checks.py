@@ -7,7 +7,7 @@ from pathlib import Path
 from mltrainer.configs.items import DataLimits
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.data_findings import Finding
-from mltrainer.tasks.opening import make_model, open_task
+from mltrainer.tasks.opening import check_model, make_model, open_task
 from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.signals.tokens import token_findings
 from tests.benchmarks.diagnostics.case import Case
@@ -40,9 +40,10 @@ def checked(case: Case) -> frozenset[str]:
     """Return the labels of the warnings and errors that planning's checks give, with their default limits."""
     task = case.task()
     opened = open_task(config_of(case, SEED, task), Path.cwd(), task)
-    rows = [Finding(**row) for row in opened.facts(DataLimits())["findings"]]
     seeds.seed_everything(seeds.key(SEED, "model"))
     model = make_model(opened)
+    check_model(opened, model)
+    rows = [Finding(**row) for row in opened.facts(DataLimits())["findings"]]
     rows += [*token_findings(opened, model, opened.config), *tie_findings(model, task)]
     texts = [row.what for row in rows if row.severity != "info"]
     return frozenset(label for text in texts for words, label in TOLD.items() if words in text)

@@ -95,6 +95,7 @@ class Own(Given):
 class Labelled(Own):
     """Tells classes apart by a logit for each; reports accuracy alone, as many a class of one's own does."""
 
+    targets = "classes"
     metric = "accuracy"
 
     def __init__(
@@ -121,6 +122,7 @@ class Reported(Labelled):
 class Measured(Own):
     """Predicts a quantity."""
 
+    targets = "values"
     metric = "r2"
 
     def __init__(self, splits: Callable[[], Splits], model: Make, loss: Loss = nn.functional.mse_loss, **others: Any) -> None:

@@ -44,6 +44,7 @@ class Given(Task):
 class Classes(Given):
     """Tells classes apart by a logit for each."""
 
+    targets = "classes"
     metric = "accuracy"
 
     def __init__(self, data: Callable[[], Parts], model: Make, loss: Loss = functional.cross_entropy) -> None:
@@ -83,6 +84,7 @@ class TwoByProbability(Two):
 class Values(Given):
     """Predicts quantities."""
 
+    targets = "values"
     metric = "r2"
 
     def __init__(self, data: Callable[[], Parts], model: Make, loss: Loss = functional.mse_loss) -> None:

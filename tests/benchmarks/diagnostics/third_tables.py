@@ -149,6 +149,7 @@ class Errors(Values):
 class Quantiles(Given):
     """Predicts three quantiles of a quantity; reports how often it lies below the middle and between the outer ones."""
 
+    targets = "values"
     metric = "within"
     levels = torch.tensor([0.1, 0.5, 0.9])
 

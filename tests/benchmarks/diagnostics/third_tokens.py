@@ -248,6 +248,7 @@ def token_loss(outputs: Tensor, targets: Tensor, weight: Tensor | None = None) -
 class Language(Own):
     """Predicts a symbol at every place."""
 
+    targets = "tokens"
     metric = "accuracy"
 
     def __init__(self, splits: Callable[[], Splits], model: Callable[[], nn.Module] = Decoder, **others: Any) -> None:

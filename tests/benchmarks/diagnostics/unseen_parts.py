@@ -11,6 +11,7 @@ from sklearn import datasets
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mltrainer.records.run import TargetKind
 from tests.benchmarks.diagnostics.pairs import Own, Splits
 
 Rows = tuple[Tensor, Tensor]
@@ -52,9 +53,18 @@ class Unseen(Own):
         self.score = score
         names = {two: "accuracy", likely: "accuracy", balanced: "balanced_accuracy"}
         self.metric = names.get(score, score.__name__)
+        self.targets = kind_of(self.splits.train, self.metric)
 
     def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, float]:
         return {self.metric: self.score(outputs, targets)}
+
+
+def kind_of(train: Any, metric: str) -> TargetKind:
+    """Return what a person who writes such a task says of its targets."""
+    if "accuracy" not in metric and "reversed" not in metric:
+        return "values"
+    is_sequence = isinstance(train, tuple) and train[1].dim() == 2 and not train[1].is_floating_point()
+    return "tokens" if is_sequence else "classes"
 
 
 # --- data -----------------------------------------------------------------------------------------

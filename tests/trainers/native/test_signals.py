@@ -19,6 +19,7 @@ from mltrainer.configs.pages import diagnostic_page
 from mltrainer.diagnostics.rules import RULES, diagnose
 from mltrainer.diagnostics.signals import Run
 from mltrainer.errors import InputError
+from mltrainer.records.run import TargetKind
 from mltrainer.tasks.samples import Samples
 from mltrainer.tasks.task import Task
 from mltrainer.trainers.native.data.addresses import Plan
@@ -29,7 +30,6 @@ from mltrainer.trainers.native.signals.losses import Losses
 from mltrainer.trainers.native.signals.margins import MARGINS_FILE, Margins
 from mltrainer.trainers.native.signals.modules import Modules, symmetric
 from mltrainer.trainers.native.signals.observing import (
-    as_classes,
     by_class,
     compared,
     is_watched,
@@ -327,8 +327,14 @@ class Rows(Dataset[Any]):
 
 def seen(rows: Tensor, labels: Tensor) -> dict[str, Any] | None:
     """Return the signals of a data set that is not in memory."""
-    samples = Samples(np.arange(len(rows)), dataset=Rows(rows, labels))
-    return of_data(SimpleNamespace(split=lambda _: samples, task=Task(), root=Path(), config=SimpleNamespace(data_seed=1)))
+    return signals_of(
+        Samples(np.arange(len(rows)), dataset=Rows(rows, labels)), "values" if labels.is_floating_point() else "classes"
+    )
+
+
+def signals_of(samples: Samples, kind: TargetKind) -> dict[str, Any] | None:
+    config = SimpleNamespace(data_seed=1)
+    return of_data(SimpleNamespace(split=lambda _: samples, task=Task(), root=Path(), config=config, target_kind=kind))
 
 
 def test_texts_are_judged_by_their_tokens_in_a_data_set_and_in_memory() -> None:
@@ -341,8 +347,7 @@ def test_texts_are_judged_by_their_tokens_in_a_data_set_and_in_memory() -> None:
     assert found[0]["neighbours"] > 0.95
     assert found[1]["neighbours"] < 0.75
     assert "neighbours" not in found[2]
-    samples = Samples(np.arange(600), tensors=(texts, labels))
-    kept = of_data(SimpleNamespace(split=lambda _: samples, task=Task(), root=Path(), config=SimpleNamespace(data_seed=1)))
+    kept = signals_of(Samples(np.arange(600), tensors=(texts, labels)), "classes")
     assert kept is not None
     assert kept["neighbours"] == pytest.approx(found[0]["neighbours"], abs=0.02)  # of other ties
 
@@ -514,22 +519,7 @@ def test_where_observing_fails_the_code_is_not_blamed() -> None:
     assert "--set signals=false" in str(error.value.hint)
 
 
-# --- classes in other forms -----------------------------------------------------------------------
-
-
-def test_zeros_and_ones_and_one_hot_targets_are_classes_and_quantities_are_none() -> None:
-    labels = torch.tensor([0, 2, 1, 2])
-    for target, expected in (
-        (torch.tensor([0.0, 1.0, 1.0]), [0, 1, 1]),
-        (torch.tensor([[True], [False]]), [1, 0]),
-        (torch.nn.functional.one_hot(labels, 3).float(), labels.tolist()),
-        (labels.int()[:, None], labels.tolist()),
-        (torch.tensor([-1.0, 1.0, 1.0]), [0, 1, 1]),
-        (torch.tensor([[-1], [1]]), [0, 1]),
-    ):
-        assert as_classes(target).tolist() == expected
-    for target in (torch.randn(4), torch.ones(3, 2), torch.randn(4, 2), torch.arange(6).reshape(2, 3)):
-        assert as_classes(target) is target
+# --- classes of places ----------------------------------------------------------------------------
 
 
 def test_probabilities_of_each_place_sum_to_one_in_either_order() -> None:
@@ -538,7 +528,7 @@ def test_probabilities_of_each_place_sum_to_one_in_either_order() -> None:
     assert sums_to_one(logits.softmax(1))
     assert not sums_to_one(logits)
     assert not sums_to_one(torch.ones(4, 1))
-    rows, labels = by_class(logits, torch.tensor([[0, 1, 2, -100, 0]] * 4)) or (None, None)
+    rows, labels = by_class(logits, torch.tensor([[0, 1, 2, -100, 0]] * 4), "classes") or (None, None)
     assert rows is not None
     assert labels is not None
     assert (rows.shape, labels.tolist()) == ((16, 3), [0, 1, 2, 0] * 4)
@@ -547,36 +537,31 @@ def test_probabilities_of_each_place_sum_to_one_in_either_order() -> None:
 # --- answers by class -----------------------------------------------------------------------------
 
 
-def answered(output: Tensor, target: Tensor, *inputs: Tensor) -> list[list[int]] | None:
-    return recalled(output, target, by_class(output, target), (*inputs, target))
+def answered(output: Tensor, target: Tensor, kind: TargetKind | None = "classes") -> list[list[int]] | None:
+    return recalled(output, target, by_class(output, target, kind), kind)
 
 
 def test_answers_are_counted_by_class_of_samples_places_and_labels() -> None:
-    x = torch.zeros(4, 2)
     logits = torch.eye(3)[torch.tensor([0, 0, 0, 2])]
-    assert answered(logits, torch.tensor([0, 0, 1, 2]), x) == [[2, 2, 2], [1, 0, 2], [1, 1, 2]]
-    assert answered(torch.tensor([2.0, -1, -1, -1]), torch.tensor([1.0, 1, -1, -1]), x) == [[2, 2, 2], [2, 1, 2]]
+    assert answered(logits, torch.tensor([0, 0, 1, 2])) == [[2, 2, 2], [1, 0, 2], [1, 1, 2]]
+    assert answered(torch.tensor([2.0, -1, -1, -1]), torch.tensor([1.0, 1, -1, -1])) == [[2, 2, 2], [2, 1, 2]]
     tags = torch.tensor([[0, 0, 1], [0, 0, 0]])
-    assert answered(torch.eye(2)[tags * 0], tags, torch.tensor([[7, 8, 9], [9, 7, 8]])) == [[5, 5, 5], [1, 0, 5]]
+    assert answered(torch.eye(2)[tags * 0], tags) == [[5, 5, 5], [1, 0, 5]]
     labels = torch.tensor([[1.0, 0], [0, 0], [0, 0]])
-    assert answered(labels - 0.5, labels, torch.zeros(3, 5)) == [[1, 1, 2], [0, 0, 3]]
+    assert answered(labels - 0.5, labels) == [[1, 1, 2], [0, 0, 3]]
 
 
-def test_no_answers_are_counted_of_tokens_that_come_next_of_inputs_given_back_and_of_numbers() -> None:
+@pytest.mark.parametrize("kind", ["tokens", "values", None])
+def test_no_answers_are_counted_of_targets_that_are_not_said_to_be_classes(kind: TargetKind | None) -> None:
     tokens = torch.arange(20).reshape(2, 10) % 7
-    logits = torch.zeros(2, 9, 7)
-    assert answered(logits, tokens[:, 1:], tokens[:, :-1]) is None
-    assert recalled(logits, tokens[:, 1:], by_class(logits, tokens[:, 1:]), (tokens,)) is None
-    flat, targets = logits.flatten(0, 1), tokens[:, 1:].flatten()
-    assert recalled(flat, targets, by_class(flat, targets), (tokens,)) is None
-    padded = torch.where(torch.arange(9) < 5, tokens[:, 1:], -100)
-    assert answered(logits, padded, tokens) is None
-    assert answered(logits, tokens[:, :-1].clone(), tokens[:, :-1]) is None  # asked for what it sees
+    assert answered(torch.zeros(2, 9, 7), tokens[:, 1:], kind) is None
     pixels = torch.tensor([[0.0, 1, 1], [0, 0, 1]])
-    assert answered(pixels - 0.5, pixels) is None
-    assert answered(pixels - 0.5, pixels, pixels.clone()) is None
-    assert answered(torch.zeros(3, 1), torch.tensor([[0.1], [0.2], [1.0]]), torch.zeros(3, 5)) is None
-    assert answered(torch.zeros(3, 40), torch.tensor([0, 1, 39]), torch.zeros(3, 5)) is None
+    assert answered(pixels - 0.5, pixels, kind) is None
+
+
+def test_no_answers_are_counted_of_what_is_no_label_and_of_many_classes() -> None:
+    assert answered(torch.zeros(3, 1), torch.tensor([[0.1], [0.2], [1.0]])) is None
+    assert answered(torch.zeros(3, 40), torch.tensor([0, 1, 39])) is None
 
 
 class _Twice(nn.Module):

@@ -239,6 +239,7 @@ class Windows(Dataset):
     def __getitem__(self, place): return self.tokens[place, :16], self.tokens[place, {begin}:{begin} + 16]
 
 class Mine(mltrainer.Task):
+    targets = "tokens"
     def dataset(self, split): return Windows(["train", "validation", "test"].index(split))
     def model(self): return nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 30))
     def loss(self, outputs, targets): return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())

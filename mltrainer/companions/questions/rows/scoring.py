@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
+from mltrainer.records.run import TargetKind
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.opening import OpenTask
 from mltrainer.tasks.structures import length, main_output, one_of
@@ -20,7 +21,7 @@ from mltrainer.tasks.user_code import user_code
 from mltrainer.trainers.native.data.addresses import evaluation_batches
 from mltrainer.trainers.native.evaluation import evaluating
 from mltrainer.trainers.native.optimization.precision import autocast, full
-from mltrainer.trainers.native.signals.observing import answers_of, is_classes
+from mltrainer.trainers.native.signals.observing import answers_of, is_numbered
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,14 @@ def scores(
             ids = samples.ids[positions[begins : begins + count]].tolist()
             with user_code(opened.root, "the loss of one sample"):
                 losses = [float(task.loss(one_of(outputs, n, count), one_of(targets, n, count))) for n in range(count)]
-            yield from _rows(ids, split, losses, main_output(outputs), targets)
+            yield from _rows(ids, split, losses, main_output(outputs), targets, opened.target_kind)
             begins += count
 
 
-def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets: Any) -> Iterator[Score]:
+def _rows(ids: list[int], split: str, losses: list[float], output: Any, targets: Any, kind: TargetKind | None) -> Iterator[Score]:
     labels, answers = _plain(targets), _plain(output)
     probabilities = None
-    if isinstance(targets, Tensor) and isinstance(output, Tensor) and is_classes(targets):
+    if isinstance(targets, Tensor) and isinstance(output, Tensor) and is_numbered(targets, kind):
         found = answers_of(output)
         answers = [None] * len(ids) if found is None or found.shape != targets.shape else found.tolist()
         # One output tells two classes apart by its sign: a softmax of it would be 1 for every sample.

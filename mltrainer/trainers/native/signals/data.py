@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,9 @@ from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.data_findings import row_hashes
 from mltrainer.tasks.opening import OpenTask, Samples
 from mltrainer.tasks.reading import Budget, read_split
-from mltrainer.tasks.sample_findings import classes_of
+from mltrainer.tasks.targets import class_numbers
 from mltrainer.tasks.telling import telling_features
 from mltrainer.tasks.user_code import user_code
-from mltrainer.trainers.native.signals.observing import as_classes, is_classes
 
 ROWS = 500  # of which neighbours are looked for
 TELLING_NUMBERS = 1 << 21  # chosen by us: of at most 4096 rows, by which a feature is tried
@@ -37,22 +37,23 @@ def of_data(task: OpenTask) -> dict[str, Any] | None:
         return None if isinstance(task.task, BuiltinTask) else _of_data_set(task, samples)
     if not samples.tensors[0].numel():
         return None
-    inputs, target = samples.tensors[0], as_classes(samples.tensors[-1])
-    counts = {"counts": [int(n) for n in target.bincount()]} if is_classes(target) else {}
+    inputs, target = samples.tensors[0], samples.tensors[-1]
+    labels = class_numbers(target, task.target_kind)
+    counts = {} if labels is None else {"counts": labels.bincount().tolist()}
     found = {"not_finite": int((~torch.isfinite(inputs)).sum()), "features": inputs[0].numel(), **counts}
-    found |= outliers(samples.tensors[-1])
+    found |= outliers(target)
     if isinstance(task.task, BuiltinTask):
         return found  # what its inputs hold is encoded: planning judges the data itself, and the model scales it
     places = torch.from_numpy(samples.spread(ROWS))
-    rows, labels = inputs[places].flatten(1).double(), target[places]
+    rows = inputs[places].flatten(1).double()
     found |= {**_scale(rows), **task.repeated_shares()}
-    if counts:
+    if labels is not None:
         is_whole = bool(torch.isfinite(rows).all())
         tried = torch.from_numpy(samples.spread(max(ROWS, min(4096, TELLING_NUMBERS // rows.shape[1]))))
-        told = telling(inputs[tried].flatten(1).double(), target[tried])
-        found |= {"telling": told, "neighbours": neighbours(rows, labels) if is_whole else None}
-    else:
-        found |= _of_numbers(rows, labels)
+        told = telling(inputs[tried].flatten(1).double(), labels[tried])
+        found |= {"telling": told, "neighbours": neighbours(rows, labels[places]) if is_whole else None}
+    elif task.target_kind == "values":
+        found |= _of_numbers(rows, target[places])
     return found
 
 
@@ -60,10 +61,11 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
     """Return the signals of some samples of a data set; whether they are in another split, too, planning has looked at."""
     with user_code(task.root, "samples of your task"):
         read = read_split(samples, task.task.target_key, task.config.data_seed, Budget(ROWS, 0))
+    read = replace(read, kind=task.target_kind)
     first = next(iter(read.inputs.values()), None)
     if first is None or not first.values.size:
         return None
-    rows, labels = torch.from_numpy(first.values), classes_of(read.target)
+    rows, labels = torch.from_numpy(first.values), read.labels
     bad = int((~torch.isfinite(rows)).sum())
     # Whole numbers are tokens or pixels, whose scale is the model's affair.
     found = {"not_finite": bad, "features": first.size, **({} if first.is_whole else _scale(rows))}
@@ -83,7 +85,7 @@ def _of_data_set(task: OpenTask, samples: Samples) -> dict[str, Any] | None:
         return found | ({} if labels is None else _of_tokens(rows, torch.from_numpy(labels)))
     if labels is not None:
         return found | {"neighbours": neighbours(rows, torch.from_numpy(labels))}
-    return found | _of_numbers(rows, torch.from_numpy(read.target.values))
+    return found | (_of_numbers(rows, torch.from_numpy(read.target.values)) if read.kind == "values" else {})
 
 
 def _of_tokens(tokens: Tensor, labels: Tensor) -> dict[str, float]:

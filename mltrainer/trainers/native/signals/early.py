@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from mltrainer.checkpointing.format import Tree
-from mltrainer.trainers.native.signals.observing import as_classes, entropy, is_classes
+from mltrainer.records.run import TargetKind
+from mltrainer.tasks.targets import class_numbers
+from mltrainer.trainers.native.signals.observing import entropy
 
 STEPS = (1, 2, 4, 8, 16, 32)  # whose updates are measured; an interval's last step shows what has become of a rate by then
 BATCHES = 32  # whose labels are looked at
-MOST_CLASSES = 1000  # larger whole numbers are quantities or names
 
 
 @dataclass
@@ -44,11 +45,12 @@ class EarlySteps:
 
     Args:
         layers: The weights of the layers.
+        kind: What the targets are.
     """
 
-    def __init__(self, layers: list[Tensor]) -> None:
+    def __init__(self, layers: list[Tensor], kind: TargetKind | None) -> None:
         self.early = Early()
-        self._layers = layers
+        self._layers, self._kind = layers, kind
         self._before: list[Tensor] = []
         self._ratios: list[tuple[int, Tensor]] = []
         self._targets: list[Tensor] = []
@@ -75,9 +77,9 @@ class EarlySteps:
         self._ratios, self._targets = [], []
 
     def _note(self, targets: Tensor) -> None:
-        early, targets = self.early, as_classes(targets)
-        if is_classes(targets) and int(targets.max()) < MOST_CLASSES:
-            counts = targets.bincount()
+        early, labels = self.early, class_numbers(targets, self._kind)
+        if labels is not None:
+            counts = labels.bincount()
             early.labels.append(entropy(counts))
             early.counts = [sum(pair) for pair in itertools.zip_longest(early.counts, counts.tolist(), fillvalue=0)]
         elif targets.dim() and targets.numel() == len(targets) > 1 and not targets.is_complex():

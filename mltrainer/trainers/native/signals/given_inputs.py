@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.tasks.batch_transform import batch_transform
 from mltrainer.tasks.opening import OpenTask
+from mltrainer.tasks.targets import class_numbers
 from mltrainer.trainers.native.signals.data import MOST_FEATURES, neighbours
 from mltrainer.trainers.native.signals.modules import WEIGHTED
-from mltrainer.trainers.native.signals.observing import Watch, as_classes, batch_of, is_classes, passed
+from mltrainer.trainers.native.signals.observing import Watch, batch_of, passed
 
 SAMPLES = 128  # of each split
 
@@ -35,8 +36,8 @@ def _voted(task: OpenTask, model: nn.Module, config: TrainingConfig, split: str)
     if transform is not None:
         batch = (*transform(batch, task.split(split).spread(SAMPLES), 0)[:-1], batch[-1])
     given, target = _given(task, model, config, batch, is_training)
-    labels = as_classes(target) if isinstance(target, Tensor) else None
-    if labels is None or not is_classes(labels):
+    labels = class_numbers(target, task.target_kind) if isinstance(target, Tensor) else None
+    if labels is None:
         return None
     rows = next((one.flatten(1) for one in given if one.dim() > 1 and len(one) == len(labels)), None)
     if rows is None or not bool(torch.isfinite(rows).all()):

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError, MltrainerError, is_out_of_memory
+from mltrainer.records.run import TargetKind
 from mltrainer.reproducibility import seeds
 from mltrainer.tasks.builtin import BuiltinTask
 from mltrainer.tasks.opening import OpenTask, make_model
+from mltrainer.tasks.samples import generators_kept
 from mltrainer.tasks.shared_gradients import cosines, gramian, losses_of
 from mltrainer.tasks.structures import length, main_output, mapped, tensors_in
 from mltrainer.tasks.task import Task
@@ -37,9 +39,6 @@ from mltrainer.workspace import MACHINE_ERRNOS
 SHARE = 0.02  # of a run's training may be spent on observing its model
 FEWEST, MOST = 4, 12  # evaluations at which it is observed, evenly spaced, the first and the last among them
 MOST_NAMED = 32  # classes, or labels of a sample, whose answers are counted: more are a vocabulary
-GOES_ON = 0.9  # chosen by us: the share of the targets that are tokens of the text; padding, or masks, are the others
-SHIFTS = range(-3, 4)  # places by which targets may be shifted against the tokens
-MOST_ONE_HOT = 1000  # classes of a target that has a number for each
 LEAST_SAMPLES, SAMPLES = 16, 256  # on which it is observed
 FITTED = 128  # training samples, at least, to which plain answers are fitted
 LEAST_SPREAD = 1e-3  # of outputs, beside the largest: below, differences are rounding
@@ -82,7 +81,7 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
     """
     with _as_added(task.root):
         batch = batch_of(task, config, "train", watch)
-        found, outputs, target = _observed(task.task, model, config, batch)
+        found, outputs, target = _observed(task, model, config, batch)
         _, _, training_loss = passed(task.task, model, config, batch, training=True)
         # Of compiled code no call is seen.
         calls, in_training = (None if config.compile else _calls(task, model, config, mode) for mode in (False, True))
@@ -109,7 +108,8 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
     }
     return {
         **found,
-        **_tried(task.task, outputs, target),
+        **_tried(task, outputs, target),
+        "target_kind": task.target_kind,
         **modes,
         **weights,
         "uses_targets": has_targets,
@@ -122,9 +122,10 @@ def at_start(task: OpenTask, model: nn.Module, config: TrainingConfig, watch: Wa
 def looks_at_targets(task: OpenTask, config: TrainingConfig) -> bool | None:
     """Return True if a new model's loss of some training samples changes with their targets; None where that cannot be asked."""
     try:
-        model = make_model(task).to(config.device)
-        outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, LEAST_SAMPLES)))
-        return uses_targets(task.task, outputs, target)
+        with generators_kept():
+            model = make_model(task).to(config.device)
+            outputs, target, _ = passed(task.task, model, config, batch_of(task, config, "train", Watch(1, LEAST_SAMPLES)))
+            return uses_targets(task.task, outputs, target)
     except Exception:  # training meets it, too, and tells it as what it is
         return None
 
@@ -230,7 +231,7 @@ def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watc
         batch = batch_of(task, config, "train", watch)
         found = {name: _in_mode(task, model, config, batch, mode) for name, mode in (("evaluating", False), ("training", True))}
         held_out = batch_of(task, config, "validation", watch.held_out)
-        validation, outputs, target = _observed(task.task, model, config, held_out)
+        validation, outputs, target = _observed(task, model, config, held_out)
         if not isinstance(task.task, BuiltinTask):
             validation["losses"] = block_losses(task.task, outputs, target)
         cosines_of = compared(task, model, config, batch)
@@ -239,7 +240,7 @@ def at_evaluation(task: OpenTask, model: nn.Module, config: TrainingConfig, watc
 
 def _in_mode(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any, training: bool) -> dict[str, Any]:
     outputs, target, loss = passed(task.task, model, config, batch, training)
-    return {"loss": loss, "accuracy": accuracy(main_output(outputs), target)}
+    return {"loss": loss, "accuracy": accuracy(main_output(outputs), target, task.target_kind)}
 
 
 def compared(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any) -> dict[str, dict[str, float]]:
@@ -293,7 +294,7 @@ def is_watched(number: int, planned: int, wanted: int) -> bool:
     return math.floor(number * (wanted - 1) / planned) > math.floor((number - 1) * (wanted - 1) / planned)
 
 
-def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) -> tuple[dict[str, Any], Any, Any]:
+def _observed(task: OpenTask, model: nn.Module, config: TrainingConfig, batch: Any) -> tuple[dict[str, Any], Any, Any]:
     """Return a model's signals on one batch, in evaluation mode, with its outputs and targets.
 
     Args:
@@ -309,16 +310,16 @@ def _observed(task: Task, model: nn.Module, config: TrainingConfig, batch: Any) 
     """
     modules = Modules(nn.Module() if config.compile else model)  # a hook would compile a compiled model anew
     with modules:
-        outputs, target, loss = passed(task, model, config, batch)
-    output = main_output(outputs)
-    classes = by_class(output, target)
+        outputs, target, loss = passed(task.task, model, config, batch)
+    output, kind = main_output(outputs), task.target_kind
+    classes = by_class(output, target, kind)
     found = {
         "loss": loss,
-        "accuracy": accuracy(output, target),
-        "by_class": recalled(output, target, classes, batch),
+        "accuracy": accuracy(output, target, kind),
+        "by_class": recalled(output, target, classes, kind),
         "answered": None if classes is None else answered(*classes),
         "output": of_output(output, classes),
-        "target": of_target(target),
+        "target": of_target(target, kind),
         "modules": modules.found(),
         "distributions": histograms(weights_of(model), modules.activations),
         "first": modules.first,
@@ -354,19 +355,19 @@ def _forward(task: Task, model: nn.Module, config: TrainingConfig, batch: Any, t
 
 
 @torch.no_grad()
-def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
+def _tried(task: OpenTask, outputs: Any, target: Any) -> dict[str, float | None]:
     """Return the loss with other targets, and the cross-entropies of outputs taken for probabilities and for logits."""
     output = main_output(outputs)
     if not isinstance(target, Tensor) or not isinstance(output, Tensor) or not target.dim() or len(target) < 2:
         return dict.fromkeys(("shuffled_loss", "constant_loss", "shifted_loss", "as_binary", "as_probabilities", "as_logits"))
     found = {
-        "shuffled_loss": _loss_with(task, outputs, target.roll(len(target) // 2, 0)),
-        "constant_loss": _loss_with(task, outputs, target[:1].expand_as(target).clone()),
+        "shuffled_loss": _loss_with(task.task, outputs, target.roll(len(target) // 2, 0)),
+        "constant_loss": _loss_with(task.task, outputs, target[:1].expand_as(target).clone()),
         # A softmax of logits is the same where all of them are larger by one.
-        "shifted_loss": _loss_with(task, mapped(lambda one: one + 1 if one is output else one, outputs), target),
+        "shifted_loss": _loss_with(task.task, mapped(lambda one: one + 1 if one is output else one, outputs), target),
         "as_binary": _as_binary(output, target),
     }
-    rows, labels = by_class(output, target) or (None, None)
+    rows, labels = by_class(output, target, task.target_kind) or (None, None)
     if rows is None or labels is None:
         return {**found, "as_probabilities": None, "as_logits": None}
     chosen = rows.gather(1, labels[:, None]).double().clamp_min(1e-12)
@@ -377,13 +378,15 @@ def _tried(task: Task, outputs: Any, target: Any) -> dict[str, float | None]:
     }
 
 
-def by_class(output: Any, target: Any) -> tuple[Tensor, Tensor] | None:
+def by_class(output: Any, target: Any, kind: TargetKind | None) -> tuple[Tensor, Tensor] | None:
     """Return a classifier's outputs as [answers, classes], with their labels; None where the targets are none of these classes.
 
     Answers are for samples, or for places of them, with the classes in the second or in the last dimension; of labels below
     zero, which a loss leaves out, there are none.
     """
-    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or target.dtype != torch.int64 or output.dim() < 2:
+    if kind == "values" or not isinstance(output, Tensor) or not isinstance(target, Tensor):
+        return None
+    if target.dtype != torch.int64 or output.dim() < 2:
         return None
     for dimension in (1, -1):
         rows = output.movedim(dimension, -1)
@@ -395,30 +398,30 @@ def by_class(output: Any, target: Any) -> tuple[Tensor, Tensor] | None:
     return None
 
 
-def recalled(output: Any, target: Any, classes: tuple[Tensor, Tensor] | None, batch: Any) -> list[list[int]] | None:
+def recalled(output: Any, target: Any, classes: tuple[Tensor, Tensor] | None, kind: TargetKind | None) -> list[list[int]] | None:
     """Return the counts of each class's answers, of those that are right, and of the answers of the largest class beside it.
 
-    None where the targets are no classes, or are tokens of a text. Of several labels, each of which holds or does not, those that
-    hold are a class beside the others.
+    None where the targets are not known to be classes, or are too many to name. Of several labels, each of which holds or does
+    not, those that hold are a class beside the others.
 
     Args:
         output: The model's, of a batch.
         target: Its targets.
         classes: Both as `by_class` gives them.
-        batch: In which the tokens are that a text goes on from.
+        kind: What the targets are.
     """
+    if kind != "classes":
+        return None
     if classes is not None:
         rows, labels = classes
-        if rows.shape[1] > MOST_NAMED or (len(labels) > length(batch) and goes_on(target, batch)):
+        if rows.shape[1] > MOST_NAMED:
             return None
         counts = labels.bincount(minlength=rows.shape[1])
         right = labels[rows.argmax(1) == labels].bincount(minlength=rows.shape[1])
         return torch.stack([counts, right, counts.amax().expand_as(counts)], 1).tolist()
     if not isinstance(output, Tensor) or not isinstance(target, Tensor) or output.numel() != target.numel() or not target.dim():
         return None
-    if not output.is_floating_point() or output.numel() > MOST_NAMED * len(target) or target.is_complex():
-        return None
-    if not is_marked(target) or gives_back(target, batch):
+    if not output.is_floating_point() or output.numel() > MOST_NAMED * len(target) or not is_marked(target):
         return None
     holds, named = (target > 0).reshape(len(target), -1), (output > _middle(output)).reshape(len(target), -1)
     counts = torch.stack([holds.sum(0), (holds & named).sum(0), (~holds).sum(0)], 1)
@@ -440,30 +443,6 @@ def answered(rows: Tensor, labels: Tensor) -> list[list[int]] | None:
         return None
     counts = (labels * classes + rows.argmax(1)).bincount(minlength=classes**2).reshape(classes, classes)
     return torch.stack([counts.argmax(1), counts.amax(1)], 1).tolist()
-
-
-def gives_back(target: Tensor, batch: Any) -> bool:
-    """Return True if targets are the inputs of a batch, as an autoencoder's are."""
-    tensors = [*tensors_in(batch)]
-    alike = sum(one.shape == target.shape and bool((one == target).all()) for one in tensors)
-    return alike > 1 or alike == len(tensors)
-
-
-def goes_on(target: Tensor, batch: Any) -> bool:
-    """Return True if targets are tokens of a batch, but for a shift, as a language model's are."""
-    places = target.reshape(length(batch), -1) if target.numel() % length(batch) == 0 else target[:0, None]
-    known = [one for one in tensors_in(batch) if one.dim() == 2 and not one.is_floating_point() and len(one) == len(places)]
-    own = next((one for one in known if one.shape == places.shape and torch.equal(one, places)), None)
-    return any(_are_alike(places, tokens, shift) for tokens in known if tokens is not own for shift in SHIFTS)
-
-
-def _are_alike(targets: Tensor, tokens: Tensor, shift: int) -> bool:
-    """Return True if the targets that a loss looks at are the tokens so many places later."""
-    tokens, targets = tokens[:, max(0, shift) :], targets[:, max(0, -shift) :]
-    width = min(targets.shape[1], tokens.shape[1])
-    is_told = targets[:, :width] >= 0
-    same = (targets[:, :width] == tokens[:, :width])[is_told]
-    return bool(len(same)) and float(same.float().mean()) >= GOES_ON
 
 
 def _loss_with(task: Task, outputs: Any, target: Tensor) -> float | None:
@@ -516,11 +495,11 @@ def sums_to_one(output: Tensor) -> bool:
     return any(torch.allclose(one, torch.ones_like(one), atol=1e-4) for one in sums)
 
 
-def of_target(target: Any) -> dict[str, Any] | None:
-    """Return shape and range of targets, how many classes there are and how even they are; None where they are no tensor."""
+def of_target(target: Any, kind: TargetKind | None) -> dict[str, Any] | None:
+    """Return shape and range of targets, and of class numbers how many there are and how even; None where they are no tensor."""
     if not isinstance(target, Tensor) or not target.numel():
         return None
-    is_class = is_classes(target)
+    is_class = is_numbered(target, kind)
     counts = target.bincount() if is_class else torch.zeros(0)
     numbers = target.float()
     return {
@@ -534,27 +513,14 @@ def of_target(target: Any) -> dict[str, Any] | None:
     }
 
 
-def as_classes(target: Tensor) -> Tensor:
-    """Return targets as class numbers of one dimension where they are some in another form: of 0 and 1, -1 and 1, or one-hot."""
-    if target.is_complex() or not target.dim() or target.numel() > len(target) * MOST_ONE_HOT:
-        return target
-    is_each, is_whole = target.numel() == len(target), not target.is_floating_point()
-    if is_each and is_whole and (target.dtype == torch.bool or bool((target >= 0).all())):
-        return target.flatten().long()
-    if is_each:
-        return (target.flatten() > 0).long() if is_marked(target) else target.flatten().long() if is_whole else target
-    is_one_hot = target.dim() == 2 and bool(((target == 0) | (target == 1)).all() and (target.sum(1) == 1).all())
-    return target.argmax(1) if is_one_hot else target
-
-
 def is_marked(target: Tensor) -> bool:
-    """Return True if targets are nothing but 0 and 1, or -1 and 1."""
-    return bool(((target == 0) | (target == 1)).all()) or bool((target.abs() == 1).all())
+    """Return True if targets are nothing but 0 and 1, or -1 and 1, as labels are that hold or do not."""
+    return not target.is_complex() and (bool(((target == 0) | (target == 1)).all()) or bool((target.abs() == 1).all()))
 
 
-def is_classes(target: Tensor) -> bool:
+def is_numbered(target: Tensor, kind: TargetKind | None) -> bool:
     """Return True if targets are class numbers: int64 of one dimension, none negative."""
-    return target.dim() == 1 and target.dtype == torch.int64 and bool((target >= 0).all())
+    return kind == "classes" and target.dim() == 1 and target.dtype == torch.int64 and bool((target >= 0).all())
 
 
 def entropy(counts: Tensor) -> float:
@@ -577,9 +543,9 @@ def _middle(output: Tensor) -> float:
     return 0.5 if float(output.min()) >= 0 and float(output.max()) <= 1 else 0.0
 
 
-def accuracy(output: Any, target: Any) -> float | None:
-    """Return the share of right answers; None where the targets are no classes."""
-    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not is_classes(target):
+def accuracy(output: Any, target: Any, kind: TargetKind | None) -> float | None:
+    """Return the share of right answers; None where the targets are no class numbers."""
+    if not isinstance(output, Tensor) or not isinstance(target, Tensor) or not is_numbered(target, kind):
         return None
     answers = answers_of(output)
     return None if answers is None or answers.shape != target.shape else float((answers == target).float().mean())
