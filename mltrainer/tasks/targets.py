@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from mltrainer.records.run import TargetKind
 from mltrainer.tasks.structures import main_output
 from mltrainer.tasks.task import Task
 
+KINDS: tuple[TargetKind, ...] = ("classes", "values", "tokens")
+
 
 def declared(task: Task) -> TargetKind | None:
     """Return what a task says that its targets are; None where it says nothing.
@@ -19,12 +21,13 @@ def declared(task: Task) -> TargetKind | None:
     Raises:
         InputError: It says something else.
     """
-    found = task.targets
-    if found is None or (isinstance(found, str) and found in get_args(TargetKind)):
-        return found
+    found: Any = task.targets
+    for kind in (None, *KINDS):
+        if found is kind or (isinstance(found, str) and found == kind):
+            return kind
     given = repr(found) if isinstance(found, str) else f"an object of type {type(found).__name__}"
     raise InputError(
-        f"targets of {type(task).__name__} is {given}; {', '.join(map(repr, get_args(TargetKind)))} or None was expected",
+        f"targets of {type(task).__name__} is {given}; {', '.join(map(repr, KINDS))} or None was expected",
         where="task.use",
         hint='write targets = "classes", for example; rename an attribute `targets` that means something else',
     )

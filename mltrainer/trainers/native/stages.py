@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from mltrainer.checkpointing.format import Tree
 from mltrainer.checkpointing.ranking import best_row
@@ -160,7 +160,7 @@ class Trainer:
         if config.signals:
             self.stepper.objective.saw = self.outputs.saw
         self.observes = config.signals and ranks.writes
-        layers = [self.parameters[place] for place in self.layer_places] if self.observes else []
+        layers: list[Tensor] = [*(self.parameters[place] for place in self.layer_places)] if self.observes else []
         self.early = EarlySteps(layers, task.target_kind)
         self.history: list[EvaluationRow] = []
         self.step = 0

@@ -35,9 +35,8 @@ Batch = tuple[Any, ...] | dict[str, Any]
 
 def token_findings(task: OpenTask, model: nn.Module, config: TrainingConfig) -> list[Finding]:
     """Return warnings of targets that a model sees, of those a token too far, and of padding in the loss; none of other data."""
-    if (
-        isinstance(task.task, BuiltinTask) or task.target_kind == "values" or config.compile
-    ):  # a built-in task shifts rightly; a hook would compile anew
+    # A built-in task shifts rightly; a hook would compile anew.
+    if isinstance(task.task, BuiltinTask) or task.target_kind == "values" or config.compile:
         return []
     samples = task.split("train")
     with evaluating(model), autocast(config):
