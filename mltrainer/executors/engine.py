@@ -1,7 +1,7 @@
-"""What an engine is: other machines, on which a command runs as a job; each engine is one file.
+"""Engines: other machines, on which a command runs as a job; each engine is one file.
 
 A job is started through the engine and followed through files in a folder that all machines share. The engine is asked only
-whether it still has the job: it tells what was lost (with its machine, by a preemption, out of the queue) from what ended.
+whether it still has the job: so a lost job (its machine died, it was preempted, it left the queue) differs from one that ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEPT_VARIABLES = ("SLURM_CONF",)
 
 
 class EngineAwayError(Exception):
-    """An engine does not answer, or takes no job now: later it may."""
+    """An engine does not answer, or takes no job now; later it may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,13 @@ class RemoteCommand:
     """A command for another machine.
 
     Attributes:
-        name: Of the job, as people see it in a queue.
+        name: The job's name, as people see it in a queue.
         arguments: The program and its arguments, which must be there too.
-        folder: Its current folder, which all machines share.
-        environment: Variables that it is given.
-        log: The file, in a shared folder, that takes what it prints.
-        cores: CPU cores that it needs.
-        gpus: GPUs that it needs.
+        folder: The current folder, which all machines share.
+        environment: The variables that the command is given.
+        log: The file in a shared folder that receives the command's output.
+        cores: The number of CPU cores that the command needs.
+        gpus: The number of GPUs that the command needs.
     """
 
     name: str
@@ -49,12 +49,12 @@ class RemoteCommand:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A job as its engine has it.
+    """A job's state, as its engine reports it.
 
     Attributes:
         state: `failed` ended by itself with an error; `died` used more than it may; `lost` was taken away by the engine.
-        why: In words, what became of it; for one that waits, what it waits for.
-        machine: Where it runs or ran; empty where unknown.
+        why: The state's reason in words; for a job in the queue, the reason that it waits.
+        machine: The machine where the job runs or ran; empty where unknown.
     """
 
     state: Sight
@@ -90,6 +90,5 @@ class Engine(Protocol):
 
 
 def portable(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that hold on another machine too."""
-    found = environment.items()
-    return {name: value for name, value in found if name in KEPT_VARIABLES or not name.startswith(OF_THIS_MACHINE)}
+    """Return the variables that are valid on another machine too."""
+    return {name: value for name, value in environment.items() if name in KEPT_VARIABLES or not name.startswith(OF_THIS_MACHINE)}

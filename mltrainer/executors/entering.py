@@ -1,8 +1,8 @@
 """`python -P -m mltrainer.executors.entering JSON`: takes on limits, closes itself off where asked, then becomes a command.
 
 Standard library alone, and Linux's own calls by ctypes: Python 3.11 has no `os.unshare`. Closed off means separate namespaces:
-users (so that no right outside is left), mounts (a tree in memory with nothing but what is to be seen, read-only, and no /proc),
-processes (what it starts ends with it, and no other can be seen or signalled), network (none), System V memory.
+users (so that no right outside is left), mounts (a tree in memory with only the visible files, read-only, and no /proc),
+processes (the command's children end with it, and no other can be seen or signalled), network (none), System V memory.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ MEMORY_TREE = "size=64m,mode=755"
 
 def main() -> None:
     """Become the command that the argument describes."""
-    told = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     if sys.platform == "linux":
         _end_with_parent()
         # Asked only now: of a parent that ended before the request no signal comes any more.
-        if os.getppid() != told["parent"]:
-            sys.exit("the process that asked for it has ended")
-    _limit(told["limits"])
-    if told["isolation"] is not None:
+        if os.getppid() != request["parent"]:
+            sys.exit("the process that asked for this command has ended")
+    _limit(request["limits"])
+    if request["isolation"] is not None:
         try:
-            _close_off(told["isolation"])
+            _close_off(request["isolation"])
         except (OSError, AttributeError, ValueError) as error:
             sys.stderr.write(f"this system does not let a process be closed off: {error}\n")
             sys.stderr.flush()
             os._exit(REFUSED)
-    os.chdir(told["folder"])
-    os.execve(told["command"][0], told["command"], told["environment"])  # noqa: S606 - no shell is wanted
+    os.chdir(request["folder"])
+    os.execve(request["command"][0], request["command"], request["environment"])  # noqa: S606 - no shell is wanted
 
 
 def _limit(limits: dict[str, Any]) -> None:
@@ -125,8 +125,8 @@ def _own_namespaces() -> None:
 
 
 def _own_tree(visible: list[str], hidden: list[str]) -> None:
-    """Make a tree in memory the root, with what is to be seen read-only at its own place, and let go of the old one."""
-    # Private first: what is mounted outside meanwhile would show in here, and pivot_root refuses a root that is shared.
+    """Make a tree in memory the root, with the visible files read-only at their own paths, and detach the old root."""
+    # Private first: later mounts outside would show in here, and pivot_root refuses a shared root.
     _call("mount", "none", "/", None, REC | PRIVATE, None)
     _call("mount", "tmpfs", BASE, "tmpfs", NOSUID | NODEV, MEMORY_TREE)
     os.mkdir(f"{BASE}/old")
@@ -134,7 +134,7 @@ def _own_tree(visible: list[str], hidden: list[str]) -> None:
     os.chdir("/")
     for name in ("tmp", "dev", "dev/shm"):
         os.mkdir(f"/{name}")
-    for path in sorted(visible, key=len):  # what lies in another comes with it
+    for path in sorted(visible, key=len):  # a path inside another comes with it
         if not os.path.lexists(path):
             _show(path)
     # Bound from outside, since a namespace of users may make no devices.
@@ -171,7 +171,7 @@ def _bind(source: str, place: str) -> None:
 
 
 def _read_only(path: str) -> None:
-    """Make a bound folder read-only with all that is mounted in it; what the system fixed of a mount must be said again."""
+    """Make a bound folder read-only with all that is mounted in it; a mount's fixed flags must be given again."""
     for point in [path, *_mounted_below(path)]:
         flags = os.statvfs(point).f_flag & KEPT_FLAGS
         _call("mount", "none", point, None, BIND | REMOUNT | RDONLY | flags, None)
@@ -186,8 +186,8 @@ def _mounted_below(path: str) -> list[str]:
 def _code_of(process: int) -> int:
     """Wait for a process, and for those that it left, and return its exit code as a shell gives it."""
     while True:
-        found, status = os.wait()
-        if found == process:
+        ended, status = os.wait()
+        if ended == process:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
 

@@ -1,4 +1,4 @@
-"""What an executor is: something that starts a command as a process. Each executor is one file; `local` is this machine."""
+"""Executors start a command as a process. Each executor is one file; `local` is this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING, PIPE = subprocess.DEVNULL, subprocess.PIPE
 RANK, WORLD_SIZE, RENDEZVOUS = "RANK", "WORLD_SIZE", "MLTRAINER_RENDEZVOUS"  # the first two are torchrun's
 LOCAL_RANK, LOCAL_SIZE = "LOCAL_RANK", "LOCAL_WORLD_SIZE"  # torchrun's too: the place among the processes of one machine
 LIFE = "MLTRAINER_LIFE"  # the descriptor to which one of several processes writes its rank every second, while it lives
-EVENTS = "{events}"  # an argument that stands for the descriptor of the pipe that a process writes its events to
+EVENTS = "{events}"  # an argument that is replaced by the descriptor of the pipe that a process writes its events to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,18 +21,18 @@ class Command:
 
     Attributes:
         arguments: The program and its arguments; `EVENTS` among them becomes the descriptor of a pipe for `Process.listen`.
-        folder: Its current folder.
-        environment: All of its variables.
-        input: Its standard input: an open file or descriptor, `NOTHING`, or `PIPE` for `Process.send`.
-        output: Its standard output: an open file, a log to append to, `NOTHING`, or `PIPE` for `Process.listen`.
-        errors: Its standard error, an open file or descriptor; None: with the output.
-        has_session: Whether it has a session of its own: Ctrl-C in the terminal does not reach it, and it ends with its group.
-        imports: Modules that it will import, which an executor may have imported before it starts.
-        descriptors: Open files that it has too, under the same numbers.
-        processes: How many of it are started, to work together: each has its `RANK` and their number, `WORLD_SIZE`.
-        machines: How many machines share these, each as many, in the order of ranks; the first is this one.
-        life_sign_s: One of several that showed no life for more seconds than this is taken for hung, and all are ended.
-        forks: Whether it starts such processes itself; they find imported what it does.
+        folder: The process's current folder.
+        environment: All variables of the process.
+        input: The standard input: an open file or descriptor, `NOTHING`, or `PIPE` for `Process.send`.
+        output: The standard output: an open file, a log to append to, `NOTHING`, or `PIPE` for `Process.listen`.
+        errors: The standard error: an open file or descriptor; None: the same as the output.
+        has_session: Whether the process leads a session: Ctrl-C in the terminal does not reach it, and it ends with its group.
+        imports: Modules that the process will import; an executor may import them before it starts.
+        descriptors: Open files that the process inherits, under the same numbers.
+        processes: The number of processes started together; each has its `RANK` and this number as `WORLD_SIZE`.
+        machines: The number of machines that share the processes equally, in the order of ranks; the first is this one.
+        life_sign_s: Seconds without a sign of life after which a process is taken for hung, and all processes are ended.
+        forks: Whether the process forks processes itself, which inherit its imported modules.
     """
 
     arguments: Sequence[str]
@@ -58,7 +58,7 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process's id."""
 
     def poll(self) -> int | None:
         """Return its exit code, negative for a signal; None while it runs."""
@@ -73,19 +73,19 @@ class Process(Protocol):
         """Return the lines that it has written, [] where none comes within `timeout` seconds, None at their end."""
 
     def send(self, data: bytes) -> None:
-        """Write to its standard input; what it is not there to read is lost."""
+        """Write to its standard input; data after its end is lost."""
 
     def close_input(self) -> None:
         """Close its standard input."""
 
     def close(self) -> None:
-        """Close all that leads to it; others that it started may hold their ends open."""
+        """Close all pipes to it; processes that it started may hold their ends open."""
 
     def signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
 
     def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill it and all processes that it started."""
 
 
 class Executor(Protocol):

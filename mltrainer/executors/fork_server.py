@@ -28,21 +28,21 @@ from typing import IO, NamedTuple, Self
 from mltrainer.executors import local
 from mltrainer.executors.executor import EVENTS, NOTHING, PIPE, Command
 
-MODULE = ["-P", "-m"]  # what stands before the module in a command that can be forked
+MODULE = ["-P", "-m"]  # the arguments before the module in a command that can be forked
 STOPS = (signal.SIGINT, signal.SIGTERM)
 HEADER = 8  # bytes: the length of what follows
 INHERITED: list[tuple[socket.socket, Mapping[str, str]]] = []  # the server that this process was forked with, and its variables
 
 
 class Order(NamedTuple):
-    """A command as it is sent to the server, a JSON array.
+    """A command as it is sent to the server: a JSON array.
 
     Attributes:
         imports: The modules to import before the fork.
-        arguments: The module that the process runs, and its arguments; none where nothing is forked, but imported ahead.
-        folder: The folder that it runs in.
-        environment: Its variables.
-        forks: Whether it forks processes itself.
+        arguments: The module that the process runs, and its arguments; empty: the modules are imported and nothing is forked.
+        folder: The process's current folder.
+        environment: The process's variables.
+        forks: Whether the process forks processes itself.
     """
 
     imports: Sequence[str]
@@ -76,7 +76,7 @@ class ForkServers:
         self._servers.clear()
 
     def start(self, command: Command) -> ForkedProcess:
-        """Fork a process that becomes the command; its modules are imported before, for those after it, too.
+        """Fork a process that becomes the command; its modules are imported before, also for later commands.
 
         Raises:
             OSError: The server cannot be started.
@@ -84,7 +84,7 @@ class ForkServers:
         return self._server(command.environment).start(command)
 
     def prepare(self, folder: Path, environment: Mapping[str, str], imports: Sequence[str]) -> None:
-        """Begin to import modules for commands to come, and return at once; what cannot be imported, they meet themselves.
+        """Begin to import modules for later commands, and return at once; their processes report failed imports.
 
         Raises:
             OSError: The server cannot be started.
@@ -97,10 +97,10 @@ class ForkServers:
 
 
 class _Server:
-    """A server, started with its first command, and anew where it was killed.
+    """A server, started with its first command, and started again if it was killed.
 
     Attributes:
-        control: Where it takes commands; None before the first.
+        control: The socket on which it takes commands; None before the first.
 
     Args:
         environment: Its variables.
@@ -149,7 +149,7 @@ class _Server:
     def _send(self, order: Order, descriptors: list[int]) -> None:
         assert self.control is not None
         data = json.dumps(order).encode()
-        with contextlib.suppress(BrokenPipeError):  # it died meanwhile, which the status pipe's end tells
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile; the end of the status pipe reports it
             socket.send_fds(self.control, [len(data).to_bytes(HEADER)], descriptors)
             self.control.sendall(data)
 
@@ -190,7 +190,7 @@ def _input(command: Command, theirs: contextlib.ExitStack) -> tuple[int, IO[byte
 class _Child:
     """A forked process, as `LocalProcess` uses `subprocess.Popen`.
 
-    The server writes its number, then its exit code; a pipe that ends without that one tells that the server was killed.
+    The server writes the process's id, then its exit code; a pipe that ends without the code means that the server was killed.
     The pipe is there as long as this is: its end is asked for also after all else was closed.
     """
 
@@ -199,7 +199,7 @@ class _Child:
         weakref.finalize(self, os.close, status)
         self.returncode: int | None = None
         self.is_abandoned = False
-        # Byte by byte up to the newline: what is read beyond it would be the exit code, for which `wait` looks there.
+        # Byte by byte up to the newline: bytes beyond it would be the exit code, which `wait` reads.
         self.pid = int(b"".join(iter(lambda: os.read(status, 1).strip(), b"")) or 0)
 
     def poll(self) -> int | None:
@@ -209,9 +209,9 @@ class _Child:
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None and select.select([self.status], [], [], timeout)[0]:
-            said = os.read(self.status, 64)
+            code = os.read(self.status, 64)
             if self.returncode is None:  # else a signal's handler has read it meanwhile
-                self.returncode, self.is_abandoned = int(said or -signal.SIGKILL), not said
+                self.returncode, self.is_abandoned = int(code or -signal.SIGKILL), not code
         if self.returncode is None:
             raise subprocess.TimeoutExpired("a forked process", timeout or 0)
         return self.returncode
@@ -230,7 +230,7 @@ class ForkedProcess(local.LocalProcess):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether its server was killed, which takes it along: its own end is then unknown."""
+        """Whether its server was killed, which kills the process too: its exit code is then unknown."""
         return self._forked.is_abandoned
 
 
@@ -239,7 +239,7 @@ class ForkedProcess(local.LocalProcess):
 
 def serve(control: socket.socket) -> tuple[Order, list[int]]:
     """Fork a process for each command, and return that in the process that becomes it; end with the other end of the socket."""
-    gc.disable()  # what is imported stays: going through it takes a fifth of the import
+    gc.disable()  # imported modules stay: collecting them takes a fifth of the import
     woken, wake = _woken_by_ends()
     status: dict[int, int] = {}
     while True:
@@ -251,9 +251,9 @@ def serve(control: socket.socket) -> tuple[Order, list[int]]:
                 os.close(status.pop(pid))
         if control not in ready:
             continue
-        if (found := _received(control)) is None:
+        if (received := _received(control)) is None:
             os._exit(0)  # unloading torch would take a second
-        order, numbers = found
+        order, numbers = received
         _import(order)
         if not order.arguments:
             continue
@@ -283,11 +283,11 @@ def _woken_by_ends() -> tuple[socket.socket, socket.socket]:
 
 
 def _import(order: Order) -> None:
-    tolerated = () if order.arguments else (Exception,)  # of what is imported ahead, which its process then meets itself
+    tolerated = () if order.arguments else (Exception,)  # an import ahead may fail: the command's process repeats it
     for module in order.imports:
         with contextlib.suppress(*tolerated):
             importlib.import_module(module)
-    gc.freeze()  # no collection of a forked process goes through what was imported
+    gc.freeze()  # no collection of a forked process goes through the imported modules
 
 
 def _fork() -> int:
@@ -306,8 +306,8 @@ def _fork() -> int:
 def _ended() -> Iterator[tuple[int, int]]:
     """Yield the forked processes that have ended, each with its exit code."""
     with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            yield found[0], os.waitstatus_to_exitcode(found[1])
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended[0], os.waitstatus_to_exitcode(ended[1])
 
 
 def _say(status: int, number: int) -> None:
@@ -320,7 +320,7 @@ def _received(control: socket.socket) -> tuple[Order, list[int]] | None:
     header, numbers, *_ = socket.recv_fds(control, HEADER, 4)
     data = bytearray()
     while header and len(data) < int.from_bytes(header):
-        # A stream gives what has come so far, which of a long command may be a part.
+        # One read of a stream may return a part of a long command.
         if not (more := control.recv(int.from_bytes(header) - len(data))):
             return None
         data += more
@@ -336,7 +336,7 @@ def with_server(order: Order, numbers: list[int]) -> tuple[Order, list[int]]:
     ours, theirs = socket.socketpair()
     if os.fork():
         theirs.close()
-        # By its name: this file runs as __main__, and the command imports the module once more, with a list of its own.
+        # By its name: this file runs as __main__, and the command imports the module once more, with a separate list.
         importlib.import_module("mltrainer.executors.fork_server").INHERITED.append((ours, order.environment))
         return order, numbers
     ours.close()

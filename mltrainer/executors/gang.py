@@ -1,4 +1,4 @@
-"""Several processes of one command, on this machine and others, which work on one training together: all go on, or none does."""
+"""Several processes of one command, on this machine and others, which train one model together: all go on, or none does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGAIN = "type the same command again to go on from the last checkpoint, with the
 
 
 def start(command: Command) -> Gang:
-    """Start a command as `command.processes` processes, each with its rank and the place where they find each other.
+    """Start a command as `command.processes` processes, each with its rank and the folder where they find each other.
 
     Raises:
         OSError: One cannot be started.
@@ -49,20 +49,20 @@ def start(command: Command) -> Gang:
 
 
 def _shared_folder(command: Command) -> AbstractContextManager[Path]:
-    """Return a folder that other machines have too: beside the log, below the project."""
+    """Return a folder that other machines see too: beside the log, below the project."""
     assert isinstance(command.output, Path)
     return new_folder(command.output.parent)
 
 
 class Gang:
-    """Processes as one; see `executors.executor.Process`. Signals go to the first, which has the others stop at the same step.
+    """Processes used as one; see `executors.executor.Process`. Signals go to the first; it stops the others at the same step.
 
     Args:
-        meeting: The folder where they find each other, until they have ended.
-        life_sign_s: One that showed no life for more seconds than this is taken for hung.
+        meeting: The folder where the processes find each other; it is removed once they have ended.
+        life_sign_s: Seconds without a sign of life after which a process is taken for hung.
 
     Attributes:
-        children: In the order of their ranks. Each has a pipe of its own, since long lines of several would mix in one.
+        children: The processes, in the order of their ranks. Each has a separate pipe: in one, their long lines would mix.
     """
 
     def __init__(self, meeting: AbstractContextManager[Path], life_sign_s: float) -> None:
@@ -84,7 +84,7 @@ class Gang:
         """Start the processes, as many on each machine.
 
         Args:
-            command: As `start` takes it.
+            command: The command, as `start` takes it.
             others: The names of the other machines.
 
         Raises:
@@ -110,7 +110,7 @@ class Gang:
 
     @property
     def pid(self) -> int:
-        """The number of the first one."""
+        """The id of the first process."""
         return self._first.pid
 
     def poll(self) -> int | None:
@@ -134,12 +134,12 @@ class Gang:
         with contextlib.suppress(OSError):  # nothing came, or the pipe is closed
             self._signed |= {int(rank): self._watched_s for rank in os.read(self._life, 1 << 16).split()}
         for rank, child in enumerate(self.children):
-            # Of a process on another machine, its agent there tells.
+            # The agent on another machine reports for the processes there.
             if self._silent_s(rank) > DOUBT_S and isinstance(child, local.LocalProcess) and self._work.goes_on(child.pid):
                 self._signed[rank] = self._watched_s
 
     def _end_after(self, codes: list[int | None]) -> None:
-        """Kill all where one has failed, or shows no life any more; keep the reason where it cannot give one itself."""
+        """Kill all where one has failed or shows no life any more; keep the reason where that process cannot report it."""
         failed = next(((rank, code) for rank, code in enumerate(codes) if code), None)
         silent = next(
             (rank for rank, code in enumerate(codes) if code is None and self._silent_s(rank) > self._life_sign_s), None
@@ -159,8 +159,8 @@ class Gang:
         self.kill()
 
     def _say(self, rank: int, how: str) -> None:
-        what = f"process {rank} of {len(self.children)} {how}; the others were ended with it"
-        row = {"event": "error", "exit_code": KilledError.exit_code, "message": what, "where": None, "mend": AGAIN}
+        message = f"process {rank} of {len(self.children)} {how}; the others were ended with it"
+        row = {"event": "error", "exit_code": KilledError.exit_code, "message": message, "where": None, "mend": AGAIN}
         self._last_words.append(json.dumps(row).encode())
 
     def _silent_s(self, rank: int) -> float:
@@ -184,25 +184,25 @@ class Gang:
         return code
 
     def fileno(self) -> int:
-        """Return the descriptor of the first one's lines."""
+        """Return the descriptor of the first process's lines."""
         return self._first.fileno()
 
     def listen(self, timeout: float = 0) -> list[bytes] | None:
         """Return the lines that they have written, of their errors the first alone; None at their end.
 
-        The first one tells of the training; the others have lines where they fail.
+        The first process reports on the training; the others write lines only when they fail.
         """
         first, others = self._first, self.children[1:]
-        # Only the first one is waited for: the others write next to nothing, and what they do is fetched along.
+        # Only the first is waited for: the others write next to nothing, and their lines are read with its lines.
         lines = first.listen(timeout)
-        found = [*(lines or []), *(line for child in others for line in child.listen() or [])]
-        if lines is None and not found:
+        written = [*(lines or []), *(line for child in others for line in child.listen() or [])]
+        if lines is None and not written:
             # The pipe of one that was killed ends before its exit code is there: which one it was is known only afterwards.
             if self.poll() is None:
                 time.sleep(min(timeout, WAIT_S))
                 return []
-            found, self._last_words = self._last_words, []
-        return [line for line in found if self._is_news(line)] if found or lines is not None else None
+            written, self._last_words = self._last_words, []
+        return [line for line in written if self._is_news(line)] if written or lines is not None else None
 
     def _is_news(self, line: bytes) -> bool:
         is_error = line.startswith(b'{"event": "error"')
@@ -219,7 +219,7 @@ class Gang:
         self._first.close_input()
 
     def close(self) -> None:
-        """Close what leads to them; their signs of life are read until they end."""
+        """Close the pipes to the processes; their signs of life are read until they end."""
         for child in self.children:
             child.close()
 
@@ -228,8 +228,8 @@ class Gang:
         self._first.signal(number)
 
     def kill(self) -> None:
-        """Kill all of them, and all that they started."""
-        # Set first: a child that is found killed afterwards has not failed by itself, and gets no last words.
+        """Kill all processes, and all that they started."""
+        # Set first: a child that is seen killed afterwards has not failed by itself, and gets no last words.
         self._code = -signal.SIGKILL if self._code is None else self._code
         for child in self.children:
             child.kill()

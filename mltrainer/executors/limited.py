@@ -1,4 +1,4 @@
-"""One command in a separate process: a question in, an answer out, within limits of time, memory and output.
+"""One command in a separate process: bytes in, bytes out, within limits of time, memory and output.
 
 The command is started by `mltrainer.executors.entering`, which sets the limits, closes it off where that is asked for, and then
 becomes it. It ends with all that it started, however the wait for it ends.
@@ -24,13 +24,13 @@ KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEM
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that a command may take.
+    """The limits of a command.
 
     Attributes:
-        seconds: Until it is ended, by the clock.
-        memory: Bytes of address space of each of its processes; not enforced by macOS.
+        seconds: Seconds by the clock after which the command is ended.
+        memory: Bytes of address space of each of its processes; macOS does not enforce it.
         output: Bytes of each file that it writes, standard output among them.
-        cpu_seconds: Of computing, whole ones; None for no limit but the clock.
+        cpu_seconds: Whole seconds of CPU time; None: no limit but the clock.
     """
 
     seconds: float
@@ -41,11 +41,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Isolation:
-    """The machine's files that a closed-off command sees, read-only; everything else is not there.
+    """The machine's files that a closed-off command sees, read-only; it sees no others.
 
     Attributes:
         visible: Files and folders, at their own paths.
-        hidden: Folders below them that are empty for it.
+        hidden: Folders below the visible ones that are empty for the command.
     """
 
     visible: tuple[str, ...]
@@ -53,18 +53,18 @@ class Isolation:
 
 
 def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, isolation: Isolation | None = None) -> Ended:
-    """Run a command and return how it ended; nothing that it started is left.
+    """Run a command and return how it ended; no process that it started is left.
 
     Args:
         command: The program and its arguments.
         question: Its standard input.
-        limits: How much it may take.
-        folder: Where it runs.
-        isolation: What it sees, where it is to be closed off; see `mltrainer.executors.sandbox`.
+        limits: The command's limits.
+        folder: The folder where it runs.
+        isolation: The files that it sees if it is to be closed off; see `mltrainer.executors.sandbox`.
     """
-    # A home of its own: what libraries look for or keep in the user's decides nothing, and stays as it is.
+    # An empty home: files of libraries in the user's home decide nothing, and stay as they are.
     with tempfile.TemporaryDirectory() as home:
-        told = {
+        request = {
             "command": list(command),
             "environment": environment("/tmp" if isolation else home),  # noqa: S108 - the one in memory
             "parent": os.getpid(),
@@ -72,14 +72,14 @@ def run(command: Sequence[str], question: bytes, limits: Limits, folder: Path, i
             "limits": asdict(limits),
             "isolation": asdict(isolation) if isolation else None,
         }
-        arguments = [sys.executable, "-P", "-m", "mltrainer.executors.entering", json.dumps(told)]
+        arguments = [sys.executable, "-P", "-m", "mltrainer.executors.entering", json.dumps(request)]
         # in a session, so that nothing is left of it; what left the session ends with the process that closed it off
         entering = Command(arguments=arguments, folder=Path("/"), environment=environment("/"), has_session=True)
         return answered(entering, question, limits.seconds, limits.output + 1)
 
 
 def environment(home: str) -> dict[str, str]:
-    """Return the variables that a command is started with: none of the shell's but where the interpreter's libraries are."""
+    """Return the variables that a command is started with: of the shell's only those that locate the interpreter's libraries."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     return {**kept, **SET_VARIABLES, "HOME": home, "PYTHONPATH": os.pathsep.join(import_paths())}
 

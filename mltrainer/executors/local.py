@@ -16,7 +16,7 @@ from mltrainer.executors.executor import EVENTS, PIPE, Command
 from mltrainer.executors.process_tree import descendants
 
 READ_BYTES = 1 << 16
-SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.01  # between two looks whether a process has ended
+SHORTEST_DELAY_S, LONGEST_DELAY_S = 0.001, 0.01  # between two checks whether a process has ended
 
 
 def start(command: Command) -> LocalProcess:
@@ -62,7 +62,7 @@ def _open(output: IO[bytes] | Path | int, write_end: int | None) -> Iterator[IO[
 
 
 class Popen(subprocess.Popen[bytes]):
-    """A process that is waited for without the lock of `subprocess`, which Ctrl-C can leave locked: the next wait hangs then."""
+    """A process that is waited for without the lock of `subprocess`: Ctrl-C can leave that locked, and the next wait hangs."""
 
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""
@@ -118,8 +118,8 @@ class LocalProcess:
 
     Args:
         child: The process.
-        read_end: The pipe that it writes lines to; None: there is none.
-        has_session: Whether it leads a session, and so a group.
+        read_end: The pipe that the process writes lines to; None: it writes none.
+        has_session: Whether the process leads a session, and so a group.
     """
 
     def __init__(self, child: Child, read_end: int | None, has_session: bool) -> None:
@@ -128,7 +128,7 @@ class LocalProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process's id."""
         return self._child.pid
 
     def poll(self) -> int | None:
@@ -158,7 +158,7 @@ class LocalProcess:
         return []
 
     def send(self, data: bytes) -> None:
-        """Write to its standard input; what it is not there to read is lost."""
+        """Write to its standard input; data after its end is lost."""
         assert self._child.stdin is not None
         with contextlib.suppress(OSError):
             self._child.stdin.write(data)
@@ -167,11 +167,11 @@ class LocalProcess:
     def close_input(self) -> None:
         """Close its standard input."""
         assert self._child.stdin is not None
-        with contextlib.suppress(OSError):  # what was not written before it ended
+        with contextlib.suppress(OSError):  # the rest was not written before it ended
             self._child.stdin.close()
 
     def close(self) -> None:
-        """Close all that leads to it; others that it started may hold their ends open."""
+        """Close all pipes to it; processes that it started may hold their ends open."""
         if self._child.stdin is not None:
             self.close_input()
         if self._read_end is not None:
@@ -184,7 +184,7 @@ class LocalProcess:
             self._child.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it and all that it started; where it has a session, that and what is left of it."""
+        """Kill it and all processes that it started; where it leads a session, the rest of that session too."""
         if self._has_session:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

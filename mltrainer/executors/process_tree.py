@@ -1,4 +1,4 @@
-"""The processes that another one started, wherever they went: found by parent, session or environment, watched, and killed."""
+"""The processes that another one started: found by parent, session or environment, watched, and killed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Running(NamedTuple):
     """A process.
 
     Attributes:
-        pid: Its id.
-        is_keeper: Whether it removes what others leave in shared memory.
-        worked: Seconds of a core that it has taken.
+        pid: The process's id.
+        is_keeper: Whether it removes other processes' shared memory once they have ended.
+        worked: Seconds of CPU time that it has used.
     """
 
     pid: int
@@ -46,19 +46,19 @@ def descendants(pid: int) -> list[int]:
 
 
 def processes_of(session: int, mark: str) -> list[Running]:
-    """Return the living processes that are of a session, or carry a mark in their environment."""
+    """Return the living processes that belong to a session, or carry a mark in their environment."""
     import psutil
 
-    found = []
+    living = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # ended meanwhile, a zombie, or another user's
             if _is_of(process, session, mark):
-                found.append(_running(process))
-    return found
+                living.append(_running(process))
+    return living
 
 
 def _is_of(process: psutil.Process, session: int, mark: str) -> bool:
-    # The mark finds what left the session, such as a daemon; the session what was given other variables.
+    # The mark identifies processes that left the session, such as a daemon; the session those with other variables.
     is_ours = os.getsid(process.pid) == session or any(mark in value for value in process.environ().values())
     return is_ours and process.status() not in ("zombie", "dead")
 
@@ -69,7 +69,7 @@ def _running(process: psutil.Process) -> Running:
 
 
 def kill_all(session: int, mark: str) -> None:
-    """Kill the processes of a session or with a mark; those that remove shared memory have a moment for it."""
+    """Kill the processes of a session or with a mark; those that remove shared memory are killed a moment later."""
     late = time.monotonic() + GRACE_S
     while time.monotonic() < late + 1:
         left = processes_of(session, mark)
@@ -87,11 +87,11 @@ def kill_all(session: int, mark: str) -> None:
 
 @contextlib.contextmanager
 def guarded(session: int, mark: str) -> Iterator[None]:
-    """Kill the processes of a session or with a mark when this process is killed within the block, which it cannot see to itself.
+    """Kill the processes of a session or with a mark, also when this process itself is killed within the block.
 
-    A process of its own waits for the end of a pipe, which the system closes however this one ends.
+    A guard process waits for the end of a pipe, which the system closes however this process ends.
     """
-    # In a session of its own, as Ctrl-C in the terminal reaches all processes of this one's group.
+    # In a separate session: Ctrl-C in the terminal reaches all processes of this one's group.
     command = [sys.executable, "-I", __file__, str(session), mark]
     none = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=none, stderr=none, cwd="/", start_new_session=True) as guard:
@@ -103,10 +103,10 @@ def guarded(session: int, mark: str) -> Iterator[None]:
 
 
 def standstill(look: Callable[[], list[Running]]) -> Callable[[], bool]:
-    """Return a function, called now and then: it returns True once processes have done nothing for `STILL_S`.
+    """Return a function to call now and then: it returns True once processes have used no CPU time for `STILL_S`.
 
     Args:
-        look: Returns the processes.
+        look: The function that returns the processes.
     """
     looked = since = worked = 0.0
 

@@ -1,4 +1,4 @@
-"""A command run to its end: what it was asked and what it answered, or killed with all that it started."""
+"""A command run to its end, with its input and output, or killed with all processes that it started."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Ended:
     """The end of a command.
 
     Attributes:
-        code: Its exit code; of one that a signal ended, 128 and the signal's number.
-        out: What it wrote to standard output, no more than its limit.
-        err: The same of standard error.
-        in_time: Whether it ended by itself.
+        code: The exit code; of a command that a signal ended, 128 plus the signal's number.
+        out: The standard output, up to the limit.
+        err: The standard error, up to the limit.
+        in_time: Whether the command ended by itself.
     """
 
     code: int
@@ -39,8 +39,8 @@ class Ended:
 def run(command: Command, timeout: float | None = None) -> int | None:
     """Run a command and return its exit code, negative for a signal; None where it was killed after `timeout` seconds.
 
-    It is killed with all that it started, also where the wait for it ends by Ctrl-C. What it left running when it ended by
-    itself goes on, unless it has a session.
+    It is killed with all that it started, also where the wait for it ends by Ctrl-C. Processes that it left running
+    when it ended by itself go on, unless it has a session.
 
     Raises:
         OSError: It cannot be started.
@@ -57,13 +57,13 @@ def run(command: Command, timeout: float | None = None) -> int | None:
 def answered(command: Command, question: bytes = b"", timeout: float | None = None, most: int = -1) -> Ended:
     """Run a command as `run` does, and return how it ended.
 
-    Files take what it says, so that it can neither block nor fill memory.
+    Files take its output, so that it can neither block nor fill memory.
 
     Args:
         command: The command; its input and outputs are set here.
-        question: Its standard input.
+        question: The bytes on its standard input.
         timeout: Seconds until it is killed.
-        most: Bytes of each output that are returned; -1: all.
+        most: The most bytes of each output that are returned; -1: all.
 
     Raises:
         OSError: It cannot be started.

@@ -33,9 +33,9 @@ def closed_off(command: Sequence[str], question: bytes, limits: Limits, project:
 
     Args:
         command: The program and its arguments.
-        question: Its standard input.
-        limits: How much it may take.
-        project: The project's folder, where it runs; git's own folder in it is empty for it.
+        question: The bytes on its standard input.
+        limits: The command's limits.
+        project: The project's folder, where it runs; git's own folder in it is empty for the command.
     """
     folder = project.resolve()
     isolation = Isolation((*interpreter_paths(), str(folder)), (str(folder / GIT_FOLDER),))
@@ -44,20 +44,20 @@ def closed_off(command: Sequence[str], question: bytes, limits: Limits, project:
 
 @functools.cache
 def unavailable() -> str | None:
-    """Return the reason that no command can be closed off here, found by a trial command; None if it can be."""
+    """Return the reason that no command can be closed off on this machine, from a trial command; None if one can be."""
     if sys.platform != "linux":
-        return f"{sys.platform} has no namespaces, as Linux has"
+        return f"{sys.platform} has no Linux namespaces"
     ended = run([sys.executable, "-P", "-c", "pass"], b"", PROBE, Path("/"), Isolation(tuple(interpreter_paths())))
     return None if ended.code == 0 and ended.in_time else ended.last_words
 
 
 def interpreter_paths() -> list[str]:
-    """Return the files that a Python program needs, the installed packages among them; never a folder that a home lies in."""
+    """Return the files that a Python program needs, with the installed packages; never a folder that contains a home."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, str(Path(sys.executable).resolve().parent)}
     packages = [path for path in sys.path if os.path.isabs(path) and os.path.isdir(path)]
     homes = {Path.home(), Path.home().resolve()}
     named = [*SYSTEM, *sorted(prefixes), *packages, *import_paths()]
-    found = dict.fromkeys([*named, *map(os.path.realpath, named)])  # a link is shown as one, and what it leads to beside it
-    # A prefix such as / or /home would show what lies in a home, keys among it.
-    open_ = [path for path in found if not any(home.is_relative_to(path) for home in homes)]
+    paths = dict.fromkeys([*named, *map(os.path.realpath, named)])  # a link is shown as one, and what it leads to beside it
+    # A prefix such as / or /home would show the homes, with the keys in them.
+    open_ = [path for path in paths if not any(home.is_relative_to(path) for home in homes)]
     return [*open_, str(Path(mltrainer.__file__).parent)]

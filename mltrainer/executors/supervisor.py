@@ -1,8 +1,8 @@
 """`python -P -m mltrainer.executors.supervisor FOLDER`: runs one worker on its machine, and writes its lines and its end there.
 
 The folder is shared with the machine that began the job, which reads there. Two signs of life are kept apart: this process counts
-in `alive.json` as long as its machine lives, and the worker's own lines tell that the run goes on. The end stands in `ended.json`
-only where the worker's process has ended: a job without it was lost.
+in `alive.json` as long as its machine lives, and the worker's own lines show that the run goes on. `ended.json` is written
+only when the worker's process has ended: a job without it was lost.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from mltrainer.executors.executor import PIPE, Command
 from mltrainer.workspace import append_json_lines, read_json, redact_file, write_json
 
 ORDER_FILE, LINES_FILE, ALIVE_FILE, ENDED_FILE, STOP_FILE = "order.json", "lines.jsonl", "alive.json", "ended.json", "stop"
-LOG_FILE = "log.txt"  # what the worker prints, and what this process does before it can say anything else
+LOG_FILE = "log.txt"  # output of the worker, and of this process before it can report
 POLL_S = 0.2
 STOP_S = 1.0  # between two looks at the shared folder for the file that asks to stop
-LONGEST_LOOK_S = 5.0  # chosen by us: what took longer between two looks at the worker counts as this process's own standstill
+LONGEST_LOOK_S = 5.0  # chosen by us: a longer time between two looks at the worker counts as this process's own standstill
 
 
 @dataclass(frozen=True)
 class Order:
-    """A supervisor's work: one worker, and how long is waited for what.
+    """A supervisor's work: one worker, and its time limits.
 
     Attributes:
         arguments: The worker's program and arguments, with `executor.EVENTS` for its pipe.
         root: The worker's current folder.
-        line: What it reads on standard input.
-        beat: The file in which the process that began the job counts; when it stands still, nobody waits for the job any more.
+        line: The line that the worker reads on standard input.
+        beat: The file in which the process that began the job counts; when the count stops, nobody waits for the job any more.
         alive_s: Seconds between two signs of life.
-        silent_s: A worker that says nothing for so long is killed.
-        orphan_s: After so many seconds without a beat the worker is stopped.
-        grace_s: The time of a worker that is stopped, until it is killed.
+        silent_s: Seconds without a line after which the worker is killed.
+        orphan_s: Seconds without a beat after which the worker is stopped.
+        grace_s: Seconds between the request to stop and the worker's kill.
     """
 
     arguments: list[str]
@@ -67,9 +67,9 @@ class Ending:
     """The end of a worker.
 
     Attributes:
-        code: Its exit code, negative for a signal.
-        stopped: Why it was asked to stop; None where it ended by itself.
-        machine: Where.
+        code: The exit code, negative for a signal.
+        stopped: The reason that the worker was asked to stop; None where it ended by itself.
+        machine: The machine's name.
     """
 
     code: int
@@ -81,7 +81,7 @@ class Supervisor:
     """One worker, from its start to its end.
 
     Args:
-        folder: Where its order lies, and where it is reported.
+        folder: The folder of its order and its reports.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,7 +108,7 @@ class Supervisor:
             environment=os.environ,
             input=PIPE,
             output=self._folder / LOG_FILE,
-            has_session=True,  # so that what it has started ends with it
+            has_session=True,  # so that the processes that it started end with it
         )
         self._show_life()
         process = local.start(command)
@@ -116,7 +116,7 @@ class Supervisor:
             process.send(self._order.line.encode() + b"\n")
             process.close_input()
             self._heard = self._seconds_awake()
-            # What the worker has started may hold the pipe open after its end.
+            # The worker's children may hold the pipe open after its end.
             while (lines := process.listen(POLL_S)) or (lines is not None and process.poll() is None):
                 self._look_after(process, lines)
             ending = Ending(process.wait() or 0, self._stopped, self._machine)
@@ -146,9 +146,9 @@ class Supervisor:
             process.kill()
 
     def _seconds_awake(self) -> float:
-        """Return the seconds since the start without those in which this process stood still.
+        """Return the seconds since the start without those in which this process was suspended.
 
-        A job that is suspended stands still with its worker: that is no silence, and no death of the run.
+        A suspended job suspends its worker too: that is no silence, and no death of the run.
         """
         now = time.monotonic()
         self._awake += min(now - self._ticked, LONGEST_LOOK_S)

@@ -1,4 +1,4 @@
-"""CPU time that processes use: one that computes lives, also where its machine is too busy to let it say so."""
+"""CPU time that processes use: a process that computes is alive, even where its machine is too busy for signs of life."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ DOUBT_S = 3.0  # chosen by us: a process shows life every second; of one that ha
 
 
 class Work:
-    """The CPU time of some processes, compared with what it was when it was last looked at."""
+    """The CPU time of some processes, compared with their CPU time at the last look."""
 
     def __init__(self) -> None:
         self._used: dict[int, float] = {}
 
     def goes_on(self, pid: int) -> bool:
-        """Return True if a process has used CPU time since the last look at it; False at the first, and where it has ended."""
+        """Return True if a process has used CPU time since the last look; False at the first look, and where it has ended."""
         before, now = self._used.get(pid), cpu_s(pid)
         self._used[pid] = now
         return before is not None and now > before

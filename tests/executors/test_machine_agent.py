@@ -86,7 +86,7 @@ def test_a_machine_that_is_lost_is_named_and_what_runs_there_ends(tmp_path: Path
     watcher.kill()
     assert process.wait(30) == -signal.SIGKILL
     (error,) = told(process)
-    assert error["message"].startswith("process 2 of 4 was lost with machine node1, which srun left with exit code -9")
+    assert error["message"].startswith("process 2 of 4 was lost with machine node1: its srun ended with exit code -9")
     for number in numbers:  # whom a machine that is gone takes with it
         os.kill(number, signal.SIGKILL)
 
@@ -175,10 +175,10 @@ def test_this_machine_is_the_first_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_too_few_machines_are_refused_with_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job_of(monkeypatch, tmp_path, "node2\\n")
-    with pytest.raises(InputError, match="2 machines are to share the processes, and the job of SLURM has 1: node2"):
+    with pytest.raises(InputError, match=r"launch\.machines is 2, and the SLURM job has 1: node2"):
         machine_agent.machines(2)
     monkeypatch.delenv("SLURM_JOB_NODELIST")
-    with pytest.raises(InputError, match="2 machines need a job of SLURM, and this machine is in none") as caught:
+    with pytest.raises(InputError, match=r"launch\.machines: 2 needs a SLURM job, and this machine is in none") as caught:
         machine_agent.machines(2)
     assert "mltrainer launch print --for slurm" in str(caught.value.hint)
 
