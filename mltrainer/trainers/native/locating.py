@@ -30,7 +30,7 @@ def locate(trainer: Trainer, step: int, go_back: Callable[[], None], root: Path)
     else:
         go_back()
     begun = trainer.step
-    again = trainer.take_again(step)
+    again = trainer.replay(step)
     if not stands_before:
         trainer.stepper.before_step(step)  # the callbacks' part in it, which has been done where the weights stand before it
     found = first_nonfinite(trainer.stepper, step, again, root)

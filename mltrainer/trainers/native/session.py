@@ -61,7 +61,7 @@ from mltrainer.trainers.native.signals.given_inputs import as_given
 from mltrainer.trainers.native.signals.observing import at_start, looks_at_targets
 from mltrainer.trainers.native.signals.ties import tie_findings
 from mltrainer.trainers.native.single_samples import single_samples_named
-from mltrainer.trainers.native.stages import Outcome, Sinks, Stage, Trainer, Until
+from mltrainer.trainers.native.stages import Outcome, Rewind, Sinks, Stage, Trainer, Until
 from mltrainer.trainers.native.tracing import Tracer
 from mltrainer.trainers.result import UnsoundDataError, has_error, require_planned_data, resident_mb
 from mltrainer.workspace import Project, append_json_lines, plain, read_if_whole, read_json, write_json
@@ -353,7 +353,7 @@ class Session:
                 where="task.use",
                 hint="let model() register every parameter and buffer as a tensor of the shape that it keeps in training",
             )
-        self.trainer.restore(tree)
+        self.trainer.rewind(tree, Rewind.RESUME)
 
     def _start_afresh(self) -> None:
         """Begin at step 0; what a process that died before its first checkpoint left behind is removed."""
@@ -390,7 +390,7 @@ class Session:
                 hint="fork with the parent's batch_size and accumulate, or train a new run",
             )
         try:
-            self.trainer.take_over(tree)
+            self.trainer.rewind(tree, Rewind.FORK)
         except (RuntimeError, ValueError, KeyError) as error:
             raise InputError(
                 f"the parent's checkpoint does not fit this config: {error}", hint="fork without changing that"
@@ -504,7 +504,7 @@ class Session:
                 # Its notes stay, as the first process reads those of all.
                 self.opened.end(is_over=False)
             self.ranks.gather(None)  # after which the first process removes what all have noted
-            self.trainer.leave_others()
+            self.trainer.leave_ranks()
             self._rehearse_row(outcome)
         if not self.ranks.writes:
             return outcome
@@ -568,13 +568,15 @@ class Session:
         newest, _ = newest_intact(self.folder / "checkpoints")
         tree = None if newest is None else load(newest, None)[0]
         if tree is not None and tree["step"] < step:
-            self.trainer.put_back(tree)
+            self.trainer.rewind(tree, Rewind.REPLAY)
             return
         begun = folders(self.folder / START_FOLDER)
         seeds.seed_everything(seeds.key(self.config.seed, "model"))
         # Drawn again at their address: of the first weights a run keeps digests alone.
         state = make_model(self.task).state_dict()
-        self.trainer.begin_again(state, Callbacks(self.config, self.root), load(begun[0], None)[0] if begun else None)
+        self.trainer.restart(state, Callbacks(self.config, self.root))
+        if begun:
+            self.trainer.rewind(load(begun[0], None)[0], Rewind.REPLAY_FORK)
 
     def _facts(self) -> dict[str, Any]:
         """Return the run's facts for a callback's `on_start`."""

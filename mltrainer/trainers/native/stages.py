@@ -49,6 +49,22 @@ from mltrainer.trainers.native.stopping import by_epochs_seen, missed_rung, pati
 BUFFERS_APART = "a buffer that each process changes by its own samples: train with --processes 1"
 
 
+class Rewind(enum.Enum):
+    """Why a trainer is put where a checkpoint holds it.
+
+    Attributes:
+        RESUME: The run goes on: what it had recorded goes back as well.
+        FORK: A run begins with the weights of another's checkpoint; chain, history and best are its own.
+        REPLAY: Steps are taken again; what is recorded stays.
+        REPLAY_FORK: They are, from the beginning of a run that is a fork.
+    """
+
+    RESUME = "resume"
+    FORK = "fork"
+    REPLAY = "replay"
+    REPLAY_FORK = "replay a fork"
+
+
 class Stage(enum.Enum):
     """The stages of a run; each handler returns the next."""
 
@@ -221,56 +237,51 @@ class Trainer:
             "signals": {"losses": self.recorder.losses.tree(), "early": self.early.early.tree(), "margins": self.margins.tree()},
         }
 
-    def take_over(self, tree: Tree) -> None:
-        """Begin with the weights of another run's checkpoint; chain, history and best are this run's own.
+    def rewind(self, tree: Tree, reason: Rewind) -> None:
+        """Put model, optimizer and callbacks where a checkpoint holds them, in the middle of an epoch too.
 
         Raises:
             RuntimeError: The model's state does not fit.
             ValueError: The optimizer's state does not fit.
         """
-        self._load(tree, self.stepper.take_over)
-        self.recorder.begin(self.step * len(self.parameters) * 4)
+        is_of_another = reason in (Rewind.FORK, Rewind.REPLAY_FORK)
+        self.model.load_state_dict(tree["model"], strict=True)
+        self.stepper.partition.adopt()
+        (self.stepper.take_over if is_of_another else self.stepper.load_state_dict)(tree)
+        self.average.load_state_dict(tree["average"])
+        self.task.strategies.load_state_dict(tree.get("strategies", {}))
+        self.callbacks.load_state_dict(tree["callbacks"])
+        self.step = tree["step"]
+        if reason is Rewind.RESUME:
+            self._rewind_records(tree)
+        elif reason is Rewind.FORK:
+            self.recorder.begin(self._gradients_size())
 
-    def restore(self, tree: Tree) -> None:
-        """Continue from a checkpoint's tree, in the middle of an epoch too."""
-        self._load(tree, self.stepper.load_state_dict)
+    def _rewind_records(self, tree: Tree) -> None:
         self.history = [EvaluationRow(row) for row in tree["history"]]
         self.recorder.first_loss = tree["first_loss"]
         signals = tree["signals"]
         self.recorder.losses, self.early.early = Losses(**signals["losses"]), Early(**signals["early"])
         self.margins.restore(signals["margins"])
         head = fingerprint.Head(**tree["chain"])
-        size = self.step * len(self.parameters) * 4
-        self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], size)
+        self.recorder.rewind(head, Interval(**tree["interval"]), tree["gradients"], self._gradients_size())
 
-    def put_back(self, tree: Tree) -> None:
-        """Put model, optimizer and callbacks back to where a checkpoint of this run holds them; what is recorded stays."""
-        self._load(tree, self.stepper.load_state_dict)
+    def _gradients_size(self) -> int:
+        """Return the bytes of the gradients' file up to the present step."""
+        return self.step * len(self.parameters) * 4
 
-    def begin_again(self, state: dict[str, Any], callbacks: Callbacks, tree: Tree | None) -> None:
+    def restart(self, state: dict[str, Any], callbacks: Callbacks) -> None:
         """Put model and optimizer back to where they were before the first step; what is recorded stays.
 
         Args:
-            state: The new model's.
+            state: The untrained model's.
             callbacks: New ones.
-            tree: What a fork began with, or None.
         """
         # First: a stepper takes the parameters that ask for a gradient when it is made, as at the run's beginning.
         self.held.begin()
         self.model.load_state_dict(state, strict=True)
         self.task.strategies.load_state_dict({})
         self.stepper, self.step = self._stepper(callbacks), 0
-        if tree is not None:
-            self._load(tree, self.stepper.take_over)
-
-    def _load(self, tree: Tree, load_optimizer: Callable[[Tree], None]) -> None:
-        self.model.load_state_dict(tree["model"], strict=True)
-        self.stepper.partition.adopt()
-        load_optimizer(tree)
-        self.average.load_state_dict(tree["average"])
-        self.task.strategies.load_state_dict(tree.get("strategies", {}))
-        self.callbacks.load_state_dict(tree["callbacks"])
-        self.step = tree["step"]
 
     # --- the machine ---
 
@@ -355,8 +366,8 @@ class Trainer:
         require_alike(self.ranks, {name: weights_sha256({name: b}) for name, b in self.model.named_buffers()}, BUFFERS_APART)
         self._buffers_are_alike = True
 
-    def leave_others(self) -> None:
-        """Take every further step alone; weights and optimizer are put back before it."""
+    def leave_ranks(self) -> None:
+        """Take every further step in this process alone, after `rewind` or `restart`."""
         self.ranks = Ranks()
         if self.stepper.parallel.splits or self.stepper.partition.is_shared:
             self.stepper = self._stepper(self.callbacks)
@@ -404,11 +415,11 @@ class Trainer:
             self.refused = self.step
             self._fetch()  # raises
 
-    def take_again(self, until: int) -> Step:
+    def replay(self, until: int) -> Step:
         """Take the steps after the present one again up to a step, noting nothing; return that step, which is not taken.
 
         Args:
-            until: Its number; the trainer stands at one before it, as `put_back` or `begin_again` leave it.
+            until: Its number; the trainer stands at one before it, as `rewind` or `restart` leave it.
         """
         self.model.train()
         later = [row for row in self.history if row.step > self.step]

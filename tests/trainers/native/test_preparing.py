@@ -15,7 +15,7 @@ from mltrainer.configs.project import TrainingConfig
 from mltrainer.errors import InputError
 from mltrainer.trainers.native import preparing
 from mltrainer.trainers.native.preparing import modules_to_recompute, prepare_model
-from mltrainer.trainers.native.stages import Trainer
+from mltrainer.trainers.native.stages import Rewind, Trainer
 from tests.trainers.native.digits_runs import CONFIG, make, same, train
 
 CNN = {"use": "digits_task:Digits", "options": {"model": "cnn"}}
@@ -96,16 +96,16 @@ def test_a_pattern_that_is_none_is_refused() -> None:
 @pytest.mark.slow
 def test_channels_last_repeats_and_resumes_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layouts = []
-    restore = Trainer.restore
+    rewind = Trainer.rewind
 
-    def watched(trainer: Trainer, tree: dict[str, Any]) -> None:
-        restore(trainer, tree)
+    def watched(trainer: Trainer, tree: dict[str, Any], reason: Rewind) -> None:
+        rewind(trainer, tree, reason)
         optimizer = trainer.stepper.optimizer
         layouts.extend(
             (p.stride(), state["exp_avg"].stride(), p.is_contiguous()) for p, state in optimizer.state.items() if p.dim() == 4
         )
 
-    monkeypatch.setattr(Trainer, "restore", watched)
+    monkeypatch.setattr(Trainer, "rewind", watched)
     options = {"task": {**CNN, "options": {"model": "colour"}}, "epochs": 2, "channels_last": True}
     whole = train(make(tmp_path / "whole"), **options)
     assert same(train(make(tmp_path / "again"), **options), whole)

@@ -22,7 +22,7 @@ from mltrainer.reproducibility import seeds
 from mltrainer.trainers.native.data import reading
 from mltrainer.trainers.native.objective import buffers_kept
 from mltrainer.trainers.native.shards import shard_key
-from mltrainer.trainers.native.stages import Trainer
+from mltrainer.trainers.native.stages import Rewind, Trainer
 from tests.trainers.native.digits_runs import STEPS, job, make, part_of, same, train
 
 MODELS = ("mlp", "cnn", "lstm", "transformer")
@@ -157,13 +157,13 @@ STATE: dict[str, Callable[[dict[str, Any]], None]] = {
 def test_each_item_of_state_is_needed(
     tmp_path: Path, reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch, item: str
 ) -> None:
-    whole = Trainer.restore
+    whole = Trainer.rewind
 
-    def restore(trainer: Trainer, tree: dict[str, Any]) -> None:
+    def rewind(trainer: Trainer, tree: dict[str, Any], reason: Rewind) -> None:
         STATE[item](tree)
-        whole(trainer, tree)
+        whole(trainer, tree, reason)
 
-    monkeypatch.setattr(Trainer, "restore", restore)
+    monkeypatch.setattr(Trainer, "rewind", rewind)
     try:
         found = train(make(tmp_path), (8,))
     except (MltrainerError, RuntimeError, ValueError, IndexError):
