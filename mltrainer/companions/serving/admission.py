@@ -1,4 +1,4 @@
-"""Which model is served: one whose files and gates hold, or one telling in every answer that they were not checked. No torch."""
+"""Admission of a model: its files and gates hold, or every answer says that they were not checked. No torch."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from mltrainer.workspace import (
     sha256_file,
 )
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")  # this machine's names, under which it may be asked without a token
-UNCHECKED = "--allow-unchecked takes it all the same, and says so wherever the model is named"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")  # this machine's names, where no token is needed
+UNCHECKED = "--allow-unchecked accepts it, and notes it wherever the model is named"
 
 
 class Identity(BaseModel):
-    """The model that gave an answer.
+    """Identity of the model that gave an answer.
 
     Attributes:
-        name: Of its project, or of its folder where it lies in none.
-        mltrainer: The version that delivered it.
-        run: The run that trained it.
+        name: Name of its project, or of its folder outside a project.
+        mltrainer: Version of mltrainer that delivered it.
+        run: Id of the run that trained it.
         weights_sha256: Digest of its weights.
-        config_sha256: Of the config that it was trained with.
-        data_sha256: Of the data.
-        code_sha256: Of the task's code.
-        files_sha256: Digest of the list of digests of its files, `SHA256SUMS`; None where there is no such list.
-        card: Where its model card is.
-        card_sha256: Digest of the card; None where it has none.
-        checks: Whether files and gates hold, or some were passed over.
-        unchecked: What was passed over.
+        config_sha256: Digest of its training's config.
+        data_sha256: Digest of its training's data.
+        code_sha256: Digest of the task's code.
+        files_sha256: Digest of `SHA256SUMS`, the list of its files' digests; None without such a list.
+        card: Address of its model card.
+        card_sha256: Digest of the card; None without one.
+        checks: `held` if files and gates hold, `unchecked` if faults were passed over.
+        unchecked: Faults that were passed over.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,11 +68,11 @@ class Admitted:
     """A model that may be served.
 
     Attributes:
-        folder: Its files.
-        spec: What `inference.json` says of its inputs and outputs.
-        identity: What every answer says of it.
-        project: The project that delivered it; None of a folder that lies in none.
-        card: The text of its card.
+        folder: Folder of its files.
+        spec: Content of `inference.json`: its inputs and outputs.
+        identity: Identity that every answer names.
+        project: The project that delivered it; None for a folder outside a project.
+        card: Text of its card.
     """
 
     folder: Path
@@ -86,12 +86,12 @@ def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
     """Return the model in a project, or in the folder of a delivered one.
 
     Args:
-        given: A project's folder or one below it; or a copy of `final_model` that lies anywhere.
-        allow_unchecked: Admit a model whose checksums or gates do not hold, or cannot be checked where it lies.
+        given: A project's folder or one below it; or a copy of `final_model` anywhere.
+        allow_unchecked: Admit a model whose checksums or gates fail, or cannot be checked in its folder.
 
     Raises:
         InputError: There is no delivered model, or it cannot be served.
-        GateError: A file is not the one that was delivered, or a gate does not hold.
+        GateError: A file differs from the delivered one, or a gate fails.
     """
     project, folder = _places(given)
     faults = [] if project else list(_of_copy(folder))
@@ -101,9 +101,9 @@ def admitted(given: Path, allow_unchecked: bool = False) -> Admitted:
         raise GateError(f"{faults[0].message}", where=faults[0].where, hint=f"{faults[0].hint}; or {UNCHECKED}")
     spec = _interface(folder, is_intact=not any(fault.is_of_files for fault in faults))
     card = folder / MODEL_CARD
-    # Once, and not for each request: what is sent is the card that was there when the model was admitted.
+    # Read once: every request gets the card of the time of admission.
     text = read_whole(card).decode(errors="replace") if card.is_file() else "This model came without a card.\n"
-    return Admitted(folder, spec, _identity(folder, project, [fault.told for fault in faults]), project, text)
+    return Admitted(folder, spec, _identity(folder, project, [fault.text for fault in faults]), project, text)
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ class _Fault:
     is_of_files: bool = True
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         return f"{self.where}: {self.message}" if self.where else self.message
 
 
 def _places(given: Path) -> tuple[Project | None, Path]:
-    """Return the project, if the model is one that a project delivered, and the model's folder."""
+    """Return the project that delivered the model, if any, and the model's folder."""
     if not given.is_dir():
         raise InputError("no such folder", where=str(given), hint="name a project, or a folder final_model")
     is_model = (given / INTERFACE).is_file()
@@ -134,15 +134,15 @@ def _places(given: Path) -> tuple[Project | None, Path]:
 
 
 def _of_copy(folder: Path) -> Iterator[_Fault]:
-    """Yield the faults of a model's folder that lies in no project."""
+    """Yield the faults of a model's folder outside a project."""
     for fault in checksum_faults(folder):
-        yield _Fault(fault, str(folder / CHECKSUMS_FILE), "copy the delivered folder anew")
-    told = "the folder lies in no project, so that the gates of its training cannot be checked here"
-    yield _Fault(told, str(folder), "serve it from its project", is_of_files=False)
+        yield _Fault(fault, str(folder / CHECKSUMS_FILE), "copy the delivered folder again")
+    message = "the folder is outside its project, so that the gates of its training cannot be checked"
+    yield _Fault(message, str(folder), "serve it from its project", is_of_files=False)
 
 
 def _of_project(project: Project) -> Iterator[_Fault]:
-    """Yield the faults of a project's delivered model: changed or added files, and gates that do not hold.
+    """Yield the faults of a project's delivered model: changed or added files, and gates that fail.
 
     Raises:
         InputError: Nothing was delivered.
@@ -160,14 +160,14 @@ def _interface(folder: Path, is_intact: bool) -> dict[str, Any]:
     """Return the model's own description of its inputs and outputs.
 
     Raises:
-        InputError: It is not here or says nothing; or a module would run that is not the one that was delivered.
+        InputError: The description is missing or empty; or a preprocessing module differs from the delivered one.
     """
     spec = read_json(folder / INTERFACE)
     if not isinstance(spec, dict):
-        raise InputError("expected an object that says what the model reads", where=str(folder / INTERFACE))
+        raise InputError("expected an object that describes the model's inputs", where=str(folder / INTERFACE))
     if PREPROCESS in spec and not is_intact:
-        told = f"{spec[PREPROCESS]} would run to prepare inputs, and the folder is not as it was delivered"
-        raise InputError(told, where=str(folder), hint="bring the delivered files back: changed code is never run")
+        message = f"{spec[PREPROCESS]} would run to prepare inputs, but the folder differs from the delivered one"
+        raise InputError(message, where=str(folder), hint="restore the delivered files: changed code is never run")
     return spec
 
 
@@ -179,8 +179,8 @@ def _identity(folder: Path, project: Project | None, faults: list[str]) -> Ident
         return sha256_file(folder / name) if (folder / name).is_file() else None
 
     def said(values: Any, name: str) -> str | None:
-        found = values.get(name)
-        return found if isinstance(found, str) else None
+        value = values.get(name)
+        return value if isinstance(value, str) else None
 
     return Identity(
         name=project.root.name if project else folder.name,

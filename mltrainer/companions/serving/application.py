@@ -1,4 +1,4 @@
-"""The addresses that are answered: predictions, the model's card, whether it works, and a form for people."""
+"""The server's addresses: predictions, labels, the model's card, health, and a form for people."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from mltrainer.workspace import from_json
 
 
 class StrictRequest(Request):
-    """A request whose body is read as JSON by our rules."""
+    """A request whose body is read as strict JSON."""
 
     async def json(self) -> Any:
         """Return the body's value.
 
         Raises:
-            HTTPException: It is no JSON, or not of one meaning. (In place of another error FastAPI tells words of its own.)
+            HTTPException: The body is not JSON, or names a key twice. (FastAPI would replace the message of another error.)
         """
         try:
             return from_json((await self.body()).decode("utf-8"), _once)
@@ -49,18 +49,18 @@ class StrictRequest(Request):
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the name {next(name for name in names if names.count(name) > 1)[:60]!r} stands twice in one object")
-    return found
+        raise ValueError(f"the name {next(name for name in names if names.count(name) > 1)[:60]!r} is twice in one object")
+    return values
 
 
 class StrictRoute(APIRoute):
-    """A route whose requests are strict, and refused where their type is not JSON."""
+    """A route whose requests are strict; other types than JSON are refused."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler, given a strict request."""
+        """Return the handler of strict requests."""
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
@@ -75,15 +75,15 @@ class StrictRoute(APIRoute):
 FAULTS: dict[int | str, dict[str, Any]] = {
     code: {"model": contract.Fault, "description": words}
     for code, words in {
-        400: "The body is no JSON.",
-        401: "The token is missing or another one.",
-        403: "A page of another site asks.",
+        400: "The body is not JSON.",
+        401: "The token is missing or wrong.",
+        403: "The request comes from a page of another site.",
         408: "The body did not arrive in time.",
         413: "The body is too large.",
-        415: "The body has another type than JSON.",
-        422: "The model cannot read it.",
+        415: "The body's type is not JSON.",
+        422: "The model cannot read the rows.",
         431: "The head is too large.",
-        503: "Too many wait, or the answer took too long.",
+        503: "Too many requests wait, or the answer took too long.",
     }.items()
 }
 _PLACE = re.compile(r"row (\d+)(?:, column (.+?))?: (.*)", re.DOTALL)
@@ -91,13 +91,13 @@ STATIC = {"form.js": "text/javascript", "style.css": "text/css"}
 
 
 class Service:
-    """A model that answers requests, those that come together in one batch.
+    """A model that answers requests, concurrent ones in one batch.
 
     Args:
-        admitted: The model.
-        model: It in memory.
-        limits: What a client may ask.
-        keeping: Where its answers are kept, if anywhere.
+        admitted: The admitted model.
+        model: The model in memory.
+        limits: Limits of requests.
+        keeping: Database for its answers; None: they are not kept.
     """
 
     def __init__(self, admitted: Admitted, model: Predictor | Generator, limits: Limits, keeping: Keeping | None = None) -> None:
@@ -109,7 +109,7 @@ class Service:
         """Return the answer to a request.
 
         Raises:
-            RefusedError: The model cannot read the rows, too many wait, or the answer takes too long.
+            RefusedError: The model cannot read the rows, too many requests wait, or the answer takes too long.
         """
         with self._refusals():
             async with asyncio.timeout(self.limits.seconds):
@@ -119,7 +119,7 @@ class Service:
         """Yield the parts of a continuation as they come, and then the whole answer.
 
         Raises:
-            RefusedError: As of `predict`.
+            RefusedError: The same cases as in `predict`.
         """
         assert isinstance(self.model, Generator)
         answers: Answers = []
@@ -139,14 +139,14 @@ class Service:
         try:
             yield
         except InvalidInputError as error:
-            raise _told(error) from None
+            raise _unreadable(error) from None
         except BusyError:
-            raise RefusedError(503, "server", f"more than {self.limits.waiting} rows wait already: ask again later") from None
+            raise RefusedError(503, "server", f"more than {self.limits.waiting} rows wait: ask again later") from None
         except TimeoutError:
-            raise RefusedError(503, "server", f"there was no answer within {self.limits.seconds:g} s") from None
+            raise RefusedError(503, "server", f"the model gave no answer within {self.limits.seconds:g} s") from None
 
     async def _said(self, rows: Rows, answers: Answers) -> dict[str, Any]:
-        """Return an answer, after it was kept where answers are."""
+        """Return the response, after its answers were kept if they are to be."""
         name = uuid.uuid4().hex
         if self.keeping is not None:
             await self.keeping.keep(name, rows, answers, self.admitted.identity)
@@ -154,7 +154,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer and keep what waits at the end of a block."""
+        """Serve for the length of a block; its end answers and keeps the waiting requests."""
         async with contextlib.AsyncExitStack() as ending:
             if self.keeping is not None:
                 await ending.enter_async_context(self.keeping.running())
@@ -162,8 +162,8 @@ class Service:
             await self._batches.close()
 
 
-def _told(error: InvalidInputError) -> RefusedError:
-    """Return the refusal of rows that the model cannot read; the script names a row as people count, from 1."""
+def _unreadable(error: InvalidInputError) -> RefusedError:
+    """Return the refusal of rows that the model cannot read; the script's message counts rows from 1."""
     place = _PLACE.match(str(error))
     if place is None:
         return RefusedError(422, "rows", str(error))
@@ -175,8 +175,8 @@ def application(service: Service, token: str | None = None) -> Callable[..., Any
     """Return the ASGI application.
 
     Args:
-        service: The model.
-        token: What requests must bring; None: none, from this machine alone.
+        service: The model's service.
+        token: Token that requests need; None: none is needed, and only this machine may ask.
     """
 
     @contextlib.asynccontextmanager
@@ -184,10 +184,10 @@ def application(service: Service, token: str | None = None) -> Callable[..., Any
         async with service.running():
             yield
 
-    told = service.admitted.identity
+    identity = service.admitted.identity
     app = FastAPI(
-        title=told.name,
-        version=told.run or mltrainer.__version__,
+        title=identity.name,
+        version=identity.run or mltrainer.__version__,
         summary="A model that mltrainer delivered.",
         docs_url=None,  # it would load scripts from another site
         redoc_url=None,
@@ -214,15 +214,15 @@ def _add_predictions(app: FastAPI, service: Service) -> None:
         return sent(await service.predict(request.rows))
 
     predict.__annotations__["request"] = request_type
-    told = "Answers for some rows, each as `mltrainer predict` gives it."
-    app.post("/predict", response_model=contract.response_of(spec), description=told)(predict)
+    summary = "Answers for some rows, each as `mltrainer predict` gives it."
+    app.post("/predict", response_model=contract.response_of(spec), description=summary)(predict)
     if not isinstance(service.model, Generator):
         return
 
-    @app.post("/continue", response_class=EventStream, description="A continuation, part by part as it is made.")
+    @app.post("/continue", response_class=EventStream, description="A continuation of a text, sent part by part.")
     async def continue_(prompt: contract.Prompt) -> Response:
         parts = service.parts(prompt)
-        # Before the stream begins: a prompt that cannot be continued is refused as any other request.
+        # Before the stream begins: a bad prompt is refused like any other request.
         first = await anext(parts)
         return EventStream(_events(first, parts))
 
@@ -238,7 +238,7 @@ def _add_labels(app: FastAPI, service: Service, keeping: Keeping) -> None:
         return sent({"kept": len(given)})
 
     labels.__annotations__["request"] = labels_type
-    app.post("/labels", response_model=dict[str, int], description="What turned out to be true of answers, by their ids.")(labels)
+    app.post("/labels", response_model=dict[str, int], description="True labels of answers, by the answers' ids.")(labels)
 
 
 class EventStream(StreamingResponse):
@@ -248,7 +248,7 @@ class EventStream(StreamingResponse):
 
 
 async def _events(first: dict[str, Any], others: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-    """Yield an event for each part; a fault on the way is the last one."""
+    """Yield an event for each part; an error on the way is the last event."""
     yield _event(first)
     try:
         async for part in others:
@@ -268,10 +268,10 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def health() -> dict[str, str]:
         return {"state": "alive"}
 
-    @app.get("/ready", description="Whether answers can be given: the model is loaded before.")
+    @app.get("/ready", description="Whether requests can be answered now.")
     async def ready() -> dict[str, str]:
         if service.keeping is not None and not await service.keeping.answers():
-            raise RefusedError(503, "database", "it does not answer, so that no answer could be kept")
+            raise RefusedError(503, "database", "the database does not answer, so that no answer can be kept")
         return {"state": "ready"}
 
     @app.get("/card", response_class=PlainTextResponse, description="The model's card, as Markdown.")
@@ -295,7 +295,7 @@ def _constant(content: bytes, kind: str) -> Callable[[], Any]:
 
 
 def sent(value: dict[str, Any]) -> Response:
-    """Return a value as JSON, past FastAPI's own writing, which would hold each number to its type once more."""
+    """Return a value as JSON, without FastAPI's serialization, which would validate each number again."""
     return Response(json.dumps(value, ensure_ascii=False, allow_nan=False).encode(), media_type="application/json")
 
 
@@ -318,8 +318,8 @@ async def _elsewhere(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = "body" if error.status_code == 400 else f"{request.method} {request.url.path}"[:200]
     words = {
-        404: "there is nothing at this address: /openapi.json lists what there is",
-        405: "this address has another method",
+        404: "unknown address: /openapi.json lists the known ones",
+        405: "wrong method: /openapi.json lists the address's methods",
     }
     response = RefusedError(error.status_code, where, words.get(error.status_code, error.detail)).response()
     response.headers.update(error.headers or {})
@@ -327,5 +327,5 @@ async def _elsewhere(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, _: Exception) -> Response:
-    """Tell a fault of ours without its traceback, which the server's log has."""
+    """Return the response to a failure of the server, without the traceback, which its log has."""
     return JSONResponse({"where": request.url.path, "what": "the server failed; its log has the reason"}, 500)

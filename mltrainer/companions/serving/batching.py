@@ -1,4 +1,4 @@
-"""What several callers ask for at once, worked on together by one thread."""
+"""Items of several concurrent callers, processed together by one thread."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class BusyError(Exception):
-    """More waits already than may wait."""
+    """The queue is full."""
 
 
-class Batches(Generic[Item, Found]):
-    """Collects items and works on those that wait, together, in a thread of its own.
+class Batches(Generic[Item, Result]):
+    """Collects items and processes those that wait, together, in a separate thread.
 
-    A batch is what came while the one before was worked on: under load batches grow by themselves, and nobody waits for one to
-    fill. An item whose work fails fails alone.
+    A batch holds the items that came during the previous batch: under load batches grow, and no caller waits for one to
+    fill. An item that fails does not affect the others.
 
     Args:
-        work: Returns for each item of a batch its result, or the exception that its caller gets.
-        most: Largest batch, in the sizes that the items are given with; a larger item is a batch of its own.
-        most_waiting: Largest sum of sizes that may wait.
+        work: Function that returns for each item of a batch its result, or the exception for its caller.
+        most: Largest batch, as a sum of item sizes; a larger item is a batch by itself.
+        most_waiting: Largest sum of the waiting items' sizes.
     """
 
-    def __init__(self, work: Callable[[Sequence[Item]], Sequence[Found | Exception]], most: int, most_waiting: int) -> None:
+    def __init__(self, work: Callable[[Sequence[Item]], Sequence[Result | Exception]], most: int, most_waiting: int) -> None:
         self._work, self._most, self._most_waiting = work, most, most_waiting
-        self._waiting: deque[tuple[Item, int, asyncio.Future[Found]]] = deque()
+        self._waiting: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
         self._size = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._running: asyncio.Task[None] | None = None
 
-    async def ask(self, item: Item, size: int = 1) -> Found:
+    async def ask(self, item: Item, size: int = 1) -> Result:
         """Return the result for an item.
 
         Raises:
-            BusyError: Too much waits already.
-            Exception: What the work gave or raised for this item.
+            BusyError: The queue is full.
+            Exception: The item's failure.
         """
         if self._size + size > self._most_waiting and self._waiting:
             raise BusyError
-        future: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, size, future))
         self._size += size
         if self._running is None or self._running.done():
@@ -52,7 +52,7 @@ class Batches(Generic[Item, Found]):
         return await future
 
     async def close(self) -> None:
-        """Finish what waits, and end the thread."""
+        """Finish the waiting items, and end the thread."""
         if self._running is not None:
             await self._running
         self._thread.shutdown()
@@ -61,13 +61,13 @@ class Batches(Generic[Item, Found]):
         while self._waiting:
             batch = self._next()
             items = [item for item, _, _ in batch]
-            found = await asyncio.get_running_loop().run_in_executor(self._thread, self._found, items)
-            for (_, _, future), result in zip(batch, found, strict=True):
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, self._results, items)
+            for (_, _, future), result in zip(batch, results, strict=True):
                 _settle(future, result)
 
-    def _next(self) -> list[tuple[Item, int, asyncio.Future[Found]]]:
-        """Return the next batch; who no longer waits for an answer is left out."""
-        batch: list[tuple[Item, int, asyncio.Future[Found]]] = []
+    def _next(self) -> list[tuple[Item, int, asyncio.Future[Result]]]:
+        """Return the next batch, without items whose caller no longer waits."""
+        batch: list[tuple[Item, int, asyncio.Future[Result]]] = []
         taken = 0
         while self._waiting and (not batch or taken + self._waiting[0][1] <= self._most):
             entry = self._waiting.popleft()
@@ -77,8 +77,8 @@ class Batches(Generic[Item, Found]):
                 taken += entry[1]
         return batch
 
-    def _found(self, items: Sequence[Item]) -> Sequence[Found | Exception]:
-        """Return the results; where the batch fails as a whole, each item's by itself."""
+    def _results(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
+        """Return the results; if the batch fails as a whole, process each item by itself."""
         if not items:
             return []
         try:
@@ -86,10 +86,10 @@ class Batches(Generic[Item, Found]):
         except Exception as error:
             if len(items) == 1:
                 return [error]
-            return [found for item in items for found in self._found([item])]
+            return [result for item in items for result in self._results([item])]
 
 
-def _settle(future: asyncio.Future[Found], result: Found | Exception) -> None:
+def _settle(future: asyncio.Future[Result], result: Result | Exception) -> None:
     if future.done():  # its caller has gone
         return
     if isinstance(result, Exception):

@@ -1,4 +1,4 @@
-"""The types of requests and answers, made from what the model's `inference.json` says of its inputs and outputs."""
+"""The types of requests and answers, made from the model's `inference.json`, which describes its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SHOWN = 60  # characters of a value in a message
 
 
 class Fault(BaseModel):
-    """What was wrong with a request.
+    """A fault of a request.
 
     Attributes:
-        where: The part of the request.
-        what: What was expected and what was found.
+        where: The faulty part of the request, such as `rows[3].age`.
+        what: The expected and the found value, in words.
     """
 
     where: str
@@ -56,11 +56,11 @@ def _is_any(value: Any) -> bool:
 
 
 _NUMBER, _TEXT, _BOOLEAN = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
-# Of a kind of column: what its values may be in JSON, in words, as a test, and as a schema.
+# By kind of column: its values in JSON, in words, as a test and as schemas.
 _CELLS: dict[str, tuple[str, Callable[[Any], bool], list[dict[str, Any]]]] = {
     "number": ("a finite number", is_number, [_NUMBER]),
     "formatted": ("a number, or a text that is one", lambda value: is_number(value) or _is_text(value), [_NUMBER, _TEXT]),
-    # No number: of 1.234 as a text, with a decimal comma, training made 1234.
+    # No number: training read the text 1.234, whose comma is the decimal sign, as 1234.
     "decimal_comma": ("a text with a decimal comma", _is_text, [_TEXT]),
     "boolean": ("true or false, or a word for it", _is_any, [_BOOLEAN, _TEXT, _NUMBER]),
     **dict.fromkeys(DATES, ("a date as text", _is_text, [_TEXT])),
@@ -83,14 +83,16 @@ def _cell(column: Mapping[str, Any]) -> Any:
             return value
         raise PydanticCustomError("cell", "expected {words}, found {found}", {"words": words, "found": _shown(value)})
 
-    told = f"{column['kind']}: {WANTED[column['kind']]}; null is a missing value" if column["kind"] in WANTED else column["kind"]
+    description = (
+        f"{column['kind']}: {WANTED[column['kind']]}; null is a missing value" if column["kind"] in WANTED else column["kind"]
+    )
     known = {"examples": column["categories"][:20]} if column.get("categories") else {}
-    schema = {"anyOf": [*schemas, {"type": "null"}], "description": told, **known}
+    schema = {"anyOf": [*schemas, {"type": "null"}], "description": description, **known}
     return Annotated[Any, PlainValidator(checked), WithJsonSchema(schema)]
 
 
 def input_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a model's input in its `inference.json`; empty where a task of the user's own says nothing."""
+    """Return the description of a model's input in its `inference.json`; empty if a custom task does not describe it."""
     given = spec.get("input")
     return given if isinstance(given, dict) else {}
 
@@ -99,7 +101,7 @@ Form = Literal["raw", "named", "table", "texts", "prompt", "picture", "images", 
 
 
 def form_of(spec: Mapping[str, Any]) -> Form:
-    """Return the form of a model's rows: what its own module prepares, named arrays, cells, a text, a prompt and so on."""
+    """Return the form of a model's rows: rows for its preprocessing module, named arrays, cells, texts, a prompt and so on."""
     given = input_of(spec)
     if "preprocess" in spec:
         return "raw"
@@ -113,14 +115,14 @@ def form_of(spec: Mapping[str, Any]) -> Form:
 
 def columns_of(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the columns that a row must have, by name: those of the matrix, and the dates of which it holds differences."""
-    found: dict[str, dict[str, Any]] = {}
+    columns: dict[str, dict[str, Any]] = {}
     for column in spec["columns"]:
         if column["kind"] == "difference":
             for name, kind in zip(column["of"], column["dates"], strict=True):
-                found.setdefault(name, {**column, "name": name, "kind": kind})
+                columns.setdefault(name, {**column, "name": name, "kind": kind})
         else:
-            found[column["name"]] = column
-    return found
+            columns[column["name"]] = column
+    return columns
 
 
 def table_row(spec: Mapping[str, Any]) -> Any:
@@ -150,7 +152,7 @@ def _picture(value: Any) -> bytes:
             raise TypeError(f"expected the base64 text of a picture file, found {_shown(value)}")
         return base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise PydanticCustomError("picture", "{told}", {"told": f"expected a picture file in base64: {error}"}) from error
+        raise PydanticCustomError("picture", "{message}", {"message": f"expected a picture file in base64: {error}"}) from error
 
 
 _PICTURE = {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/*"}
@@ -161,21 +163,21 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-LARGEST, l
 
 def array(shape: Sequence[int]) -> Any:
     """Return the type of nested lists of numbers of a shape."""
-    found: Any = Number
+    shape_type: Any = Number
     for size in reversed(shape):
-        found = Annotated[list[found], Field(min_length=size, max_length=size)]
-    return found
+        shape_type = Annotated[list[shape_type], Field(min_length=size, max_length=size)]
+    return shape_type
 
 
 def _array(value: Any) -> np.ndarray:
     """Return nested lists of numbers as an array, whatever their shape."""
     try:
-        found = np.array(value)
+        result = np.array(value)
     except ValueError:  # lists of unequal lengths
-        found = np.array(None)
-    if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
+        result = np.array(None)
+    if result.dtype.kind not in "fiu" or not np.isfinite(result).all():
         raise PydanticCustomError("array", "expected a number, or nested lists of numbers of equal lengths")
-    return found
+    return result
 
 
 Array = Annotated[Any, PlainValidator(_array), WithJsonSchema({"type": ["array", "number"], "description": "nested lists"})]
@@ -192,9 +194,9 @@ class Prompt(BaseModel):
 
     Attributes:
         prompt: The text.
-        tokens: How many tokens to add.
-        seed: Of the draws: the same gives the same text.
-        temperature: Below 1 the likelier tokens are drawn more often.
+        tokens: Number of tokens to add.
+        seed: Seed of the draws: the same seed gives the same text.
+        temperature: Divisor of the logits; below 1 likelier tokens are drawn more often.
     """
 
     model_config = STRICT
@@ -222,15 +224,15 @@ def request_of(row: Any, most_rows: int) -> type[BaseModel]:
     """Return the type of a request: some rows.
 
     Args:
-        row: The type of one.
-        most_rows: How many there may be.
+        row: Type of a row.
+        most_rows: Largest number of rows.
     """
     rows: Any = Annotated[list[row], Field(min_length=1, max_length=most_rows)]
     return create_model("Request", __config__=STRICT, rows=(rows, ...))
 
 
 def as_sent(row: Any) -> Any:
-    """Return a row of a request as JSON had it."""
+    """Return a row as it was in the request's JSON."""
     if isinstance(row, BaseModel):
         return {name: as_sent(value) for name, value in row.model_dump(by_alias=True).items()}
     if isinstance(row, np.ndarray):
@@ -244,7 +246,7 @@ _Finite = float | None  # JSON has no number that is not finite
 
 
 def answer_of(spec: Mapping[str, Any]) -> type[BaseModel]:
-    """Return the type of the answer to a row, as `inference_script.answers` gives it."""
+    """Return the type of the answer to a row; `inference_script.answers` makes such answers."""
     if spec.get("kind") == "text_generation":
         return create_model("Answer", continuation=(str, ...))
     fields: dict[str, Any] = {"output": (list[_Finite], ...)}
@@ -268,11 +270,11 @@ def response_of(spec: Mapping[str, Any]) -> type[BaseModel]:
 
 
 def labels_of(spec: Mapping[str, Any], most: int) -> type[BaseModel]:
-    """Return the type of a request that brings the truth of some answers.
+    """Return the type of a request that brings true labels of earlier answers.
 
     Args:
-        spec: What the model's `inference.json` says.
-        most: How many labels there may be.
+        spec: Content of the model's `inference.json`.
+        most: Largest number of labels.
     """
     kind: Any = Any
     if spec.get("output") == "targets":
@@ -289,21 +291,21 @@ def labels_of(spec: Mapping[str, Any], most: int) -> type[BaseModel]:
 
 
 def where_of(place: Sequence[int | str]) -> str:
-    """Return the place of a fault, such as `rows[3].age`."""
+    """Return the path of a faulty value in the request, such as `rows[3].age`."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place if part != "body"]
     return "".join(parts).removeprefix(".") or "body"
 
 
 def what_of(error: Mapping[str, Any]) -> str:
-    """Return a fault of pydantic in our words."""
+    """Return an error of pydantic as a message in mltrainer's words."""
     limits = error.get("ctx") or {}
     if error["type"] == "missing":
-        return "a value was expected, found none (null says that it is missing)"
+        return "expected a value, found none (send null for a missing value)"
     if error["type"] == "extra_forbidden":
-        return "there is no such name here"
+        return "unknown name: /openapi.json lists the known ones"
     if error["type"] == "too_long":
-        return f"a list of at most {limits['max_length']} was expected, found one of {limits.get('actual_length') or 'more'}"
+        return f"expected a list of at most {limits['max_length']}, found one of {limits.get('actual_length') or 'more'}"
     if error["type"] == "too_short":
-        return f"a list of at least {limits['min_length']} was expected, found one of {limits['actual_length']}"
+        return f"expected a list of at least {limits['min_length']}, found one of {limits['actual_length']}"
     found = "" if error["type"] in ("array", "cell", "text", "picture") else f", found {_shown(error.get('input'))}"
     return f"{error['msg'][0].lower()}{error['msg'][1:]}{found}"

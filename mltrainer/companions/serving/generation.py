@@ -1,4 +1,4 @@
-"""A model that continues texts: one token of each text in a batch, so that texts of several requests are continued together."""
+"""Text generation: each batch holds one token of each text, so that texts of several requests are continued together."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mltrainer.checkpointing import inference_script
 from mltrainer.companions.serving.contract import Prompt
 from mltrainer.companions.serving.predictor import Answers, Ask, Rows
 
-PARTIAL = "\ufffd"  # what stands for the first bytes of a letter whose others are in the next token
+PARTIAL = "\ufffd"  # replaces the first bytes of a letter whose other bytes are in the next token
 
 
 class Generator:
     """A model that continues the texts of several requests at once, each as `mltrainer predict` does.
 
     Args:
-        folder: Of the delivered model.
-        spec: What its `inference.json` says.
+        folder: Folder of the delivered model.
+        spec: Content of its `inference.json`.
 
     Attributes:
         row: The type of a row in a request.
 
     Raises:
-        InvalidInputError: No file of it can be run here, or a package is missing.
+        InvalidInputError: None of its files can run here, or a package is missing.
     """
 
     row = Prompt
@@ -49,9 +49,9 @@ class Generator:
         return [answer async for _, answer in self.steps(row, ask)][-1]
 
     async def steps(self, row: Prompt, ask: Ask) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield for each token what it adds to the text, and the answer up to it.
+        """Yield for each token the text that it adds, and the answer up to it.
 
-        What was added may be read otherwise later, where bytes turn out to be no letters: the last answer counts.
+        Added text may change later if bytes turn out to be no letters: the last answer counts.
 
         Raises:
             InvalidInputError: The prompt has no token.

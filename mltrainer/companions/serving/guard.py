@@ -1,4 +1,4 @@
-"""What stands before the application: who may ask, how large a request may be and how long it may take to arrive."""
+"""Checks before the application: the client's rights, the request's size and the time it takes to arrive."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mltrainer.page_headers import page_headers
 
 MOST_HEAD = 16 << 10  # bytes of a request's head; chosen by us, as many as nginx takes
-MOST_BODIES = 8  # largest bodies that are held at a time, in whatever pieces; chosen by us
+MOST_BODIES = 8  # memory for bodies, in bodies of the largest size; chosen by us
 HERE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)  # a Host of this machine
 READS = ("GET", "HEAD")  # methods whose requests have no body
-OPEN = ("/", "/health", "/ready", "/form.js", "/style.css")  # what is sent to anybody: it holds nothing of the model's inputs
+OPEN = ("/", "/health", "/ready", "/form.js", "/style.css")  # sent without a token: nothing in them is about the model's inputs
 HEADERS = page_headers("script", "style", "connect")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may ask of the server; the numbers are chosen by us.
+    """Limits of requests; the defaults are chosen by us.
 
     Attributes:
-        rows: Rows of one request.
-        bytes: Of its body.
-        seconds: For its body to arrive, and then for its answer.
-        waiting: Rows that may wait for the model.
+        rows: Largest number of rows in a request.
+        bytes: Largest size of a request's body, in bytes.
+        seconds: Longest time for the body to arrive, and again for the answer.
+        waiting: Largest number of rows that wait for the model.
     """
 
     rows: int = 1000
@@ -38,7 +38,7 @@ class Limits:
     waiting: int = 10_000
 
 
-MOST_TOLD = 400  # characters of a fault: what a client sent is not sent back whole
+MOST_MESSAGE = 400  # characters of a fault, so that a client's data is not sent back whole
 
 
 class RefusedError(Exception):
@@ -46,13 +46,13 @@ class RefusedError(Exception):
 
     Args:
         status: The HTTP status.
-        where: The part of the request.
-        what: What was expected and what was found.
+        where: The faulty part of the request.
+        what: The expected and the found value, in words.
     """
 
     def __init__(self, status: int, where: str, what: str) -> None:
         super().__init__(what)
-        self.status, self.where, self.what = status, where[:MOST_TOLD], what[:MOST_TOLD]
+        self.status, self.where, self.what = status, where[:MOST_MESSAGE], what[:MOST_MESSAGE]
 
     def response(self) -> JSONResponse:
         """Return the response to the client."""
@@ -61,17 +61,17 @@ class RefusedError(Exception):
 
 
 class Guard:
-    """Lets a request through to the application once it is known to be allowed, and its whole body is here.
+    """Passes a request to the application after its checks, with its whole body.
 
     Args:
         app: The application.
-        limits: What a client may ask.
-        token: What each request must bring as `Authorization: Bearer TOKEN`; None: only this machine asks, which its Host shows.
+        limits: Limits of requests.
+        token: Token that each request needs as `Authorization: Bearer TOKEN`; None: only this machine may ask, as its Host shows.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, token: str | None) -> None:
         self._app, self._limits, self._token = app, limits, token
-        self._held = 0  # bytes of all bodies that are here
+        self._held = 0  # bytes of all bodies in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -98,44 +98,44 @@ class Guard:
             self._held -= sum(map(len, bodies))
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
-        """Refuse who may not ask, before anything of the body is read.
+        """Refuse a request without the right to ask, before its body is read.
 
         Raises:
-            RefusedError: There is no such token; or, without one, another site's name was used for this machine, or a page of
+            RefusedError: The token is wrong; or, without one, the request names this machine by another site's name, or a page of
                 another site asks; or the head is too large.
         """
         host = headers.get("host", "")
         given = headers.get("authorization", "").removeprefix("Bearer ")
         is_open = scope["path"] in OPEN and scope["method"] in READS
         if self._token is None:
-            # A page of another site, whose name was pointed at this machine, sends its own.
+            # A page of another site whose name points to this machine sends that name.
             if not HERE.fullmatch(host):
-                raise RefusedError(421, "header Host", "this server answers on this machine alone, as 127.0.0.1 or localhost")
+                raise RefusedError(421, "header Host", "this server answers only this machine, as 127.0.0.1 or localhost")
             if headers.get("origin", host).rpartition("/")[2] != host:
-                raise RefusedError(403, "header Origin", "this server answers its own pages alone")
-        # In constant time, so that its duration reveals nothing.
+                raise RefusedError(403, "header Origin", "this server answers only its own pages")
+        # In constant time, so that the duration reveals nothing about the token.
         elif not is_open and not hmac.compare_digest(given.encode(), self._token.encode()):
-            raise RefusedError(401, "header Authorization", "expected Bearer and the token that this server was started with")
+            raise RefusedError(401, "header Authorization", "expected Bearer and the server's token")
         size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
         size += sum(len(name) + len(value) for name, value in scope["headers"])
         if size > MOST_HEAD:
-            raise RefusedError(431, "head", f"at most {MOST_HEAD} bytes are read, found {size}")
+            raise RefusedError(431, "head", f"expected at most {MOST_HEAD} bytes, found {size}")
 
     async def _read(self, method: str, headers: Headers, receive: Receive, into: list[bytes]) -> None:
         """Read the whole body.
 
         Raises:
-            RefusedError: It is too large, did not come in time, or too many others are here.
+            RefusedError: The body is too large or late, or too many others are in memory.
         """
         most = 0 if method in READS else self._limits.bytes
         said = headers.get("content-length", "0")
         if said.isdecimal() and int(said[:20]) > most:
-            raise RefusedError(413, "body", f"at most {most} bytes are read, found {said[:20]}")
+            raise RefusedError(413, "body", f"expected at most {most} bytes, found {said[:20]}")
         try:
             async with asyncio.timeout(self._limits.seconds):
                 await self._parts(receive, most, into)
         except TimeoutError:
-            raise RefusedError(408, "body", f"it did not arrive within {self._limits.seconds:g} s") from None
+            raise RefusedError(408, "body", f"the body did not arrive within {self._limits.seconds:g} s") from None
 
     async def _parts(self, receive: Receive, most: int, into: list[bytes]) -> None:
         size, more = 0, True
@@ -147,13 +147,13 @@ class Guard:
             size, more = size + len(into[-1]), message.get("more_body", False)
             self._held += len(into[-1])
             if size > most:
-                raise RefusedError(413, "body", f"at most {most} bytes are read, found more")
+                raise RefusedError(413, "body", f"expected at most {most} bytes, found more")
             if self._held > MOST_BODIES * self._limits.bytes:
-                raise RefusedError(503, "server", "too many large requests are here: ask again later")
+                raise RefusedError(503, "server", "too many large requests at a time: ask again later")
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return the receiving end for the application: a body that was read already, and then the client's other messages."""
+    """Return the application's receiving end: the body that was already read, and then the client's other messages."""
     parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def give() -> Message:

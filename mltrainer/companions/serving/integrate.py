@@ -24,15 +24,15 @@ def integrate(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that a person made or changed.")] = False,
     allow_unchecked: Annotated[
-        bool, typer.Option("--allow-unchecked", help="Take a model whose checks do not hold, and say so in every file.")
+        bool, typer.Option("--allow-unchecked", help="Accept a model whose checks fail, and note it in every file.")
     ] = False,
     folder: Folder = None,
 ) -> int:
-    """Write files by which your own stack asks the delivered model, typed by the model's own columns and classes.
+    """Write files with which your own stack calls the delivered model, typed by the model's own columns and classes.
 
     fastapi: a router for your app. nextjs: a form, and a route that keeps the token on the server. supabase: a migration with
-    tables whose rows each user sees alone. docker: an image of `mltrainer serve` for a user without rights. The files and the
-    gates of the model are checked first: exit 4 where one does not hold. A file that you changed is not overwritten.
+    tables whose rows each user sees alone. docker: an unprivileged image of `mltrainer serve`. The files and the
+    gates of the model are checked first: exit 4 if one fails. A changed file is not overwritten.
     """
     from mltrainer.companions.serving.templates.writing import integrate as write
 

@@ -1,4 +1,4 @@
-"""Answers on their way into the database: those that come together in one transaction, each before its client has it."""
+"""Writing of answers to the database: concurrent ones in one transaction, and each before its client gets it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from mltrainer.companions.serving.store import Place, Store
 
 AT_ONCE = 5000  # rows of one transaction
 FORGET_EVERY_S = 3600.0
-_UNKEPT = RefusedError(503, "database", "the answer could not be kept, and is not given without")
+_UNKEPT = RefusedError(503, "database", "the answer could not be kept, and so is not sent: ask again later")
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept, and for how long.
+    """Policy for kept answers, and the queue that writes them.
 
     Attributes:
         store: The database.
-        with_inputs: Whether rows are kept as they were sent.
-        days: After how many days all of it is deleted; None: never.
+        with_inputs: Whether the sent rows are kept, too.
+        days: Age at which answers are deleted, in days; None: never.
     """
 
     store: Store
@@ -40,7 +40,7 @@ class Keeping:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep answers for the length of a block, and delete what is old."""
+        """Keep answers for the length of a block, and delete old ones."""
         self._batches.append(Batches(self.store.add, AT_ONCE, 20 * AT_ONCE))
         forgetting = asyncio.create_task(self._forgetting())
         try:
@@ -51,7 +51,7 @@ class Keeping:
             self.store.close()
 
     async def keep(self, name: str, rows: Rows, answers: Answers, identity: Identity) -> None:
-        """Keep the answer to each row; once it returns, they are on the disk.
+        """Keep the answer to each row; on return they are on the disk.
 
         Raises:
             RefusedError: The database does not take them.
@@ -72,7 +72,7 @@ class Keeping:
             raise _UNKEPT from None
 
     async def label(self, labels: Sequence[tuple[Place, Any]]) -> list[Place]:
-        """Keep labels, and return the places of no known answers; none is kept then.
+        """Keep labels; if some belong to no known answer, keep none and return their places.
 
         Raises:
             RefusedError: The database does not take them.
@@ -80,7 +80,7 @@ class Keeping:
         try:
             return await asyncio.to_thread(self.store.label, labels)
         except SQLAlchemyError:
-            raise RefusedError(503, "database", "the labels could not be kept") from None
+            raise RefusedError(503, "database", "the labels could not be kept: send them again later") from None
 
     async def answers(self) -> bool:
         """Return True if the database answers."""

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from mltrainer.companions.serving.admission import Admitted
 from mltrainer.companions.serving.contract import columns_of, form_of, input_of
 
-MOST_NAMED = 10  # classes in the sentence on what is predicted
+MOST_NAMED = 10  # classes that the sentence on the prediction names
 _DATES = {"date": "%Y-%m-%d", "date_day_first": "%d.%m.%Y"}
 MOST_CHOICES = 200  # categories in a list to choose from; of more the field takes any text
 _HINTS = {
@@ -58,7 +58,7 @@ def fields_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def typical(column: Mapping[str, Any]) -> str:
-    """Return the median or the most frequent category of a column's training rows, as it is typed; empty where none is known."""
+    """Return the median or the most frequent category of a column's training rows, as people type it; empty if it is unknown."""
     training, kind = column.get("training"), column["kind"]
     if (
         not training or "of" in column or "unit" in column

@@ -1,4 +1,4 @@
-"""The model in memory: rows of requests in, answers out, by the functions of the delivered script."""
+"""The model in memory: it turns rows of requests into answers with the functions of the delivered script."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mltrainer.companions.serving import contract
 
 Rows = Sequence[Any]
 Answers = list[dict[str, Any]]
-Ask = Callable[[Any, int], Awaitable[Any]]  # what gives an item of a size to the batches, and its result back
+Ask = Callable[[Any, int], Awaitable[Any]]  # hands an item and its size to the batches, and returns its result
 
 
 def reader_of(spec: Mapping[str, Any], folder: Path) -> Callable[[Rows], Inputs]:
-    """Return the function that makes the rows of a request, of the contract's type, the model's input.
+    """Return the function that turns a request's rows, of the contract's type, into the model's input.
 
     Raises:
         InvalidInputError: A package is missing.
@@ -45,7 +45,7 @@ def reader_of(spec: Mapping[str, Any], folder: Path) -> Callable[[Rows], Inputs]
 def _raw(function: Callable[[list[Any], dict[str, Any]], Any], rows: list[Any], spec: dict[str, Any]) -> Inputs:
     try:
         return inference_script.prepared(function, rows, spec)
-    except Exception as error:  # of the model's own code, for rows that anybody sent
+    except Exception as error:  # the model's own code may raise anything
         raise InvalidInputError(f"rows: the model's {spec['preprocess']} cannot read them: {error}") from error
 
 
@@ -61,7 +61,7 @@ def _named(rows: Rows, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _cells(rows: Rows) -> list[dict[str, str]]:
-    """Return rows as the text of their cells, as they would stand in a file."""
+    """Return rows as the text of their cells, as in a file."""
     return [{name: inference_script.as_text(value) for name, value in row.model_dump(by_alias=True).items()} for row in rows]
 
 
@@ -82,14 +82,14 @@ class Predictor:
     """A model that answers the rows of several requests at once.
 
     Args:
-        folder: Of the delivered model.
-        spec: What its `inference.json` says.
+        folder: Folder of the delivered model.
+        spec: Content of its `inference.json`.
 
     Attributes:
         row: The type of a row in a request.
 
     Raises:
-        InvalidInputError: No file of it can be run here, or a package is missing.
+        InvalidInputError: None of its files can run here, or a package is missing.
     """
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
@@ -104,17 +104,17 @@ class Predictor:
         Raises:
             InvalidInputError: The model cannot read a row.
         """
-        found: Answers = await ask(rows, len(rows))
-        return found
+        answers: Answers = await ask(rows, len(rows))
+        return answers
 
     def work(self, requests: Sequence[Rows]) -> list[Answers | Exception]:
-        """Return the answers to the rows of each request, or the fault of a request whose rows the model cannot read."""
+        """Return each request's answers, or its error if the model cannot read its rows."""
         inputs = [self._inputs(rows) for rows in requests]
-        good = [found for found in inputs if not isinstance(found, Exception)]
+        good = [read for read in inputs if not isinstance(read, Exception)]
         said = iter(inference_script.answers(self._outputs(_joined(good)), self._spec) if good else ())
         return [
-            found if isinstance(found, Exception) else [next(said) for _ in rows]
-            for found, rows in zip(inputs, requests, strict=True)
+            read if isinstance(read, Exception) else [next(said) for _ in rows]
+            for read, rows in zip(inputs, requests, strict=True)
         ]
 
     def _inputs(self, rows: Rows) -> Inputs | InvalidInputError:
@@ -129,7 +129,7 @@ class Predictor:
 
 
 def _typed(inputs: Inputs, types: Mapping[str, str | None]) -> Inputs:
-    """Return inputs as the model's types: numbers in JSON have none. Without types they are float32, whole ones int64."""
+    """Return inputs in the model's types, which JSON's numbers lack; by default float32, and int64 for whole numbers."""
     parts = inputs if isinstance(inputs, dict) else {next(iter(types), "input"): inputs}
     defaults: dict[str, np.dtype[Any]] = {"f": np.dtype("float32"), "i": np.dtype("int64")}
 
@@ -138,12 +138,12 @@ def _typed(inputs: Inputs, types: Mapping[str, str | None]) -> Inputs:
         wanted: np.dtype[Any] = np.dtype(given) if given else defaults.get(part.dtype.kind, part.dtype)
         return part.astype(wanted, copy=False)
 
-    found = {name: typed(name, part) for name, part in parts.items()}
-    return found if isinstance(inputs, dict) else next(iter(found.values()))
+    typed_parts = {name: typed(name, part) for name, part in parts.items()}
+    return typed_parts if isinstance(inputs, dict) else next(iter(typed_parts.values()))
 
 
 def _joined(inputs: Sequence[Inputs]) -> Inputs:
-    """Return the inputs of several requests, one behind the other."""
+    """Return the concatenated inputs of several requests."""
     first = inputs[0]
     if isinstance(first, dict):
         return {name: np.concatenate([one[name] for one in inputs if isinstance(one, dict)]) for name in first}

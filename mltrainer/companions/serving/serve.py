@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 app = group()
 TOKEN = "MLTRAINER_SERVE_TOKEN"  # noqa: S105 - the variable's name
-LEAST_TOKEN = 16  # characters; chosen by us: fewer can be tried out
-PLACEHOLDER = "_your_key_here"  # how those end that `mltrainer integrate` writes
+LEAST_TOKEN = 16  # characters; chosen by us: fewer can be guessed by trying
+PLACEHOLDER = "_your_key_here"  # the ending of tokens in files that `mltrainer integrate` writes
 NOWHERE = "none"
 Model = Annotated[
     Path | None,
@@ -35,44 +35,50 @@ Model = Annotated[
 def serve(
     model: Model = None,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help=f"Where to listen; beyond this machine a token is needed, in {TOKEN}.")
+        str, typer.Option(metavar="ADDRESS", help=f"Address to listen on; other machines' requests need a token, in {TOKEN}.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="The port; 0 for one that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="The port; 0 takes a free one.")] = 8000,
     allow_unchecked: Annotated[
-        bool, typer.Option("--allow-unchecked", help="Serve a model whose checks do not hold, and say so in every answer.")
+        bool, typer.Option("--allow-unchecked", help="Serve a model whose checks fail, and note it in every answer.")
     ] = False,
     database: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Keeps answers, ${NAME} for a variable; default: a SQLite file in the project's .mltrainer; none: nowhere.",
+            help="Database of answers, ${NAME} a variable; default: a SQLite file in the project's .mltrainer; none: nowhere.",
         ),
     ] = None,
-    store: Annotated[bool, typer.Option("--store", help="Keep the rows that were sent, too; it needs --keep-days.")] = False,
+    store: Annotated[bool, typer.Option("--store", help="Keep the sent rows, too; needs --keep-days.")] = False,
     keep_days: Annotated[
-        float | None, typer.Option(min=0.0, metavar="N", help="Delete what was kept after so many days.")
+        float | None, typer.Option(min=0.0, metavar="N", help="Age at which kept data is deleted, in days.")
     ] = None,
-    max_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows that one request may bring.")] = 1000,
-    max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Bytes that a request's body may have.")] = 8 << 20,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds for a body to come, and for an answer.")] = 30.0,
+    max_rows: Annotated[int, typer.Option(min=1, metavar="N", help="Most rows in a request.")] = 1000,
+    max_bytes: Annotated[int, typer.Option(min=1, metavar="N", help="Most bytes in a request's body.")] = 8 << 20,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Most seconds for a body to arrive, and again for the answer.")
+    ] = 30.0,
     folder: Folder = None,
 ) -> int:
     """Answer requests with the delivered model, over HTTP, and show a form for people in the browser.
 
-    Its files and the gates of its training are checked first: exit 4 where one does not hold. Each answer has the same numbers as
-    `mltrainer predict` gives, with the model's run, digests and card. /openapi.json describes the addresses. Ctrl-C ends it.
+    Its files and the gates of its training are checked first: exit 4 if one fails. Each answer has the numbers of
+    `mltrainer predict`, with the model's run, digests and card. /openapi.json describes the addresses. Ctrl-C ends it.
     """
     if store and (keep_days is None or database == NOWHERE):
-        raise typer.BadParameter("it goes with --keep-days and a database.", param_hint="'--store'")
+        raise typer.BadParameter(
+            "needs a database and --keep-days: give --database URL and --keep-days N.", param_hint="'--store'"
+        )
     token = token_for(host)
     from mltrainer.companions.serving.admission import admitted
 
-    found = admitted(served(model, folder), allow_unchecked)
-    for fault in found.identity.unchecked:
+    admitted_model = admitted(served(model, folder), allow_unchecked)
+    for fault in admitted_model.identity.unchecked:
         warn(f"unchecked: {fault}")
-    url = database_of(database, found)
+    url = database_of(database, admitted_model)
     if store and url is None:
-        raise InputError("a copy of a model away from its project keeps nothing by itself", hint="name a --database")
+        raise InputError(
+            "--store needs a database, and a model outside its project has none by default", hint="give --database URL"
+        )
     try:
         from mltrainer.companions.serving.application import Service, application
         from mltrainer.companions.serving.guard import Limits
@@ -85,14 +91,14 @@ def serve(
 
     def build() -> Any:
         keeping = Keeping(Store(url), store, keep_days) if url else None
-        return application(Service(found, loaded(found), limits, keeping), token)
+        return application(Service(admitted_model, loaded(admitted_model), limits, keeping), token)
 
     answer(build, host, port)
     return 0
 
 
 def answer(build: Callable[[], Any], host: str, port: int) -> None:
-    """Answer requests until Ctrl-C; the application is built once the port is ours."""
+    """Answer requests until Ctrl-C; the port is bound before the application is built."""
     from mltrainer.companions.serving.server import address_of, listening, serve
 
     with listening(host, port) as listens:
@@ -101,7 +107,7 @@ def answer(build: Callable[[], Any], host: str, port: int) -> None:
         warn("open this address in a browser; Ctrl-C ends the server")
         try:
             serve(built, listens)
-        # It is a KeyboardInterrupt, too, and has an exit code of its own; Ctrl-C is how the server is ended.
+        # A subclass of KeyboardInterrupt with its own exit code; Ctrl-C is the normal end.
         except Terminated:
             raise
         except KeyboardInterrupt:
@@ -109,17 +115,17 @@ def answer(build: Callable[[], Any], host: str, port: int) -> None:
 
 
 def served(model: Path | None, folder: Path | None) -> Path:
-    """Return the folder of the model that is asked for, which may be named in two ways."""
+    """Return the folder of the requested model, which FOLDER or --project names."""
     if model and folder and model != folder:
         raise typer.BadParameter(f"FOLDER is {str(model)!r} and --project is {str(folder)!r}: name it once.")
     return model or folder or Path()
 
 
 def token_for(host: str) -> str | None:
-    """Return the token that requests must bring, of the environment; None where none is set and only this machine may ask.
+    """Return the token of requests, from the environment; None if none is set and only this machine may ask.
 
     Raises:
-        InputError: It is needed and not set, or short enough to be found by trying.
+        InputError: The token is needed and not set, or short enough to guess by trying.
     """
     from mltrainer.companions.serving.admission import LOOPBACK
 
@@ -127,40 +133,42 @@ def token_for(host: str) -> str | None:
     make = f"export {TOKEN}=$(python3 -c 'import secrets; print(secrets.token_urlsafe(24))')"
     if token is None and host not in LOOPBACK:
         raise InputError(
-            "whoever can reach this address could ask the model", where=f"--host {host}", hint=f"set a token: {make}"
+            "without a token anybody who reaches this address can ask the model",
+            where=f"--host {host}",
+            hint=f"set a token: {make}",
         )
     if token is not None and token.endswith(PLACEHOLDER):
-        raise InputError("expected a token of your own, found the placeholder of .env.example", where=TOKEN, hint=make)
+        raise InputError("expected a secret token, found the placeholder of .env.example", where=TOKEN, hint=make)
     if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"expected {LEAST_TOKEN} or more printable characters without spaces", where=TOKEN, hint=make)
     return token
 
 
-def database_of(given: str | None, found: Admitted) -> str | None:
-    """Return the URL of the database that keeps a model's answers, with the environment's values in it; None where none does.
+def database_of(given: str | None, model: Admitted) -> str | None:
+    """Return the URL of the database for a model's answers, with variables filled in; None if answers are not kept.
 
     Raises:
-        InputError: It is no URL of a database, or a variable in it is not set.
+        InputError: The URL is not a database's, or a variable in it is not set.
     """
     if given == NOWHERE:
         return None
     if given is not None:
         return storage.filled(given, os.environ, where="--database")
-    return f"sqlite:///{found.project.state_dir / SERVED_FILE}" if found.project else None
+    return f"sqlite:///{model.project.state_dir / SERVED_FILE}" if model.project else None
 
 
-def loaded(found: Admitted) -> Predictor | Generator:
+def loaded(admitted_model: Admitted) -> Predictor | Generator:
     """Return the admitted model in memory.
 
     Raises:
-        InputError: No file of it can be run here.
+        InputError: None of its files can run here.
     """
     from mltrainer.checkpointing.inference_script import InvalidInputError
     from mltrainer.companions.serving.generation import Generator
     from mltrainer.companions.serving.predictor import Predictor
 
-    kind = Generator if found.spec.get("kind") == "text_generation" else Predictor
+    kind = Generator if admitted_model.spec.get("kind") == "text_generation" else Predictor
     try:
-        return kind(found.folder, found.spec)
+        return kind(admitted_model.folder, admitted_model.spec)
     except InvalidInputError as error:
-        raise InputError(str(error), where=str(found.folder)) from error
+        raise InputError(str(error), where=str(admitted_model.folder)) from error

@@ -1,4 +1,4 @@
-"""Listening: a socket, and uvicorn with what the application needs of it."""
+"""The listening socket, and uvicorn with the application's settings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mltrainer.companions.serving.guard import MOST_HEAD
 from mltrainer.errors import MachineError
 
 MOST_CONNECTIONS = 500  # open at a time; chosen by us
-HEAD_S = 30  # until a request's whole head is here, however slowly its bytes come; chosen by us, as long as a body may take
-IDLE_S = 15  # a connection may wait for its next request; chosen by us
-GRACE_S = 10  # for what is under way when the server is stopped
+HEAD_S = 30  # longest time for a request's head to arrive; chosen by us, the same as a body's
+IDLE_S = 15  # longest time between a connection's requests; chosen by us
+GRACE_S = 10  # time to finish requests when the server is stopped
 
 
 @contextlib.contextmanager
@@ -26,20 +26,20 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
     """Yield a socket that listens.
 
     Raises:
-        MachineError: The address is taken, or none of this machine's.
+        MachineError: The address is taken, or belongs to another machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named, since asyncio sends at once (TCP_NODELAY) on connections of such a socket alone: else an answer's
-    # second packet waits 40 ms for the client's word that the first one came.
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as found:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # asyncio sends at once (TCP_NODELAY) only if the socket names its protocol: else an answer's
+    # second packet waits 40 ms for the client's acknowledgement of the first.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((host, port))
+            listener.bind((host, port))
         except (OSError, OverflowError) as error:
-            told = getattr(error, "strerror", None) or str(error)
-            raise MachineError(told, where=f"{host}:{port}", hint="name another --port or --host") from error
-        found.listen(1024)
-        yield found
+            message = getattr(error, "strerror", None) or str(error)
+            raise MachineError(message, where=f"{host}:{port}", hint="name another --port or --host") from error
+        listener.listen(1024)
+        yield listener
 
 
 def address_of(listens: socket.socket) -> str:
@@ -49,7 +49,7 @@ def address_of(listens: socket.socket) -> str:
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP whose connections are closed where a request's head does not come in time, for which uvicorn has no setting."""
+    """HTTP that closes a connection whose request's head is late; uvicorn has no such setting."""
 
     _closing: TimerHandle | None = None
 
@@ -59,12 +59,12 @@ class BoundedProtocol(H11Protocol):
         self._bound()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Cancel the wait for a request."""
         super().connection_lost(exc)
         self._wait_no_longer()
 
     def handle_events(self) -> None:
-        """Take what has come, and wait for the next head where none is here."""
+        """Handle the received events, and wait for the next request's head."""
         super().handle_events()
         self._bound()
 
@@ -81,12 +81,12 @@ class BoundedProtocol(H11Protocol):
 
 
 def server_of(app: Callable[..., Any]) -> uvicorn.Server:
-    """Return the server of an application; told to stop, it answers first what is under way."""
+    """Return the server of an application; when stopped, it first answers the requests under way."""
     config = uvicorn.Config(
         app,
         lifespan="on",
         log_level="warning",
-        access_log=False,  # addresses and clients are nobody's business here
+        access_log=False,  # clients' addresses are private
         server_header=False,
         proxy_headers=False,
         ws="none",
@@ -100,5 +100,5 @@ def server_of(app: Callable[..., Any]) -> uvicorn.Server:
 
 
 def serve(app: Callable[..., Any], listens: socket.socket) -> None:
-    """Answer requests until the process is told to stop."""
+    """Answer requests until the process is stopped."""
     server_of(app).run(sockets=[listens])

@@ -24,14 +24,14 @@ from mltrainer.companions.serving.tables import LABELS, PREDICTIONS
 from mltrainer.configs import storage
 from mltrainer.errors import InputError, MachineError
 
-BUSY_S = 30  # a writer waits so long for another process that writes; chosen by us
+BUSY_S = 30  # a writer's longest wait for another process that writes; chosen by us
 WHERE = "--database"
-# Of a dialect: what lets one server at a time see which tables there are and make the others, until it commits.
+# By dialect: the lock under which one server at a time creates missing tables, until it commits.
 _ALONE = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7363727665)"}
 
 
 class Place(NamedTuple):
-    """Where an answer to a row is: the answer's id, and the row's place in the request."""
+    """Key of the answer to a row: the answer's id, and the row's index in the request."""
 
     id: str
     row: int
@@ -39,13 +39,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """A prediction that was kept.
+    """A kept prediction.
 
     Attributes:
-        at: When it was answered.
-        answer: What was answered.
-        input: The row as it was sent; None where inputs are not kept.
-        label: What came later as the truth; None where nothing came.
+        at: Time of the answer.
+        answer: The answer that was sent.
+        input: The row as it was sent; None if rows are not kept.
+        label: The true label; None until one comes.
     """
 
     at: datetime
@@ -58,14 +58,14 @@ class Store:
     """A database with the tables of this version.
 
     Args:
-        url: Its URL.
+        url: The database's URL.
 
     Attributes:
-        place: The URL as messages show it.
+        place: The URL in messages, without its password.
 
     Raises:
-        InputError: It is no URL of a database that is known here, or a later version made its tables.
-        MachineError: It does not answer.
+        InputError: The URL names no known database, or a later version made its tables.
+        MachineError: The database does not answer.
     """
 
     def __init__(self, url: str) -> None:
@@ -85,8 +85,8 @@ class Store:
                 f"expected a database's URL: {error}", where=WHERE, hint="sqlite:///FILE or postgresql://..."
             ) from None
         except ModuleNotFoundError as error:
-            told = f"the database's driver, {error.name}, is not installed"
-            raise InputError(told, where=self.place, hint="pip install 'mltrainer[postgres]'") from None
+            message = f"the database's driver, {error.name}, is not installed"
+            raise InputError(message, where=self.place, hint="pip install 'mltrainer[postgres]'") from None
         if engine.dialect.name == "sqlite":
             event.listen(engine, "connect", _settle)
         return engine
@@ -98,16 +98,16 @@ class Store:
         try:
             command.upgrade(config, "head")
         except CommandError as error:
-            told = f"its tables are of another version: {error}"
-            raise InputError(told, where=self.place, hint="upgrade mltrainer, or name another --database") from error
+            message = f"the tables are of another version: {error}"
+            raise InputError(message, where=self.place, hint="upgrade mltrainer, or name another --database") from error
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
         try:
             yield
         except SQLAlchemyError as error:
-            told = str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300]
-            raise MachineError(told, where=self.place, hint="bring the database back, then type the same command again") from None
+            message = str(getattr(error, "orig", None) or error).strip().splitlines()[0][:300]
+            raise MachineError(message, where=self.place, hint="restart the database, then repeat the command") from None
 
     def close(self) -> None:
         """Give up all connections."""
@@ -116,7 +116,7 @@ class Store:
     # --- writing ---
 
     def add(self, requests: Sequence[Sequence[dict[str, Any]]]) -> list[None]:
-        """Keep the predictions of several requests, all of them or none: once it returns, they are on the disk.
+        """Keep the predictions of several requests, all or none; on return they are on the disk.
 
         Raises:
             SQLAlchemyError: The database does not take them.
@@ -126,10 +126,10 @@ class Store:
         return [None] * len(requests)
 
     def label(self, labels: Sequence[tuple[Place, Any]]) -> list[Place]:
-        """Keep labels, each in place of an earlier one, where all their predictions are known.
+        """Keep labels, which replace earlier ones, if all their predictions are known.
 
         Returns:
-            The places that are not known; none of the labels is kept then.
+            The unknown places; if there are any, no label is kept.
 
         Raises:
             SQLAlchemyError: The database does not take them.
@@ -149,12 +149,12 @@ class Store:
         return []
 
     def forget(self, days: float) -> int:
-        """Delete predictions that are older than some days, with their labels, and return how many."""
+        """Delete predictions older than some days, with their labels, and return their number."""
         before = datetime.now(UTC) - timedelta(days=days)
         with self._engine.begin() as connection:
             count = int(connection.execute(delete(PREDICTIONS).where(PREDICTIONS.c.at < before)).rowcount)
         if count and self._engine.dialect.name == "sqlite":
-            with self._engine.connect() as connection:  # else the file of what is not yet in the database still holds it
+            with self._engine.connect() as connection:  # else the write-ahead file still holds the deleted rows
                 connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
 
@@ -170,7 +170,7 @@ class Store:
         return True
 
     def kept(self, weights_sha256: str | None, days: float) -> list[Kept]:
-        """Return the predictions that a model gave within some days, the oldest first.
+        """Return a model's predictions of the last days, the oldest first.
 
         Raises:
             MachineError: The database does not answer.
@@ -193,15 +193,15 @@ def _settle(connection: Any, _: object) -> None:
     connection.execute(f"PRAGMA busy_timeout={BUSY_S * 1000}")
     _write_ahead(connection)
     for name, value in {
-        "synchronous": "FULL",  # what was answered outlasts a power cut, too
+        "synchronous": "FULL",  # answers survive a power cut
         "foreign_keys": "ON",
-        "secure_delete": "ON",  # what is deleted is overwritten
+        "secure_delete": "ON",  # deleted data is overwritten
     }.items():
         connection.execute(f"PRAGMA {name}={value}")
 
 
 def _write_ahead(connection: Any) -> None:
-    """Have readers not wait for who writes; SQLite itself does not wait where another process makes the same change."""
+    """Switch to the write-ahead log, where readers need not wait; SQLite itself does not wait for another process's switch."""
     until = time.monotonic() + BUSY_S
     while True:
         try:

@@ -16,60 +16,62 @@ if TYPE_CHECKING:
     from mltrainer.companions.serving.watching import Watched
 
 app = group()
-DIFFERS = 5  # the exit code of what differs from the record
+DIFFERS = 5  # the exit code of a difference from the record
 
 
 @app.command(epilog="Example: mltrainer watch --days 7")
 def watch(
     model: Model = None,
-    days: Annotated[float, typer.Option(min=0.001, metavar="N", help="How far back to look.")] = 30.0,
-    database: Annotated[str | None, typer.Option(metavar="URL", help="Where the answers are kept, as `serve` was told.")] = None,
+    days: Annotated[float, typer.Option(min=0.001, metavar="N", help="Length of the period until now, in days.")] = 30.0,
+    database: Annotated[str | None, typer.Option(metavar="URL", help="Database with the answers: the same as `serve`'s.")] = None,
     rows: Annotated[
         Path | None,
-        typer.Option(parser=path_name, metavar="FILE", help="Write the kept rows that have a label, one a line, as JSON."),
+        typer.Option(parser=path_name, metavar="FILE", help="File for the labelled rows, one JSON object a line."),
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> int:
-    """Compare what a served model was asked, and how right it was, with its training.
+    """Compare a served model's requests and quality with its training.
 
-    Columns and predicted classes by the population stability index, metrics by their labels. Exit 5 where something differs; the
-    alert goes to MLTRAINER_ALERT_COMMAND and MLTRAINER_ALERT_WEBHOOK, too, and names the commands that train anew.
+    Columns and predicted classes are compared by the population stability index, metrics by labels. Exit 5 if they differ; the
+    alert also goes to MLTRAINER_ALERT_COMMAND and MLTRAINER_ALERT_WEBHOOK, and names the commands that train again.
     """
     from mltrainer.companions.serving.admission import admitted
 
     place = served(model, folder)
-    found = admitted(place, allow_unchecked=True)
-    url = database_of(database, found)
+    model_admitted = admitted(place, allow_unchecked=True)
+    url = database_of(database, model_admitted)
     if url is None or database == NOWHERE:
         raise InputError(
-            "this model keeps its answers nowhere by itself", where=str(place), hint="name the --database of `serve`"
+            "this model has no database of answers by default",
+            where=str(place),
+            hint="give --database URL, the same as `serve`'s",
         )
     try:
         from mltrainer.companions.serving.store import Store
     except ModuleNotFoundError as error:
-        raise InputError(f"it needs the package {error.name}", hint="pip install 'mltrainer[serve]'") from error
+        raise InputError(f"watch needs the package {error.name}", hint="pip install 'mltrainer[serve]'") from error
     from mltrainer.companions.serving.watching import final_of, labelled, watched
 
     _require_file(url)
     store = Store(url)
-    kept = store.kept(found.identity.weights_sha256, days)
+    kept = store.kept(model_admitted.identity.weights_sha256, days)
     store.close()
-    seen = watched(found.spec, final_of(found.project), kept, days)
+    seen = watched(model_admitted.spec, final_of(model_admitted.project), kept, days)
     if rows is not None:
-        warn(f"{labelled(found.spec, kept, rows)} rows with their labels: {rows}")
+        warn(f"{labelled(model_admitted.spec, kept, rows)} rows with their labels: {rows}")
     emit(seen.written()) if as_json else say(_text(seen))
     if not seen.alerts:
         return 0
-    _send(found.identity.name, found.identity.run, seen)
+    _send(model_admitted.identity.name, model_admitted.identity.run, seen)
     return DIFFERS
 
 
 def _require_file(url: str) -> None:
-    """Refuse a SQLite file that is not there, before one is made."""
+    """Refuse a missing SQLite file, which would otherwise be created."""
     path = Path(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite:///") and not path.is_file():
-        raise InputError("no answers have been kept", where=str(path), hint="mltrainer serve keeps them")
+        raise InputError("no answers were kept", where=str(path), hint="mltrainer serve, which keeps answers there")
 
 
 def _text(seen: Watched) -> str:
@@ -85,20 +87,20 @@ def _text(seen: Watched) -> str:
     parts += [table(shifts, ["", "column", "stability index", "missing"]).rstrip("\n")] if shifts else []
     parts += [f"predicted classes: stability index {number(seen.answers)}"] if seen.answers is not None else []
     parts += [table(metrics, ["", "metric", "live", "test split", "labels"]).rstrip("\n")] if metrics else []
-    parts += [f"ALERT: {told}" for told in seen.alerts] or [_quiet(seen)]
+    parts += [f"ALERT: {alert}" for alert in seen.alerts] or [_quiet(seen)]
     parts += [f"next: {seen.next}"] if seen.alerts else []
     return "\n".join(parts)
 
 
 def _quiet(seen: Watched) -> str:
-    """Return the sentence for no alert, which says what could not be compared."""
+    """Return the sentence for no alert; it says if too little was there to compare."""
     if seen.columns or seen.quality or seen.answers is not None:
         return "nothing differs from training"
-    return "too few answers, rows or labels to compare: 50 of each are needed"
+    return "too few answers, rows or labels to compare: each needs 50"
 
 
 def _send(name: str, run: str | None, seen: Watched) -> None:
-    """Send the alert on, and wait until it was."""
+    """Send the alert to its sinks, and wait for them."""
     from mltrainer.follow.alert_sinks import SECONDS, send
 
     alert = {

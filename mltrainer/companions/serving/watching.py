@@ -1,4 +1,4 @@
-"""Whether what a served model is asked, and how right it is, are still what they were when it was trained."""
+"""Comparison of a served model's requests and quality with its training."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from mltrainer.tasks.proportions import share_difference
 from mltrainer.workspace import Project, machine_faults
 
 Z = 1.96  # of a 95 % interval
-ALARM = 0.01  # the chance of an alarm for nothing; chosen by us
-LEAST_SHARE = 1e-4  # of a bin that training had none in
+ALARM = 0.01  # chance of a false alarm; chosen by us
+LEAST_SHARE = 1e-4  # share of a bin that was empty in training
 
 
 class Column(Part):
-    """A column of the rows that were asked.
+    """A column of the requested rows.
 
     Attributes:
-        name: Its name.
+        name: The column's name.
         index: Population stability index against the training rows.
         missing: Share of missing values.
         has_drifted: Whether the index is above 0.25, and chance does not explain it.
@@ -43,14 +43,14 @@ class Column(Part):
 
 
 class Quality(Part):
-    """A metric of the answers whose labels came.
+    """A metric over the labelled answers.
 
     Attributes:
-        metric: Its name, as finalization measured it on the test split.
+        metric: The metric's name in finalization's record.
         live: Its value over the labelled answers.
         test: Its value on the test split.
         interval: Ends of the difference, live less test, at 95 %.
-        rows: The labelled answers.
+        rows: Number of labelled answers.
         is_worse: Whether all of the interval is on the worse side.
     """
 
@@ -63,18 +63,18 @@ class Quality(Part):
 
 
 class Watched(Part):
-    """What was asked of a model within some days, and how right it was.
+    """A served model's requests and quality over some days.
 
     Attributes:
-        days: How many.
-        predictions: Answers to rows.
-        inputs: Those whose rows were kept.
-        labels: Those whose truth came.
-        columns: The rows' columns, the most drifted first; empty for fewer than 50 rows.
-        answers: Population stability index of the predicted classes against those on validation; None where that is not known.
-        quality: The metrics; empty for fewer than 50 labels.
-        alerts: What differs from training, in words.
-        next: The commands that train anew.
+        days: Length of the period, in days.
+        predictions: Number of answered rows.
+        inputs: Number of answers whose rows were kept.
+        labels: Number of answers with a label.
+        columns: Columns of the rows, the most drifted first; empty for fewer than 50 rows.
+        answers: Population stability index of the predicted classes against those on validation; None if unknown.
+        quality: Metrics of the labelled answers; empty for fewer than 50 labels.
+        alerts: Differences from training, in words.
+        next: Commands that train again.
     """
 
     days: float
@@ -92,10 +92,10 @@ def watched(spec: Mapping[str, Any], final: Finalization | None, kept: Sequence[
     """Return the differences from training.
 
     Args:
-        spec: What the model's `inference.json` says.
-        final: What finalization measured; None of a model that lies in no project.
-        kept: Its predictions of some days.
-        days: How many.
+        spec: Content of the model's `inference.json`.
+        final: Finalization's evidence; None for a model outside a project.
+        kept: The model's predictions of the period.
+        days: Length of the period, in days.
     """
     rows = [row.input for row in kept if isinstance(row.input, dict)]
     columns = list(_columns(spec, rows)) if spec.get("columns") and len(rows) >= LEAST_ROWS else []
@@ -109,13 +109,13 @@ def watched(spec: Mapping[str, Any], final: Finalization | None, kept: Sequence[
         columns=sorted(columns, key=lambda column: -column.index),
         answers=answers,
         quality=quality,
-        alerts=[*_told(columns, answers if have_changed else None, quality)],
+        alerts=[*_alerts(columns, answers if have_changed else None, quality)],
         next=_next(final),
     )
 
 
 def final_of(project: Project | None) -> Finalization | None:
-    """Return the evidence of finalization; None where there is no record of it, or an edited one."""
+    """Return the evidence of finalization; None if its record is missing or edited."""
     record = read_record(project, "finalization") if project else None
     if record is None or record.faults:
         return None
@@ -124,7 +124,7 @@ def final_of(project: Project | None) -> Finalization | None:
 
 
 def labelled(spec: Mapping[str, Any], kept: Sequence[Kept], path: Path) -> int:
-    """Write the kept rows that have a label as lines of JSON that training reads, and return how many."""
+    """Write the labelled rows as lines of JSON that training reads, and return their number."""
     rows = [row for row in kept if row.label is not None and row.input is not None]
     column = spec.get("text")
     with machine_faults(str(path)):
@@ -138,25 +138,25 @@ def labelled(spec: Mapping[str, Any], kept: Sequence[Kept], path: Path) -> int:
 
 def _next(final: Finalization | None) -> str:
     data = ((final.config.get("data") or {}).get("source") if final else None) or "the project's data"
-    return f"mltrainer watch --rows new_rows.jsonl, add these rows to {data}, then train anew: mltrainer run"
+    return f"mltrainer watch --rows new_rows.jsonl, add these rows to {data}, then train again: mltrainer run"
 
 
 def _columns(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[Column]:
     table = [{name: as_text(value) for name, value in row.items()} for row in rows]
-    found = compared(spec, table)
-    for one in found:
-        differs = one.index > ANOTHER and not _by_chance(one.expected, one.actual, len(rows), len(found))
+    comparisons = compared(spec, table)
+    for one in comparisons:
+        differs = one.index > ANOTHER and not _by_chance(one.expected, one.actual, len(rows), len(comparisons))
         yield Column(name=one.column, index=one.index, missing=one.actual[-1], has_drifted=differs)
 
 
 def _by_chance(expected: Sequence[float], actual: Sequence[float], rows: float, comparisons: int = 1) -> bool:
-    """Return True if so few rows may lie in the bins like this without drift, by Pearson's chi-square test.
+    """Return True if these rows may be spread over the bins like this without drift, by Pearson's chi-square test.
 
     Args:
-        expected: The shares of the bins without drift.
-        actual: The shares that were found.
-        rows: How many rows were found.
-        comparisons: The columns that are compared, which share the chance of an alarm for nothing (Bonferroni).
+        expected: Share of each bin without drift.
+        actual: Share of each bin in the rows.
+        rows: Number of rows.
+        comparisons: Number of compared columns, which share the chance of a false alarm (Bonferroni).
     """
     shares = np.maximum(expected, LEAST_SHARE)
     statistic = rows * float(((np.array(actual) - shares) ** 2 / shares).sum())
@@ -164,23 +164,23 @@ def _by_chance(expected: Sequence[float], actual: Sequence[float], rows: float, 
 
 
 def _answers(kept: Sequence[Kept], final: Finalization | None) -> tuple[float | None, bool]:
-    """Return the index of the predicted classes against those on validation, and whether they are others, chance apart."""
+    """Return the stability index of the predicted classes against validation's, and whether they differ beyond chance."""
     evaluation = (final.run.evaluation if final else None) or {}
     confusion, labels = evaluation.get("confusion"), evaluation.get("labels")
-    found = Counter(str(row.answer.get("prediction")) for row in kept)
-    if not confusion or not labels or sum(found[str(label)] for label in labels) < LEAST_ROWS:
+    counts = Counter(str(row.answer.get("prediction")) for row in kept)
+    if not confusion or not labels or sum(counts[str(label)] for label in labels) < LEAST_ROWS:
         return None, False
     expected = np.array(confusion, dtype=np.float64).sum(axis=0)
-    actual = np.array([found[str(label)] for label in labels], dtype=np.float64)
+    actual = np.array([counts[str(label)] for label in labels], dtype=np.float64)
     before, now = expected / expected.sum(), actual / actual.sum()
-    # Of the validation's predictions there are few, too: the variances of both add up.
+    # Validation has few predictions, too: the variances of both add up.
     rows = 1 / (1 / expected.sum() + 1 / actual.sum())
     index = stability_index(before, now)
     return index, index > ANOTHER and not _by_chance(before.tolist(), now.tolist(), float(rows))
 
 
 def _qualities(spec: Mapping[str, Any], kept: Sequence[Kept], metrics: Mapping[str, Any], samples: int) -> Iterator[Quality]:
-    """Yield the metrics of each target that has 50 labels or more."""
+    """Yield the metric of each target with 50 labels or more."""
     labelled = [row for row in kept if row.label is not None]
     if len(labelled) < LEAST_ROWS:
         return
@@ -203,7 +203,7 @@ def _accuracy(metric: str, pairs: Sequence[tuple[Any, Any]], test: float, sample
 
 
 def _error(metric: str, pairs: Sequence[tuple[Any, Any]], test: float) -> Quality:
-    """Return the mean absolute error; its interval is the normal one of a mean, and the test's value is taken as it is."""
+    """Return the mean absolute error, with the normal interval of a mean; the test's value counts as exact."""
     sizes = np.abs(
         np.array([[math.nan if part is None else part for part in pair] for pair in pairs], dtype=np.float64) @ [1, -1]
     )
@@ -214,7 +214,7 @@ def _error(metric: str, pairs: Sequence[tuple[Any, Any]], test: float) -> Qualit
     return Quality(metric=metric, live=live, test=test, interval=ends, rows=len(sizes), is_worse=ends[0] > 0)
 
 
-def _told(columns: Sequence[Column], answers: float | None, quality: Sequence[Quality]) -> Iterator[str]:
+def _alerts(columns: Sequence[Column], answers: float | None, quality: Sequence[Quality]) -> Iterator[str]:
     for column in columns:
         if column.has_drifted:
             yield f"column {column.name!r} is not what it was in training: population stability index {column.index:.2f}"

@@ -62,12 +62,12 @@ def test_a_gate_that_does_not_hold_is_refused_and_told_in_every_answer_where_it_
 
 def test_a_copy_of_a_models_folder_is_served_unchecked_only(tmp_path: Path) -> None:
     folder = deliver(tmp_path / "copy", TABLE)
-    with pytest.raises(GateError, match="the folder lies in no project"):
+    with pytest.raises(GateError, match="the folder is outside its project"):
         admitted(folder)
     with asking(folder) as client:
         said = client.post("/predict", json={"rows": [ROW]}).json()["model"]
     assert [told.partition(": ")[2] for told in said["unchecked"]] == [
-        "the folder lies in no project, so that the gates of its training cannot be checked here"
+        "the folder is outside its project, so that the gates of its training cannot be checked"
     ]
     (folder / "model.onnx").write_bytes(b"")
     with pytest.raises(GateError, match=r"model\.onnx is not the file that was delivered"):
@@ -84,7 +84,7 @@ def test_a_file_that_no_library_reads_is_told_where_a_changed_one_is_allowed(tmp
 def test_code_of_a_changed_folder_is_never_run(tmp_path: Path) -> None:
     folder = deliver(tmp_path / "copy", {**TABLE, "preprocess": "pre.py"})
     (folder / "pre.py").write_text("raise SystemExit('it was run')")
-    with pytest.raises(InputError, match=r"pre.py would run to prepare inputs, and the folder is not as it was delivered"):
+    with pytest.raises(InputError, match=r"pre.py would run to prepare inputs, but the folder differs from the delivered one"):
         admitted(folder, allow_unchecked=True)
 
 

@@ -124,10 +124,10 @@ def test_requests_and_answers_are_as_the_openapi_description_says(tmp_path: Path
 def test_a_list_of_another_length_and_a_body_that_is_no_json_are_told_in_plain_words(tmp_path: Path) -> None:
     with asking(deliver(tmp_path / "model", IMAGES)) as client:
         said = client.post("/predict", json={"rows": [[[1.0, 2.0], [3.0, 4.0]]]}).json()
-        assert said == {"where": "rows[0]", "what": "a list of at most 1 was expected, found one of 2"}
+        assert said == {"where": "rows[0]", "what": "expected a list of at most 1, found one of 2"}
         for body, what in (
             (b"{", "expected JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-            (b'{"a": 1, "a": 2}', "expected JSON: the name 'a' stands twice in one object"),
+            (b'{"a": 1, "a": 2}', "expected JSON: the name 'a' is twice in one object"),
             (b'{"rows": ["\xe9"]}', "expected UTF-8, found another byte at 11"),
         ):
             said = client.post("/predict", content=body, headers={"Content-Type": "application/json"}).json()

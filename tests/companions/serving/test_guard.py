@@ -76,8 +76,8 @@ def test_an_answer_that_takes_too_long_and_more_than_may_wait_are_told(table: Pa
         free.set()
     assert {one.status_code for one in said} == {503}
     assert {one.json()["what"] for one in said} == {
-        "there was no answer within 0.5 s",
-        "more than 2 rows wait already: ask again later",
+        "the model gave no answer within 0.5 s",
+        "more than 2 rows wait: ask again later",
     }
     assert said[0].headers["retry-after"] == "1"
 

@@ -199,7 +199,7 @@ def test_tables_of_a_later_version_are_refused(url: str) -> None:
     Store(url).close()
     with create_engine(url).begin() as connection:
         connection.execute(text("UPDATE served_version SET version_num = '99'"))
-    with pytest.raises(InputError, match="its tables are of another version"):
+    with pytest.raises(InputError, match="the tables are of another version"):
         Store(url)
 
 

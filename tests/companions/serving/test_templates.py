@@ -217,7 +217,7 @@ def test_a_huge_body_is_refused_before_the_model_is_asked(app: Callable[..., Tes
         headers={"Content-Type": "application/json"},
     )
     assert said.status_code == 413
-    assert said.json()["detail"] == {"where": "body", "what": "at most 8388608 bytes are read, found more"}
+    assert said.json()["detail"] == {"where": "body", "what": "expected at most 8388608 bytes, found more"}
 
 
 def test_a_request_of_another_type_is_refused(app: Callable[..., TestClient]) -> None:

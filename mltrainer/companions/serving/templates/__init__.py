@@ -1,7 +1,7 @@
-"""Files by which a team's own stack asks the delivered model, made from the types of its requests and answers.
+"""Files with which a team's own stack calls the delivered model, made from the types of its requests and answers.
 
 `schemas` has these types as JSON Schema, `languages` writes them in Python, TypeScript and SQL, `rendering` fills the templates
-beside this file, and `writing` puts the files into the project, where no file that a person changed is overwritten.
+in this folder, and `writing` puts the files into the project; a file that a person changed is not overwritten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON Schema in Python, TypeScript and SQL. Text of the user's is a quoted value there, or a name made of safe letters."""
+"""JSON Schema in Python, TypeScript and SQL. A user's text becomes a quoted value, or a name of safe letters."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _GERMAN = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "
 
 def python_literal(value: Any) -> str:
     """Return a value as Python source, in ASCII."""
-    # JSON's escapes are Python's, too, but for characters past U+FFFF, of which it makes two.
+    # JSON's escapes are Python's, too, except for characters past U+FFFF, which JSON writes as two.
     return json.dumps(value) if isinstance(value, str) and value.isascii() else ascii(value)
 
 
 def typescript_literal(value: Any) -> str:
-    """Return a value as TypeScript source, in ASCII: JSON is one of its parts."""
+    """Return a value as TypeScript source, in ASCII: JSON is a subset of TypeScript."""
     return json.dumps(value)
 
 
@@ -38,10 +38,10 @@ def sql_literal(text: str) -> str:
     """Return a text as a literal of standard SQL.
 
     Raises:
-        InputError: It holds NUL, which PostgreSQL cannot.
+        InputError: The text holds NUL, which PostgreSQL cannot store.
     """
     if "\0" in text:
-        raise InputError("PostgreSQL holds no text with the character NUL", where=repr(text), hint="rename the column or class")
+        raise InputError("PostgreSQL cannot store the character NUL", where=repr(text), hint="rename the column or class")
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -66,17 +66,17 @@ def identifier(text: str) -> str:
 
 
 def attributes(names: Iterable[str]) -> dict[str, str]:
-    """Return an attribute of a pydantic model for each name, none of them twice, pydantic's own or a type's."""
-    found: dict[str, str] = {}
+    """Return a pydantic attribute for each name: no duplicate, no attribute of pydantic, no built-in name."""
+    attribute_of: dict[str, str] = {}
     for name in names:
         base = identifier(name)
         base = f"{base}_" if keyword.iskeyword(base) or hasattr(BaseModel, base) or hasattr(builtins, base) else base
-        taken, number, free = set(found.values()), 1, base
+        taken, number, free = set(attribute_of.values()), 1, base
         while free in taken:
             number += 1
             free = f"{base}_{number}"
-        found[name] = free
-    return found
+        attribute_of[name] = free
+    return attribute_of
 
 
 # --- types ----------------------------------------------------------------------------------------
@@ -87,11 +87,11 @@ class Language:
     """How a language writes types.
 
     Attributes:
-        names: Its types by JSON Schema's.
-        anything: Its type of any value.
-        array: Its type of a list of something.
-        mapping: Its type of an object with texts as keys.
-        chosen: Its type of some values.
+        names: Types of the language by JSON Schema's.
+        anything: Type of any value.
+        array: Template of a list's type.
+        mapping: Template of the type of an object with texts as keys.
+        chosen: Function that returns the type of listed values.
     """
 
     names: Mapping[str, str]
@@ -139,19 +139,19 @@ TYPESCRIPT = Language(
 
 
 def sql_check(schema: Schema, schemas: Mapping[str, Schema], value: str) -> str:
-    """Return an expression of SQL that is true where a value of type jsonb fulfils a schema; of lists only that they are some.
+    """Return an SQL expression that is true if a jsonb value fulfils a schema; lists are only checked to be lists.
 
     Args:
-        schema: What it should fulfil.
-        schemas: Those that it may refer to, by name.
-        value: The value, as an expression.
+        schema: Schema of the value.
+        schemas: Schemas that it may refer to, by name.
+        value: SQL expression of the value.
     """
-    found = resolved(schema, schemas)
-    if values := choices(found):
+    resolved_schema = resolved(schema, schemas)
+    if values := choices(resolved_schema):
         return f"{value} in ({', '.join(_jsonb(one) for one in values)})"
-    if "properties" in found:
-        return _sql_object(found, schemas, value)
-    types = [one.get("type") for one in kinds(found)]
+    if "properties" in resolved_schema:
+        return _sql_object(resolved_schema, schemas, value)
+    types = [one.get("type") for one in kinds(resolved_schema)]
     if None in types:
         return "true"
     known = ["number" if kind == "integer" else str(kind) for kind in types]
@@ -167,7 +167,7 @@ def _sql_object(schema: Schema, schemas: Mapping[str, Schema], value: str) -> st
         cell = f"{value} -> {sql_literal(name)}"
         test = sql_check(part, schemas, f"({cell})")
         tests.append(test if name in schema.get("required", []) else f"({cell} is null or {test})")
-    # A case, so that a value that is no object is not asked for its keys.
+    # A case expression, so that keys are read only from an object.
     inner = "\n      and ".join(tests) or "true"
     return f"case when jsonb_typeof({value}) = 'object' then\n      {inner}\n    else false end"
 

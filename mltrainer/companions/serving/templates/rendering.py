@@ -1,4 +1,4 @@
-"""The files of each kind, rendered. Pure: their text follows from the model's `inference.json` and what is told of it."""
+"""The files of each stack, rendered. Pure: their text follows from the model's `inference.json` and identity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mltrainer.companions.serving.templates.schemas import Schema, row_schema, s
 from mltrainer.generated_files import DIGEST
 
 _ENV = ("env.example", ".env.example")
-# Of a kind: each template, and the name of its file.
+# By stack: each template, and the name of its file.
 FILES: dict[Kind, tuple[tuple[str, str], ...]] = {
     "fastapi": (("router.py", "{name}_model.py"), _ENV),
     "nextjs": (
@@ -55,13 +55,13 @@ FILES: dict[Kind, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where files go, and with what they start.
+    """The folder of the files, and values that depend on the time and the machine.
 
     Attributes:
-        folder: Relative to the project's.
-        time: Of a migration: year to second, by which Supabase orders them.
-        python: The Python that planning recorded; for a container.
-        pins: Its packages, for a container.
+        folder: Folder of the files, relative to the project's.
+        time: A migration's time, year to second, by which Supabase orders migrations.
+        python: Version of Python that planning recorded, for a container.
+        pins: Text of requirements.txt with the recorded packages, for a container.
     """
 
     folder: str
@@ -74,13 +74,13 @@ def files_of(kind: Kind, spec: Mapping[str, Any], model: Identity, place: Place)
     """Return the text of each file by its name, with zeros for the digest in its head.
 
     Args:
-        kind: Of stack.
-        spec: What the model's `inference.json` says.
-        model: What is told of it.
-        place: Where the files go.
+        kind: The stack.
+        spec: Content of the model's `inference.json`.
+        model: Identity of the model.
+        place: Folder of the files, and values for them.
 
     Raises:
-        InputError: A name of the model's cannot stand in them.
+        InputError: A name in the model's description cannot be written in the files.
     """
     name, digest = identifier(model.name), model.weights_sha256 or model.files_sha256 or ""
     schemas, form = schemas_of(spec), contract.form_of(spec)
@@ -113,13 +113,13 @@ def _written(kind: Kind, model: Identity, digest: str) -> list[str]:
     return [
         f"Written by `mltrainer integrate {kind}` ({mltrainer.__version__}) for the model {comment(model.name)}{run}",
         f"weights_sha256: {comment(digest)}",
-        *(f"Unchecked: {comment(told)}" for told in model.unchecked),
+        *(f"Unchecked: {comment(fault)}" for fault in model.unchecked),
         f"Yours to change: it is then not overwritten. {DIGEST}",
     ]
 
 
 def _fields(schema: Schema) -> dict[str, Any]:
-    """Return a type for the templates: its fields by their names, and closed where it has no others."""
+    """Return a type for the templates: its fields, and whether it allows no others."""
     names, needed = attributes(schema["properties"]), schema.get("required", [])
     fields = [
         {"name": name, "attribute": names[name], "schema": part, "needed": name in needed}
@@ -131,16 +131,16 @@ def _fields(schema: Schema) -> dict[str, Any]:
 
 def _options(name: str, attribute: str, schema: Schema, is_needed: bool) -> list[str]:
     """Return the arguments of a field of a pydantic model."""
-    found = {
+    arguments = {
         "default": None if is_needed else schema.get("default"),
         "alias": name if attribute != name else None,
         "description": schema.get("description"),
     }
-    known = {key: value for key, value in found.items() if value is not None or (key == "default" and not is_needed)}
+    known = {key: value for key, value in arguments.items() if value is not None or (key == "default" and not is_needed)}
     return [f"{key}={python_literal(value)}" for key, value in known.items()]
 
 
-# Of a form of rows: label, hint and control of each of a form's fields.
+# By form of rows: label, hint and control of the field.
 _CONTROLS: dict[contract.Form, tuple[str, str, str]] = {
     "texts": ("Text", "a text", "long"),
     "prompt": ("Prompt", "a text to continue", "long"),
@@ -152,7 +152,7 @@ _CONTROLS: dict[contract.Form, tuple[str, str, str]] = {
 
 
 def _controls(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the fields of a form in TypeScript: key in the row, label, hint, control and values to choose from."""
+    """Return the fields of a TypeScript form: key in the row, label, hint, control and choices."""
     form = contract.form_of(spec)
     if form == "table":
         kinds = {"number": "number", "boolean": "flag"}
@@ -167,7 +167,7 @@ def _controls(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     else:
         label, hint, control = _CONTROLS[form]
         named = [("prompt" if form == "prompt" else "", label)]
-    return [{"key": key, "label": told, "hint": hint, "control": control, "choices": []} for key, told in named]
+    return [{"key": key, "label": title, "hint": hint, "control": control, "choices": []} for key, title in named]
 
 
 def _rendered(path: str, values: Mapping[str, Any]) -> str:
@@ -178,12 +178,12 @@ def _rendered(path: str, values: Mapping[str, Any]) -> str:
 @functools.cache
 def _environment() -> Environment:
     # No HTML: each text of the user's is quoted for its language by a filter.
-    found = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701 - see above
-    found.filters |= {
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701 - see above
+    environment.filters |= {
         "ts": languages.typescript_literal,
         "sql": languages.sql_literal,
         "word": word,
         "python_type": PYTHON.type_of,
         "typescript_type": TYPESCRIPT.type_of,
     }
-    return found
+    return environment

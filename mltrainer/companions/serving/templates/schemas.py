@@ -1,4 +1,4 @@
-"""The types of a model's requests and answers as JSON Schema, by name: the ones that its server holds requests to."""
+"""The types of a model's requests and answers as JSON Schema, by name: the server checks requests against the same types."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pydantic import TypeAdapter
 from mltrainer.companions.serving import contract
 
 Schema = dict[str, Any]
-_MOST = 1000  # rows; the server that is asked has a limit of its own, and no file is written with this one
+_MOST = 1000  # rows; never written into a file: the server has its own limit
 _REFERENCE = "#/$defs/"
 
 
 def schemas_of(spec: Mapping[str, Any]) -> dict[str, Schema]:
-    """Return the schemas of Request, Response, Labels and Fault, each after those that it refers to.
+    """Return the schemas of Request, Response, Labels and Fault, each after the ones that it refers to.
 
     Args:
-        spec: What the model's `inference.json` says.
+        spec: Content of the model's `inference.json`.
     """
     row = contract.row_of(spec)
     roots = (contract.request_of(row, _MOST), contract.response_of(spec), contract.labels_of(spec, _MOST), contract.Fault)
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for root in roots:
         schema = TypeAdapter(root).json_schema()
-        found |= schema.pop("$defs", {}) | {root.__name__: schema}
-    return found
+        schemas |= schema.pop("$defs", {}) | {root.__name__: schema}
+    return schemas
 
 
 def row_schema(schemas: Mapping[str, Schema]) -> Schema:
@@ -47,12 +47,12 @@ def reference(schema: Schema) -> str | None:
 
 
 def kinds(schema: Schema) -> list[Schema]:
-    """Return the schemas of which a value fulfils one; a list of types counts as several."""
+    """Return the alternatives of a schema; a list of types counts as several."""
     if isinstance(types := schema.get("type"), list):
         return [{**schema, "type": one} for one in types]
     return list(schema["anyOf"]) if "anyOf" in schema else [schema]
 
 
 def choices(schema: Schema) -> list[Any]:
-    """Return the values that a schema lists; none where it lists none."""
+    """Return the values that a schema lists, if any."""
     return [schema["const"]] if "const" in schema else list(schema.get("enum", []))

@@ -1,4 +1,4 @@
-"""The files of a stack, put into a project."""
+"""Writing of a stack's files into a project."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def integrate(
 
     Args:
         project: The project.
-        kind: Of stack.
-        folder: Within the project; None: `integrations/KIND`.
+        kind: The stack.
+        folder: Path of the files within the project; None: `integrations/KIND`.
         force: Overwrite files that a person made or changed.
-        allow_unchecked: Take a model whose files or gates do not hold; each file then says so.
+        allow_unchecked: Accept a model whose files or gates fail their checks; each file then notes it.
 
     Raises:
-        GateError: A file of the model is not the one that was delivered, or a gate does not hold.
-        InputError: There is no delivered model, the folder is none of the project, or files there are a person's.
+        GateError: A file of the model differs from the delivered one, or a gate fails.
+        InputError: There is no delivered model, the folder is outside the project, or a person changed files there.
     """
-    found = admitted(project.root, allow_unchecked)
+    model = admitted(project.root, allow_unchecked)
     target = folder_within(project, folder or f"integrations/{kind}")
     place = _place(project, kind, project.relative(target))
-    texts = files_of(kind, found.spec, found.identity, place)
+    texts = files_of(kind, model.spec, model.identity, place)
     return write_generated(project, {_known(target / name): text for name, text in texts.items()}, force)
 
 
@@ -47,14 +47,14 @@ def _place(project: Project, kind: Kind, folder: str) -> Place:
         return Place(folder, time)
     record = sound_record(project, "planning")
     if record is None:
-        what = "there is no sound record of planning, which has the packages and their versions"
+        what = "planning has no sound record, from which the packages and their versions are taken"
         raise InputError(what, where=project.relative(project.phase_dir("planning")), hint="mltrainer phase run planning")
     environment = record.evidence.environment
     return Place(folder, time, environment.python.version, requirements_file(environment))
 
 
 def _known(path: Path) -> Path:
-    """Return the path of an earlier migration for the same model, whose time was another; else the given one."""
+    """Return the path of an earlier migration for the same model, whose time differs; else the given path."""
     match = _MIGRATION.fullmatch(path.name)
     earlier = sorted(path.parent.glob(f"*{match[1]}")) if match else []
     return earlier[0] if earlier else path

@@ -1,4 +1,4 @@
-"""Predictions with what they were made from, and labels that come later."""
+"""Predictions with their input rows, and labels that come later."""
 
 from __future__ import annotations
 
