@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from mltrainer.configs.project import TrainingConfig
@@ -43,6 +42,8 @@ def neighbour_metrics(
     measured = {"feature_spread": float(scaled.std(0, correction=0).mean()) * math.sqrt(scaled.shape[1])}
     if targets is None:
         return measured
+    from sklearn.neighbors import KNeighborsClassifier  # here, because its import takes a second, and few trainings ask for it
+
     near, labels = _embedded(task, config, features, train, "train", train.spread(MOST))
     assert labels is not None
     told = KNeighborsClassifier(min(NEIGHBOURS, len(labels)), metric="cosine", algorithm="brute").fit(
